@@ -274,9 +274,9 @@ def encode(word: Any) -> Optional[bytes]:
     try:
         encoded = os.fsencode(word)
     except Exception:  # half of a surrogate pair, or a path that has no name
-        raise Error(f"a text must be one that UTF-8 can hold, got {ascii(word)}") from None
+        raise Error(f"a text must be one that UTF-8 can hold, got {shown(word)}") from None
     if b"\0" in encoded:
-        raise Error(f"a text must not hold a zero byte, got {ascii(word)}")
+        raise Error(f"a text must not hold a zero byte, got {shown(word)}")
     return encoded
 
 

@@ -54,6 +54,8 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
     lengths can be read, and left out where they lie on a GPU. Returns out, None without q.
     """
     try:
+        for name, array in (("v_cache", v_cache), ("v_new", v_new)):
+            _arrays.shape_of(array, name)
         options = checked(rotary, q, cos, sin, out, layout)
         pages, report = pages_of(k_cache, k_new, page_table, page_starts, check_pages)
         batch, rooms = rooms_of(k_cache, pages, layout)
@@ -125,9 +127,9 @@ def lengths_of(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens
     if is_packed and seqlens_q is None:
         raise Error("k_new has 3 dimensions, which are packed tokens; they need seqlens_q, the "
                     "prefix sums of their numbers")
-    if most is not None and not is_packed:
-        raise Error(f"max_seqlen_q is for packed tokens, k_new of 3 dimensions; got {most}")
     limit = None if most is None else _attention_shapes.whole("max_seqlen_q", most)
+    if most is not None and not is_packed:
+        raise Error(f"max_seqlen_q is for packed tokens, k_new of 3 dimensions; got {limit}")
     batch, rooms = cache
     counts, found_q, longest = _counts(seqlens_q, new, layout, batch, is_packed)
     found: Dict[str, Any] = {} if seqlens_q is None else {"seqlens_q": found_q}

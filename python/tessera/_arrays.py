@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from . import _dtypes, _values
 from ._abi import Error
@@ -50,6 +50,17 @@ class _Tensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned, of DLPack 1.0."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+                ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+
+
+_VERSION = (1, 0)  # of DLPack, the newest that is asked for
+_IS_READONLY = 1   # a flag
+
 _DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
 # The legacy default stream, as DLPack numbers it; a launch knows it as NULL.
 _DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
@@ -57,6 +68,9 @@ _DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype = ctypes.c_int
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def packed_strides(shape: Tuple[int, ...]) -> Tuple[int, ...]:
@@ -92,22 +106,41 @@ def _from_dlpack(array: Any, stream: Optional[int], what: str) -> View:
     if backend is None:
         raise Error(f"{what} lies on a device of DLPack's type {int(kind)}, where Tessera has no "
                     "kernels")
-    try:
-        if backend == "cpu":
-            capsule = array.__dlpack__()
-        else:  # its package makes the stream wait for what it has enqueued for this array
-            capsule = array.__dlpack__(stream=stream or _DEFAULT_STREAM[backend])
-    except Exception as error:
-        raise Error(f"{what} cannot be read through DLPack: {error}") from error
-    # The capsule gives the memory back when it is forgotten, because nobody renames it.
-    tensor = _Tensor.from_address(_get_pointer(capsule, b"dltensor"))
+    # Its package makes the stream wait for what it has enqueued for this array.
+    how = {} if backend == "cpu" else {"stream": stream or _DEFAULT_STREAM[backend]}
+    capsule = _capsule(array, how, what)
+    tensor, is_readonly = _tensor_in(capsule, what)
     kind = (tensor.dtype.code, tensor.dtype.bits)
     if kind not in _dtypes.DLPACK or tensor.dtype.lanes != 1:
         raise _dtypes.unknown(what, str(getattr(array, "dtype", kind)))
     shape = tuple(tensor.shape[:tensor.ndim])
     strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else packed_strides(shape)
     return View((tensor.data or 0) + tensor.byte_offset, _dtypes.DLPACK[kind], shape, strides,
-                (backend, int(device) if backend != "cpu" else 0), False, (array, capsule))
+                (backend, int(device) if backend != "cpu" else 0), is_readonly, (array, capsule))
+
+
+def _capsule(array: Any, how: Dict[str, Any], what: str) -> Any:
+    """Only since version 1.0 can DLPack say that memory is read-only; packages refuse to give such
+    an array by an older version. Older packages do not know the argument."""
+    try:
+        try:
+            return array.__dlpack__(max_version=_VERSION, **how)
+        except TypeError:
+            return array.__dlpack__(**how)
+    except Exception as error:
+        raise Error(f"{what} cannot be read through DLPack: {error}") from error
+
+
+def _tensor_in(capsule: Any, what: str) -> Tuple[_Tensor, bool]:
+    """The tensor, and whether it is read-only. The capsule gives the memory back when it is
+    forgotten, because nobody renames it."""
+    if not _is_valid(capsule, b"dltensor_versioned"):
+        return _Tensor.from_address(_get_pointer(capsule, b"dltensor")), False
+    found = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
+    if found.major != _VERSION[0]:
+        raise Error(f"{what} is given by version {found.major} of DLPack, but Tessera knows "
+                    f"version {_VERSION[0]}")
+    return found.tensor, bool(found.flags & _IS_READONLY)
 
 
 _FORMATS = {"f": "fp32", "e": "fp16", "b": "int8", "i": "int32"}
@@ -118,7 +151,7 @@ def _from_buffer(array: Any, what: str) -> View:
         memory = memoryview(array)
     except TypeError:
         raise Error(f"{what} must be an array (NumPy, DLPack or the buffer protocol), got "
-                    f"{type(array).__name__}") from None
+                    f"{_values.shown(array)}") from None
     word = _FORMATS.get(memory.format)
     if word is None:
         raise _dtypes.unknown(what, f"with the format '{memory.format}'")
@@ -158,12 +191,22 @@ def _not_a_scalar(array: Any) -> Any:
 
 def shape_of(array: Any, what: str) -> Tuple[int, ...]:
     """Of a package's array without reading its memory."""
-    shape = getattr(array, "shape", None)
-    return tuple(shape) if isinstance(shape, tuple) else view_of(array, what).shape
+    shape = _values.shape_of(array)
+    return view_of(array, what).shape if shape is None else shape
 
 
 def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
     """A new array beside `like`: of its package on a GPU and for PyTorch, else of NumPy."""
+    try:
+        return _made(shape, word, like, view)
+    except Error:
+        raise
+    except Exception:  # the package says it in words of its own
+        raise Error(f"an array of the shape {shape} and the type {_dtypes.NAMES[word]} cannot be "
+                    "made, because there is not so much memory", "out_of_memory") from None
+
+
+def _made(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
     package = type(like).__module__.partition(".")[0]
     if package == "torch":
         dtype = getattr(sys.modules["torch"], _dtypes.NAMES[word])

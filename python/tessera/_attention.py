@@ -310,7 +310,7 @@ def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: A
              for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
-    _attention_shapes.check_options(options)
+    options = _attention_shapes.plain(options)
     shapes = _paged if "page_table" in views else _attention_shapes
     shapes.all_tokens(options, views)
     for name, made in _missing(options, arrays, given, views, wanted):
@@ -356,10 +356,7 @@ def _missing(options: Options, arrays: Tuple[Any, ...], given: Dict[str, Any],
 def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher) -> Any:
     """None where the results have no elements."""
     key = "attention", options, tuple((name, view[1:4]) for name, view in views.items())
-    try:
-        found = dispatcher._plans.get(key)
-    except TypeError:  # an option has no hash, which problem_fields() refuses
-        found = None
+    found = dispatcher._plans.get(key)
     if found is not None:
         return found
     shapes = _paged if "page_table" in views else _attention_shapes

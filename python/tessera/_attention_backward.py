@@ -67,7 +67,7 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
                     "give it with 1 element in these dimensions, or copy it")
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
-    _attention_shapes.check_options(options)
+    options = _attention_shapes.plain(options)
     leaves = _attention_shapes.leaves_rows(options, len(views["q"].shape),
                                            arrays.get("seqlens_q"))
     results = {}
@@ -87,10 +87,7 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
 def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher) -> Any:
     """None where the gradients have no elements."""
     key = "attention_backward", options, tuple((name, view[1:4]) for name, view in views.items())
-    try:
-        found = dispatcher._plans.get(key)
-    except TypeError:  # an option has no hash, which gradient_fields() refuses
-        found = None
+    found = dispatcher._plans.get(key)
     if found is not None:
         return found
     problem = Problem("fmha", **_attention_shapes.gradient_fields(options, views))

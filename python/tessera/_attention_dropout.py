@@ -18,8 +18,7 @@ def whole_word(name: str, value: Any) -> int:
 
 
 def is_array(seed: Any) -> bool:
-    shape = getattr(seed, "shape", ())
-    return isinstance(shape, tuple) and len(shape) > 0
+    return bool(_values.shape_of(seed))
 
 
 def check_array(seed: Any, offset: Any, shape: Sequence[int], dtype: Any) -> None:

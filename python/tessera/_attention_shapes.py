@@ -222,11 +222,11 @@ def mask_fields(mask: Any, window: Any, sink: Any) -> Dict[str, Any]:
                         f"and {what}={value}")
         return {}
     if not isinstance(mask, str) or mask not in _MASKS:
-        hint = ""
-        if hasattr(mask, "shape"):
+        hint, given = "", shown(mask)
+        if " of the shape " in given:
             hint = ('; a triangle is mask="top_left", and any other mask is a bias, such as '
                     "bias=numpy.where(mask, 0, -numpy.inf).astype(q.dtype)")
-        raise Error(f"mask must be None or one of {', '.join(_MASKS)}, got {shown(mask)}{hint}")
+        raise Error(f"mask must be None or one of {', '.join(_MASKS)}, got {given}{hint}")
     ends = (-1, 0) if window is None else window
     if not isinstance(ends, (tuple, list)) or len(ends) != 2:
         raise Error(f"window must be a pair (left, right), got {shown(window)}")
@@ -245,15 +245,18 @@ def scalar_fields(scale: Any, soft_cap: Any, skip_q: Any, dropout: Any) -> Dict[
     return fields
 
 
-def check_options(options: Options) -> None:
-    """That they are of their kinds, before anything else depends on them."""
+def plain(options: Options) -> Options:
+    """The same, each of its kind, before anything else depends on them."""
     layout_word(options.layout)
-    mask_fields(options.mask, options.window, options.sink)
-    scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout)
-    whole("num_splits", options.num_splits)
-    for name, block in zip(("scale_block_q", "scale_block_k"), options.blocks):
-        if block is not None:
-            whole(name, block)
+    mask = mask_fields(options.mask, options.window, options.sink)
+    scalars = scalar_fields(options.scale, options.soft_cap, options.skip_q, options.dropout)
+    window = None if options.window is None else (mask["window_left"], mask["window_right"])
+    blocks = tuple(None if block is None else whole(name, block)
+                   for name, block in zip(("scale_block_q", "scale_block_k"), options.blocks))
+    return options._replace(window=window, sink=mask.get("sink", 0), scale=scalars.get("scale"),
+                            soft_cap=scalars["soft_cap"], skip_q=scalars["skip_q"],
+                            dropout=scalars["p_drop"], blocks=blocks,
+                            num_splits=whole("num_splits", options.num_splits))
 
 
 def _broadcast(view: View, shape: Tuple[int, ...]) -> List[Dimension]:

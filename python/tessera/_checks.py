@@ -51,9 +51,10 @@ def _rule(part: str, names: Dict[str, Any]) -> Any:
     word = part.partition("[")[0]
     if word in _RULES:
         return _RULES[word]
-    kind = names.get(word)
+    place, _, last = word.rpartition(".")
+    kind = getattr(names.get(place), last, None) if place else names.get(word)
     if isinstance(kind, type) and kind is not Any:  # which is a class since Python 3.11
-        return (lambda value: isinstance(value, kind)), f"a {word}"
+        return (lambda value: isinstance(value, kind)), f"a {kind.__name__}"
     return None
 
 

@@ -15,6 +15,7 @@ from . import _abi, _interrupt
 from ._abi import Error
 from ._checks import checked
 from ._problem import Problem
+from ._values import shape_of
 
 # The key of the rows of which a frame is made, where a result has several lists.
 _ROWS = ("rows", "results", "measurements", "kernels", "problems")
@@ -26,11 +27,13 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, str):
+        return os.fsdecode(_abi.encode(value))
     if isinstance(value, Problem):
         return value.line
-    if getattr(value, "shape", None) == ():  # a number of NumPy's
+    if shape_of(value) == () and hasattr(value, "item"):  # a number of NumPy's
         return _plain(value.item())
     raise Error(f"an option must be a number, a text or a list of them, got "
                 f"{type(value).__name__}")

@@ -115,7 +115,8 @@ def conv_problem(direction: str = "forward", *, n: int, c: int, k: int, size: Se
 
     fields: any other of the problem's, such as epilogue="bias+relu".
     """
-    sizes = _conv_shapes.for_each("size", tuple(items("size", size)), len(size), 0)
+    given = tuple(items("size", size))
+    sizes = _conv_shapes.for_each("size", given, len(given), 0)
     how = _conv_shapes.geometry_of(len(sizes), stride, padding, dilation, groups)
     filters = _conv_shapes.for_each("filter", filter, len(sizes))
     return Problem("conv", direction=direction, n=n, c=c, k=k, g=groups,
@@ -126,8 +127,10 @@ def conv_problem(direction: str = "forward", *, n: int, c: int, k: int, size: Se
 # ---- Calls ---------------------------------------------------------------------------------------
 
 def _fixed(value: Any) -> Any:
-    """A list as a tuple, which has a hash."""
-    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+    """A list as a tuple, which has a hash, and the lists in it."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 
 def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
@@ -165,7 +168,7 @@ def _new_result(options: Options, arrays: Tuple[Any, ...]) -> Any:
     """A new array where such arrays were convolved before, else None."""
     try:
         shape, dtype, order = _results[_result_key(options, arrays)]
-    except (AttributeError, KeyError, TypeError):  # no arrays, new ones, or types without a hash
+    except Exception:  # no arrays, new ones, or types without a hash
         return None
     made = sys.modules["numpy"].empty(shape, dtype)
     return made if order is None else made.transpose(order)
@@ -178,7 +181,7 @@ def _remember_result(options: Options, arrays: Tuple[Any, ...], made: Any, order
         _results.clear()
     try:
         _results[_result_key(options, arrays)] = made.shape, made.dtype, order
-    except (AttributeError, TypeError):
+    except Exception:  # an option or a type has no hash
         pass
 
 
@@ -198,9 +201,10 @@ def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
     inputs = [slot for slot in "xwy" if slot != options.result]
     chosen = dispatcher_for(dispatcher, views[inputs[0]])
     check_views(chosen, [(options.name_of(slot), view) for slot, view in views.items()])
+    given, options = options, _plain(options, views)
     result = arrays[SLOTS.index(options.result)]
     if result is None:
-        result = _make_result(options, arrays, views, arrays[SLOTS.index(inputs[0])])
+        result = _make_result(options, given, arrays, views)
         views[options.result] = _arrays.view_of(result, "out", address)
     _arrays.check_output(views[options.result], "out")
     plan, slots = _plan_of(options, views, chosen)
@@ -213,17 +217,30 @@ def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
     return result
 
 
-def _make_result(options: Options, arrays: Tuple[Any, ...], views: Dict[str, _arrays.View],
-                 like: Any) -> Any:
-    """A new array without gaps, whose dimensions lie in memory as those of the others do."""
+def _plain(options: Options, views: Dict[str, _arrays.View]) -> Options:
+    """The same with tuples of numbers."""
+    _blocks(options, views)
+    how = _geometry(options, views)
+    name = "size" if options.result == "x" else "filter"
+    size = (None if options.size is None
+            else _conv_shapes.for_each(name, options.size, len(how.stride)))
+    return options._replace(stride=how.stride, padding=tuple(zip(how.before, how.behind)),
+                            dilation=how.dilation, groups=how.groups, size=size)
+
+
+def _make_result(options: Options, given: Options, arrays: Tuple[Any, ...],
+                 views: Dict[str, _arrays.View]) -> Any:
+    """A new array without gaps, whose dimensions lie in memory as those of the others do. given:
+    the options in the caller's words, by which the next call finds it."""
     if options.beta != 0:
         raise Error(f"beta is {options.beta}, but there is no out whose contents it multiplies")
     shape, word, memory = result_of(options, views)
     order = _conv_shapes.to_memory(len(shape), options.layout, memory)
-    first = next(view for slot, view in views.items() if slot != options.result)
-    made = _arrays.empty(tuple(shape[i] for i in order), word, like, first)
+    first = next(slot for slot in views if slot != options.result)
+    made = _arrays.empty(tuple(shape[i] for i in order), word, arrays[SLOTS.index(first)],
+                         views[first])
     back = None if memory == options.layout else _conv_shapes.inverse(order)
-    _remember_result(options, arrays, made, back)
+    _remember_result(given, arrays, made, back)
     if back is None:
         return made
     return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
@@ -233,10 +250,7 @@ def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispa
              ) -> Tuple[Any, Dict[str, str]]:
     """The plan, and which array each of its operands is."""
     key = options, tuple((slot, view[1:4]) for slot, view in views.items())
-    try:
-        found = dispatcher._plans.get(key)
-    except TypeError:  # an option has no hash, which problem_of() refuses
-        found = None
+    found = dispatcher._plans.get(key)
     if found is not None:
         return found
     fields, slots = problem_of(options, views)
@@ -296,7 +310,6 @@ def result_of(options: Options, views: Dict[str, _arrays.View]
     blocks, how = _blocks(options, views), _geometry(options, views)
     _check_channels(blocks, how.groups)
     memory = _conv_shapes.memory_of(options.layout, list(blocks.values()))
-    ndim = len(how.stride)
     if options.direction == "forward":
         x, w = blocks["x"], blocks["w"]
         spatial = _conv_shapes.out_sizes(_sizes(x), _sizes(w), how)
@@ -307,15 +320,14 @@ def result_of(options: Options, views: Dict[str, _arrays.View]
     if options.direction == "backward_data":
         w = blocks["w"]
         spatial = (_conv_shapes.least_sizes(_sizes(y), _sizes(w), how) if options.size is None
-                   else _conv_shapes.for_each("size", options.size, ndim))
+                   else options.size)
         channels = w.channels[0] * how.groups
         shape = _conv_shapes.shape_of(y.outer[0], channels, spatial, options.layout)
         return shape, views["y"].dtype, memory
     if options.size is None:
         raise Error("give the filter's size, such as filter=(3, 3), or out")
-    spatial = _conv_shapes.for_each("filter", options.size, ndim)
     channels = blocks["x"].channels[0] // how.groups
-    shape = _conv_shapes.shape_of(y.channels[0], channels, spatial, options.layout)
+    shape = _conv_shapes.shape_of(y.channels[0], channels, options.size, options.layout)
     return shape, views["x"].dtype, memory
 
 
@@ -336,7 +348,7 @@ def _check_asked(options: Options, blocks: Dict[str, Block]) -> None:
         return
     name = "size" if options.result == "x" else "filter"
     found = _sizes(blocks[options.result])
-    if _conv_shapes.for_each(name, options.size, len(found)) != found:
+    if options.size != found:
         raise Error(f"{name} is {options.size}, but out has the spatial size {found}")
 
 

@@ -70,6 +70,7 @@ def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
               stream: Any, dispatcher: Optional[Dispatcher]) -> Any:
     """Checks the lengths of what is appended, and appends and attends."""
     q, k_cache, v_cache = arrays
+    _arrays.shape_of(v_cache, "v_cache")
     _append.checked(new.rotary, q if new.rotary else None, new.cos, new.sin, None, options.layout)
     found, report = _append.pages_of(k_cache, new.keys, *pages)
     rooms = _append.rooms_of(k_cache, found, options.layout)

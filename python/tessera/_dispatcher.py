@@ -104,8 +104,7 @@ class Dispatcher(_abi.Handle):
     def plan(self, problem: Union[str, Problem], *, threads: int = 0, force: Optional[str] = None,
              **fields: Any) -> Plan:
         """Chooses, builds and loads; launches of the plan do none of that."""
-        options = _choose_options(threads, force)
-        return Plan(self, as_problem(problem, **fields), ctypes.byref(options))
+        return Plan(self, as_problem(problem, **fields), _choose_options(threads, force))
 
     @checked
     def set_timing(self, cold: int = 5, repeat: int = 10) -> None:

@@ -34,7 +34,7 @@ def word_of(dtype: Any, what: str = "the array") -> str:
     """Tessera's word for a dtype object, a NumPy scalar type or a name."""
     try:
         return _seen[dtype]
-    except (KeyError, TypeError):  # not seen, or not hashable
+    except Exception:  # not seen, or not hashable
         word = _find_word(dtype, what)
     _seen[dtype] = word
     return word

@@ -43,7 +43,7 @@ def _launch(given: Dict[str, Any], options: _attention_shapes.Options, rotary: O
     views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
-    _attention_shapes.check_options(options)
+    options = _attention_shapes.plain(options)
     shapes = _paged if "page_table" in views else _attention_shapes
     shapes.all_tokens(options, views)
     for name, made in _new_results(given, views, options, rotary, wants_lse):

@@ -4,10 +4,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Union
 
 from . import _abi
+from ._checks import checked
 from ._problem import Problem
 from ._values import number
-
-Word = Union[str, int]
 
 
 class FmhaProblemBuilder:
@@ -50,11 +49,13 @@ class FmhaProblemBuilder:
     def nheads(self, q: int, k: int) -> "FmhaProblemBuilder":
         return self._call("nheads", q, k)
 
-    def mask_type(self, word: Word) -> "FmhaProblemBuilder":
+    @checked
+    def mask_type(self, word: Union[str, int]) -> "FmhaProblemBuilder":
         """no, top_left, bottom_right, generic; or 0 to 3"""
         return self._call("mask_type", str(word))
 
-    def bias_type(self, word: Word) -> "FmhaProblemBuilder":
+    @checked
+    def bias_type(self, word: Union[str, int]) -> "FmhaProblemBuilder":
         """no, elementwise, alibi; or 0 to 2"""
         return self._call("bias_type", str(word))
 

@@ -63,7 +63,7 @@ def gemm(problem: Union[str, Problem, None] = None, *, a: Any, b: Any, c: Any = 
     if problem is None:
         problem = Problem("gemm", **fields)
     elif fields:
-        problem = Problem(problem if isinstance(problem, str) else problem.line, **fields)
+        problem = Problem(problem.line if isinstance(problem, Problem) else problem, **fields)
     whole = problem if isinstance(problem, Problem) else Problem(problem)
     if whole.op != "gemm":
         raise Error(f"gemm needs a problem of the operation gemm, got '{whole}'")

@@ -34,10 +34,10 @@ class KvCache:
                  hdim_v: Optional[int] = None, layers: int = 1, dtype: Any = None,
                  like: Any = None) -> None:
         hdim_v = hdim if hdim_v is None else hdim_v
-        for name, value in (("pages", pages), ("heads_kv", heads_kv), ("hdim", hdim),
-                            ("page_size", page_size), ("hdim_v", hdim_v), ("layers", layers)):
-            if _whole(name, value) < 1:
-                raise Error(f"KvCache: {name} must be at least 1, got {value}")
+        pages, heads_kv, hdim, page_size, hdim_v, layers = (
+            _at_least_1(name, value) for name, value in (
+                ("pages", pages), ("heads_kv", heads_kv), ("hdim", hdim),
+                ("page_size", page_size), ("hdim_v", hdim_v), ("layers", layers)))
         if like is None:
             import numpy
             like = numpy.empty(0, "float32")
@@ -126,9 +126,11 @@ class KvCache:
         return self._step(rows, before, counts)
 
     def _counts(self, rows: List[int], tokens: Union[int, Sequence[int]]) -> List[int]:
-        counts = ([_whole("tokens", count) for count in tokens]
-                  if isinstance(tokens, (list, tuple)) or getattr(tokens, "shape", ())
-                  else [_whole("tokens", tokens)] * len(rows))
+        try:
+            counts = [_whole("tokens", tokens)] * len(rows)
+        except Error:
+            counts = [_whole("tokens", count)
+                      for count in _values.items("KvCache: tokens", tokens)]
         if len(counts) != len(rows):
             raise Error(f"KvCache: tokens must hold {len(rows)} numbers, one for each sequence, "
                         f"got {len(counts)}")
@@ -229,6 +231,13 @@ _ATTENDED = ("mask", "window", "sink", "bias", "slopes", "scale", "soft_cap", "s
 
 def _whole(name: str, value: Any) -> int:
     return _values.whole(f"KvCache: {name}", value)
+
+
+def _at_least_1(name: str, value: Any) -> int:
+    found = _whole(name, value)
+    if found < 1:
+        raise Error(f"KvCache: {name} must be at least 1, got {found}")
+    return found
 
 
 def _zeros(shape: Any, word: str, like: Any, view: _arrays.View) -> Any:

@@ -92,7 +92,7 @@ def _new_result(a: Any, b: Any) -> Any:
     """A new array where arrays of such types and shapes were multiplied before, else None."""
     try:
         shape, dtype = _results[_known(a, b)]
-    except (AttributeError, KeyError, TypeError):  # no arrays, new ones, or types without a hash
+    except Exception:  # no arrays, new ones, or types without a hash
         return None
     return sys.modules["numpy"].empty(shape, dtype)
 
@@ -104,7 +104,7 @@ def _remember_result(a: Any, b: Any, out: Any) -> None:
         _results.clear()
     try:
         _results[_known(a, b)] = out.shape, out.dtype
-    except (AttributeError, TypeError):
+    except Exception:  # a type has no hash
         pass
 
 

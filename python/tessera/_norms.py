@@ -73,10 +73,13 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: 
             return arrays[4] if arrays[1] is None else (arrays[4], arrays[5])
         if key is not False and not isinstance(key, tuple):
             raise _abi.last_error(key)
+    if epsilon is not None:
+        epsilon = number("epsilon", epsilon)
     address = _arrays.stream_address(stream)
     given = {name: array for name, array in zip(_SLOTS, arrays)
              if array is not None or name == "in"}
-    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
+    views = {name: _arrays.view_of(array, "x" if name == "in" else name, address)
+             for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, views["in"])
     check_views(chosen, list(views.items()))
     for name in ("out", "sum") if "residual" in given else ("out",):
@@ -141,7 +144,7 @@ def problem_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[floa
     fields.update(weight=words.pop() if words else x.dtype, out=views["out"].dtype,
                   residual="residual" in views)
     if epsilon is not None:
-        fields["epsilon"] = number(f"{kind}: epsilon", epsilon)
+        fields["epsilon"] = epsilon
     for name in _ROWS:
         if name in views:
             fields["rows"], ld = _rows(kind, name, views[name], x)

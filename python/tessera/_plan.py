@@ -37,8 +37,13 @@ class Plan(_abi.Handle):
 
     _kind = "plan"
 
-    def __init__(self, dispatcher: Any, problem: Problem, options: Any) -> None:
-        self._make("tsr_plan", dispatcher, problem, options)
+    @checked
+    def __init__(self, dispatcher: Any, problem: Problem,
+                 options: Optional[_abi.ChooseOptions] = None) -> None:
+        if not isinstance(dispatcher, _abi.Handle) or dispatcher._kind != "dispatcher":
+            raise Error(f"a plan is made by a Dispatcher, got {_values.shown(dispatcher)}")
+        self._make("tsr_plan", dispatcher, problem,
+                   None if options is None else ctypes.byref(options))
         self.problem = problem
         self.operands = problem.operands
         self.device = dispatcher._device_key

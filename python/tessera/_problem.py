@@ -51,7 +51,7 @@ class Problem(_abi.Handle):
     def __init__(self, line: str, **fields: Any) -> None:
         if not isinstance(line, str):
             raise _abi.Error(f"a problem is a line such as 'gemm m=64 n=64 k=64', got "
-                             f"{type(line).__name__}")
+                             f"{type(line).__name__} {_values.shown(line)}")
         one_word = fields and len(line.split()) == 1
         self._make("tsr_problem_create" if one_word else "tsr_problem_parse", _abi.encode(line))
         for field, value in fields.items():

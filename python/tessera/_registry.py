@@ -152,7 +152,7 @@ class Registry(_abi.Handle):
     def declare(self, kernels: KernelSet) -> "Registry":
         """Declares kernels without building them."""
         if not isinstance(kernels, KernelSet):
-            raise Error(f"declare needs a KernelSet, got {type(kernels).__name__}")
+            raise Error(f"declare needs a KernelSet, got {_values.shown(kernels)}")
         with kernels._lock:
             _abi.call("tsr_registry_declare", self, kernels)
         return self
@@ -197,7 +197,7 @@ class Registry(_abi.Handle):
     def merge(self, other: "Registry") -> "Registry":
         """Adds what the other registry has declared and loaded."""
         if not isinstance(other, Registry):
-            raise Error(f"merge needs a Registry, got {type(other).__name__}")
+            raise Error(f"merge needs a Registry, got {_values.shown(other)}")
         _abi.call("tsr_registry_merge", self, other)
         return self
 

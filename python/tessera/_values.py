@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, List
+from typing import Any, List, Optional, Tuple
 
 _LEAST, _END = -2**63, 2**64  # of whole numbers, signed and unsigned
 _LONGEST = 80  # of a value in a sentence
@@ -26,19 +26,27 @@ class Error(RuntimeError):
         return Error, (str(self), self.code, self.details)
 
 
+def shape_of(value: Any) -> Optional[Tuple[Any, ...]]:
+    """That of an array; None of anything else."""
+    try:
+        shape = value.shape if hasattr(value, "dtype") else None
+    except Exception:  # an object whose attributes fail
+        return None
+    return tuple(shape) if isinstance(shape, tuple) else None
+
+
 def shown(value: Any) -> str:
     """A value in a sentence: as Python writes it where that is short, else its type."""
-    shape = getattr(value, "shape", None) if not isinstance(value, type) else None
-    if isinstance(shape, tuple) and shape:
-        return f"{type(value).__name__} of the shape {tuple(shape)}"
+    if shape_of(value):
+        return f"{type(value).__name__} of the shape {shape_of(value)}"
     if value is None or isinstance(value, (bool, int, float, str, bytes, tuple, list, dict)):
         try:
             text = repr(value)
-        except Exception:  # an object within, or a number of too many digits
+        except Exception:  # of an object within, or a number of too many digits
             text = ""
         if text.isprintable() and 0 < len(text) <= _LONGEST:
             return text
-    return f"{type(value).__name__}"
+    return type(value).__name__
 
 
 def whole(name: str, value: Any, least: int = _LEAST, end: int = _END) -> int:
@@ -48,8 +56,16 @@ def whole(name: str, value: Any, least: int = _LEAST, end: int = _END) -> int:
     except Exception:
         raise Error(f"{name} must be a whole number, got {shown(value)}") from None
     if not least <= found < end:
-        raise Error(f"{name} must be at least {least} and at most {end - 1}, got {shown(found)}")
+        raise Error(f"{name} must be at least {_power(least)} and below {_power(end)}, got "
+                    f"{shown(found)}")
     return found
+
+
+def _power(bound: int) -> str:
+    size = abs(bound)
+    if size < 2**16 or size & (size - 1):
+        return str(bound)
+    return f"{'-' if bound < 0 else ''}2^{size.bit_length() - 1}"
 
 
 def whole_int(name: str, value: Any) -> int:
@@ -60,7 +76,7 @@ def whole_int(name: str, value: Any) -> int:
 def number(name: str, value: Any) -> float:
     """A number of any type that a float can hold; no text."""
     try:
-        if isinstance(value, (str, bytes, bytearray)) or getattr(value, "shape", ()) != ():
+        if isinstance(value, (str, bytes, bytearray)) or shape_of(value):
             raise TypeError
         return float(value)
     except Exception:

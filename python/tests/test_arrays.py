@@ -22,6 +22,14 @@ class Shared:
         return self.memory.__dlpack__()
 
 
+class Versioned(Shared):
+    """The same, of a package that knows DLPack 1.0."""
+
+    def __dlpack__(self, stream=None, max_version=None):
+        self.streams.append(max_version)
+        return self.memory.__dlpack__(max_version=max_version)
+
+
 class Arrays(Case):
     def setUp(self):
         self.random = random_numbers()
@@ -36,6 +44,19 @@ class Arrays(Case):
         numpy.testing.assert_allclose(out, a @ b.T, rtol=0, atol=8 * 2.0**-24 * 5 * 20)
         made = tessera.matmul(Shared(a), Shared(b.T))
         self.assertEqual(made.tobytes(), out.tobytes())
+
+    @unittest.skipIf(numpy.lib.NumpyVersion(numpy.__version__) < "2.1.0",
+                     "this NumPy knows no DLPack 1.0")
+    def test_read_only_arrays_through_dlpack(self):
+        a, fixed, out = self.draw(4, 5), self.draw(5, 6), self.draw(4, 6)
+        fixed.flags.writeable = False
+        given = Versioned(fixed)
+        tessera.matmul(Versioned(a), given, out=Versioned(out))
+        self.assertEqual(given.streams, [(1, 0)])
+        self.assertEqual(out.tobytes(), tessera.matmul(a, fixed).tobytes())
+        out.flags.writeable = False
+        self.assert_refused("out is read-only", tessera.matmul, a, fixed, out=Versioned(out))
+        self.assert_refused("x cannot be read through DLPack", tessera.softmax, Shared(fixed))
 
     def test_dlpack_without_copy(self):
         x = self.draw(3, 8)
