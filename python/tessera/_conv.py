@@ -320,14 +320,15 @@ def result_of(options: Options, views: Dict[str, _arrays.View]
     if options.direction == "backward_data":
         w = blocks["w"]
         spatial = (_conv_shapes.least_sizes(_sizes(y), _sizes(w), how) if options.size is None
-                   else options.size)
+                   else _conv_shapes.for_each("size", options.size, len(how.stride)))
         channels = w.channels[0] * how.groups
         shape = _conv_shapes.shape_of(y.outer[0], channels, spatial, options.layout)
         return shape, views["y"].dtype, memory
     if options.size is None:
         raise Error("give the filter's size, such as filter=(3, 3), or out")
+    spatial = _conv_shapes.for_each("filter", options.size, len(how.stride))
     channels = blocks["x"].channels[0] // how.groups
-    shape = _conv_shapes.shape_of(y.channels[0], channels, options.size, options.layout)
+    shape = _conv_shapes.shape_of(y.channels[0], channels, spatial, options.layout)
     return shape, views["x"].dtype, memory
 
 

@@ -97,6 +97,18 @@ def collapse(shape: Tuple[int, ...], strides: Sequence[Tuple[int, ...]]
     return size, [s[kept[-1]] for s in strides]
 
 
+def longest_run(shape: Tuple[int, ...], strides: Sequence[Tuple[int, ...]]) -> Tuple[int, int]:
+    """The first and the end of neighbouring dimensions that are a single one for every operand,
+    of those that hold the most elements."""
+    best, most = (0, 0), 0
+    for first in range(len(shape)):
+        for end in range(first + 1, len(shape) + 1):
+            found = collapse(shape[first:end], [s[first:end] for s in strides])
+            if found is not None and found[0] > most:
+                best, most = (first, end), found[0]
+    return best
+
+
 def folded(lead: Tuple[int, ...], m: int, operands: Sequence[Matrices]
            ) -> Optional[Tuple[int, List[int]]]:
     """All batches as more rows of one matrix, where they share B: m, and the row strides."""

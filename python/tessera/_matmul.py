@@ -1,6 +1,7 @@
 """matmul: from arrays to a GEMM problem, its plan and its launch."""
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -9,7 +10,8 @@ from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
 from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
-from ._layout import Matrices, broadcast, check_strides, gemm_sizes, layout_of
+from ._layout import (Matrices, broadcast, check_strides, collapse, gemm_sizes, layout_of,
+                      longest_run)
 from ._prepack import PackedWeight
 from ._problem import Problem
 from ._values import number, shown
@@ -132,16 +134,79 @@ def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any)
         _remember_result(call.a, call.b, call.out)
         views["out"] = _arrays.view_of(call.out, "out", address)
     _check_out(views["out"], shape)
+    views, offsets = _launches_of(views)
     plan, slots = _plan_of(call, views, chosen, packed)
     if plan is None:
         return call.out
     names = [operand.name for operand in plan.operands]
+    places = [_SLOTS[slots[name]] for name in names]
     options = _abi.LaunchOptions(stream=address) if address else None
-    plan.launch_at([views[_SLOTS[slots[name]]].address for name in names], options)
-    b = call.b if packed is None else packed.memory
-    arrays = (call.a, b, call.bias, call.residual, call.out)
-    _warm.remember(chosen, key, plan, [slots[name] for name in names], arrays)
+    for offset in offsets:
+        plan.launch_at([views[place].address + offset.get(place, 0) for place in places], options)
+    if len(offsets) == 1:
+        b = call.b if packed is None else packed.memory
+        arrays = (call.a, b, call.bias, call.residual, call.out)
+        _warm.remember(chosen, key, plan, [slots[name] for name in names], arrays)
     return call.out
+
+
+# ---- Batches that lie at several distances -------------------------------------------------------
+
+def _launches_of(views: Dict[str, _arrays.View]
+                 ) -> Tuple[Dict[str, _arrays.View], List[Dict[str, int]]]:
+    """The views of one launch, and how many bytes further on those of each launch lie. A problem
+    has one distance from batch to batch; where both a and b repeat their batches, there are
+    several, and as many launches as the smaller dimensions have elements."""
+    own = {name: max(len(views[name].shape) - 2, 0) for name in "ab"}
+    rank = max(own.values())
+    own.update((name, rank) for name in ("out", "residual") if name in views)
+    if "residual" in views and views["residual"].shape != views["out"].shape:
+        return views, [{}]  # is refused later
+    lead = views["out"].shape[:rank]
+    over = {name: _over(rank, views[name], own[name]) for name in own}
+    if collapse(lead, [strides for _, strides in over.values()]) is not None:
+        return views, [{}]
+    first, end = longest_run(lead, [strides for _, strides in over.values()])
+    for name in over:
+        check_strides(name, views[name].shape, views[name].strides)
+    _check_apart(views)
+    inner = dict(views)
+    for name, (sizes, strides) in over.items():
+        if own[name] > 0:
+            view = views[name]
+            inner[name] = view._replace(
+                shape=(*sizes[first:end], *view.shape[own[name]:]),
+                strides=(*strides[first:end], *view.strides[own[name]:]))
+    others = [i for i in range(rank) if not first <= i < end]
+    return inner, [
+        {name: _dtypes.BYTES[views[name].dtype] * sum(strides[i] * at for i, at in
+                                                      zip(others, place))
+         for name, (_, strides) in over.items()}
+        for place in itertools.product(*(range(lead[i]) for i in others))]
+
+
+def _over(rank: int, view: _arrays.View, own: int) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """Sizes and strides of an operand's `own` leading dimensions, with those that it lacks."""
+    sizes = (1,) * (rank - own) + view.shape[:own]
+    strides = (0,) * (rank - own) + view.strides[:own]
+    return sizes, tuple(0 if size == 1 else stride for size, stride in zip(sizes, strides))
+
+
+def _check_apart(views: Dict[str, _arrays.View]) -> None:
+    """What several launches read, none of them may write; each launch looks at its own alone."""
+    out = views["out"]
+    for name, view in views.items():
+        is_same = name == "out" or (name == "residual" and view[:4] == out[:4])
+        if not is_same and (view.address < out.address + out.nbytes() and
+                            out.address < view.address + view.nbytes()):
+            raise Error(f"matmul: out and {name} overlap in memory, where the leading dimensions "
+                        "of a and b take several launches; give out memory of its own")
+    span = 1
+    for stride, size in sorted((s, n) for n, s in zip(out.shape, out.strides) if n > 1):
+        if stride < span:
+            raise Error(f"matmul: out has the strides {out.strides} over {out.shape}, so that "
+                        "results would overlap")
+        span += stride * (size - 1)
 
 
 def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher,

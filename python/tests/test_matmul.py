@@ -72,7 +72,7 @@ class Matmul(Case):
 
     def test_batches_at_several_distances(self):
         a = self.draw(3, 2, 4, 5).transpose(1, 0, 2, 3)
-        self.assert_refused("leading dimensions", tessera.matmul, a, self.draw(2, 3, 5, 6))
+        self.check(a, self.draw(2, 3, 5, 6))
 
     def test_vectors(self):
         self.check(self.draw(5), self.draw(5, 6))
@@ -252,6 +252,34 @@ class Matmul(Case):
                 continue
             self.assert_near(out, wanted, product_bound(a, b, out, extra))
         self.assertLess(refused, 200)
+
+    def test_batches_that_broadcast_on_both_sides(self):
+        for lead_a, lead_b in (((2, 1), (3,)), ((2, 1), (1, 3)), ((4, 1, 3), (2, 1)),
+                               ((1, 2, 1, 3), (5, 1, 2, 1))):
+            a, b = self.draw(*lead_a, 4, 6), self.draw(*lead_b, 6, 5)
+            for _ in range(2):
+                self.check(a, b)
+            wanted = numpy.matmul(wide(a), wide(b))
+            kept, bias = self.draw(*wanted.shape), self.draw(5)
+            out = kept.copy()
+            tessera.matmul(a, b, out=out, residual=out, beta=1.0, bias=bias)
+            extra = 2 * abs(kept) + abs(bias)
+            self.assert_near(out, wanted + 2 * wide(kept) + wide(bias),
+                             product_bound(a, b, out, extra))
+            row = self.draw(*lead_a, 6)[..., None, :]
+            self.check(row, b)
+
+    def test_several_launches_read_what_none_of_them_writes(self):
+        memory = self.draw(2, 3, 4, 4)
+        a, b = memory[:, :1], self.draw(3, 4, 4)
+        self.assert_refused("out and a overlap in memory", tessera.matmul, a, b, out=memory)
+        self.assert_refused("out and residual overlap", tessera.matmul, self.draw(2, 1, 4, 4), b,
+                            out=memory, residual=memory[::-1, ::-1][::1].transpose(0, 1, 3, 2)
+                            [::-1, ::-1])
+        over = numpy.lib.stride_tricks.as_strided(memory, memory.shape, (64, 64, 16, 4))
+        self.assert_refused("results would overlap", tessera.matmul, self.draw(2, 1, 4, 4), b,
+                            out=over)
+        self.assert_refused("stride -16 over 2", tessera.matmul, self.draw(2, 1, 4, 4)[::-1], b)
 
     def test_many_shapes_do_not_fill_the_memory(self):
         self.assertLess(len(default_dispatcher()._table), 4097)
