@@ -349,6 +349,30 @@ class Refusals(Convolved):
                           "tanh, got 'swish'", lambda: tessera.torch.Conv2d(
                               4, 4, 3, activation="swish"))
 
+    def test_tensors_of_other_dimensions(self):
+        """The operators say what they need, whatever the tensors are, with memory or not."""
+        ops, how = torch.ops.tessera, ([1, 1], [0, 0, 0, 0], [1, 1], 1)
+        for device in ("cpu", "meta"):
+            x, w = torch.randn(2, 4, 8, 8, device=device), torch.randn(6, 4, 3, 3, device=device)
+            y = torch.randn(2, 6, 6, 6, device=device)
+            for rank in (0, 1, 3, 5):
+                odd = torch.zeros((2,) * rank, device=device)
+                text = f"must have 4 dimensions, 2 of them spatial, got {rank}"
+                for op, arguments, name in (
+                        (ops.conv, (odd, w, None), "x"), (ops.conv, (x, odd, None), "w"),
+                        (ops.conv_backward_data, (odd, w, [8, 8]), "grad_out"),
+                        (ops.conv_backward_data, (y, odd, [8, 8]), "w"),
+                        (ops.conv_backward_weight, (odd, y, [3, 3]), "x"),
+                        (ops.conv_backward_weight, (x, odd, [3, 3]), "grad_out")):
+                    self.assert_error(f"{name} {text}", lambda: op(*arguments, *how))
+            self.assert_error("the padding must have 4 numbers with 2 spatial dimensions, got 3",
+                              lambda: ops.conv(x, w, None, [1, 1], [0, 0, 0], [1, 1], 1))
+            self.assert_error("a convolution has 1 to 3 spatial dimensions, got a stride of 0 "
+                              "numbers", lambda: ops.conv(x, w, None, [], [], [], 1))
+        self.assert_error("bias must have the shape (6,) and the stride 1, got () and ()",
+                          lambda: ops.conv(torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3),
+                                           torch.tensor(1.0), *how))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

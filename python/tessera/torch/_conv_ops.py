@@ -48,8 +48,7 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Lis
                   padding: List[int], dilation: List[int], groups: int,
                   activation: Optional[str] = None) -> Tensor:
     ndim = len(stride)
-    check(x.dim() == ndim + 2 and weight.dim() == ndim + 2,
-          f"the input and the weight must have {ndim + 2} dimensions")
+    _conv_run.check_ranks((("x", x), ("w", weight)), _how(stride, padding, dilation, groups))
     check(x.shape[1] == weight.shape[1] * groups,
           "the input's channels must be those of the weight times the groups")
     spatial = [(x.shape[2 + i] + padding[i] + padding[ndim + i] -
@@ -60,16 +59,16 @@ def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Lis
 
 def _fake_backward_data(grad: Tensor, weight: Tensor, size: List[Any], stride: List[int],
                         padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    check(grad.dim() == weight.dim() == len(size) + 2,
-          f"the gradient and the weight must have {len(size) + 2} dimensions")
+    _conv_run.check_ranks((("w", weight), ("grad_out", grad)),
+                          _how(stride, padding, dilation, groups), size)
     shape = (grad.shape[0], weight.shape[1] * groups, *size)
     return new_in(memory_of(weight, grad), grad, shape, grad.dtype)
 
 
 def _fake_backward_weight(x: Tensor, grad: Tensor, filter: List[Any], stride: List[int],
                           padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    check(x.dim() == grad.dim() == len(filter) + 2,
-          f"the input and the gradient must have {len(filter) + 2} dimensions")
+    _conv_run.check_ranks((("x", x), ("grad_out", grad)),
+                          _how(stride, padding, dilation, groups), filter)
     shape = (grad.shape[1], x.shape[1] // groups, *filter)
     return new_in(memory_of(x, grad), x, shape, x.dtype)
 

@@ -82,6 +82,23 @@ class _Asked(NamedTuple):
     lying: Dict[str, Tensor]     # tensors that lie as those of a launch do
 
 
+def check_ranks(named: Sequence[Tuple[str, Tensor]], how: How,
+                size: Optional[Sequence[Any]] = None) -> None:
+    """How many dimensions there are, which the numbers of the stride say."""
+    ndim = len(how.stride)
+    if not 1 <= ndim <= 3:
+        raise Error(f"a convolution has 1 to 3 spatial dimensions, got a stride of {ndim} numbers")
+    for what, wanted, got in (("padding", 2 * ndim, how.padding), ("dilation", ndim, how.dilation),
+                              ("size", ndim, size)):
+        if got is not None and len(got) != wanted:
+            raise Error(f"the {what} must have {wanted} numbers with {ndim} spatial dimensions, "
+                        f"got {len(got)}")
+    for name, tensor in named:
+        if tensor.dim() != ndim + 2:
+            raise Error(f"{name} must have {ndim + 2} dimensions, {ndim} of them spatial, got "
+                        f"{tensor.dim()}")
+
+
 def _view(tensor: Tensor, what: str) -> _arrays.View:
     """Of a tensor whose memory is not read."""
     return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
@@ -93,14 +110,8 @@ def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Ten
     options = _conv.Options(direction, how.stride, how.pairs(), how.dilation, how.groups,
                             activation, 1.0, 0.0, "nchw", size)
     named = [(options.name_of(slot), t) for slot, t in zip("xwy", tensors) if t is not None]
+    check_ranks(named, how, size)
     _run.check_devices([*named, ("bias", bias)])
-    for name, tensor in named:
-        if tensor.dim() != len(how.stride) + 2:
-            raise Error(f"{name} must have {len(how.stride) + 2} dimensions, because the stride "
-                        f"has {len(how.stride)}, got {tensor.dim()}")
-    if not len(how.stride) == len(how.dilation) == len(how.padding) / 2:
-        raise Error("stride, padding and dilation must hold 1, 2 and 1 numbers for each dimension, "
-                    f"got {len(how.stride)}, {len(how.padding)} and {len(how.dilation)}")
     memory = memory_of(*[tensor for _, tensor in named])
     copied = tuple(tensor is not None and not _fits(tensor, memory) for tensor in tensors)
     lying = {slot: new_in(memory, tensor.to("meta"), tensor.shape, tensor.dtype) if copy else tensor
