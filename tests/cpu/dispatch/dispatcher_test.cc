@@ -393,9 +393,9 @@ TEST_F(DispatcherTest, PlansOfGpusListEachStep) {
   const std::string backward =
       "fmha kind=backward heads=2 seqlen_q=8 seqlen_k=64 hdim=64 bias=elementwise";
   EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(backward))),
-            (std::vector<std::string>{"dk dv", "dq"}));
+            (std::vector<std::string>{"prepare", "dk dv", "dq"}));
   EXPECT_EQ(stage_names(dispatcher.plan(parse_problem(backward + " dbias=1"))),
-            (std::vector<std::string>{"dk dv", "dq", "dbias"}));
+            (std::vector<std::string>{"prepare", "dk dv", "dq", "dbias"}));
 }
 
 TEST_F(DispatcherTest, PlansSayIntoHowManyPartsKeysAreCut) {
