@@ -21,7 +21,12 @@ namespace tessera::fmha {
 class LowScores {
  public:
   LowScores(const FmhaProblem& problem, const measure::OwnedOperands& owned, double low)
-      : p_(with_strides(problem)), o_(std::get<FmhaOperands>(owned.operands)), low_(low) {}
+      : p_(with_strides(problem)), o_(std::get<FmhaOperands>(owned.operands)), low_(low) {
+    if (p_.bias == FmhaBias::none) return;
+    std::uint32_t rounded = 0;
+    store_element(p_.dtype_bias, &rounded, 0, low);
+    low_ = load_element(p_.dtype_bias, &rounded, 0);
+  }
 
   // Queries of zeros, and a bias that hides keys.
   void hide_keys() const {
@@ -175,7 +180,7 @@ class LowScores {
 
   const FmhaProblem p_;
   const FmhaOperands& o_;
-  const double low_;
+  double low_;
 };
 
 }  // namespace tessera::fmha
