@@ -133,8 +133,8 @@ int merge(const DataCommand& command, const Console& console) {
   for (std::size_t i = 1; i < command.files.size(); ++i) {
     parts.push_back({measure::read_sweep_data(command.files[i]), command.files[i]});
   }
-  measure::SweepStore store(command.files.front());
-  print_count(store.add(parts, conflict), command.files.front(), console);
+  const std::string& store = command.files.front();
+  print_count(measure::add_to_store(store, parts, conflict), store, console);
   return 0;
 }
 
@@ -205,8 +205,7 @@ int import_data(const DataCommand& command, const Console& console) {
     add_notes(notes, file.notes);
     parts.push_back({std::move(file.data), command.files[i]});
   }
-  measure::SweepStore store(command.files.front());
-  const measure::MergeCount count = store.add(parts, conflict);
+  const measure::MergeCount count = measure::add_to_store(command.files.front(), parts, conflict);
   Json json = to_json(count, command.files.front());
   json.update({{"failed", notes.failed},
                {"mended", notes.mended},

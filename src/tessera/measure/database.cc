@@ -170,9 +170,21 @@ void require_sound_pages(const Connection& connection) {
   if (words != "ok") throw Damage{words.substr(words.rfind('\n') + 1)};
 }
 
+// SQLite takes some names for something else than files: ":memory:", "file:name?mode=rwc". None of
+// them begins as this one does.
+std::string plain_name(const Schema& schema, const fs::path& file) {
+  if (file.native().find('\0') != std::string::npos) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("a name of a {} must hold no NUL, got one after '{}'", schema.noun,
+                            file.c_str()));
+  }
+  return file.is_absolute() ? file.string() : "./" + file.string();
+}
+
 Connection connect(const Schema& schema, const fs::path& file, int flags) {
   sqlite3* raw = nullptr;
-  const int code = sqlite3_open_v2(file.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
+  const std::string name = plain_name(schema, file);
+  const int code = sqlite3_open_v2(name.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   Connection connection{&schema, file, {}};
   connection.db.reset(raw);
   if (code != SQLITE_OK) connection.fail(code, raw != nullptr ? sqlite3_errmsg(raw) : "no memory");
@@ -324,9 +336,13 @@ Connection open_database(const Schema& schema, const fs::path& file, Access acce
 }
 
 void require_file(const Schema& schema, const fs::path& file) {
-  if (fs::is_regular_file(file)) return;
+  std::error_code refused;
+  const fs::file_status there = fs::status(file, refused);
+  if (fs::is_regular_file(there)) return;
+  const bool is_none = !refused || there.type() == fs::file_type::not_found;
   throw Error(ErrorCode::not_found,
-              fmt::format("{} '{}': there is no such file", schema.noun, file.string()));
+              fmt::format("{} '{}': {}", schema.noun, file.string(),
+                          is_none ? "there is no such file" : refused.message()));
 }
 
 void make_folder_of(const Schema& schema, const fs::path& file) {

@@ -2,13 +2,19 @@
 // of one problem on one machine are neighbours, because sweeps read them together.
 #include "tessera/measure/sweep_store.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <random>
+#include <system_error>
 #include <tuple>
 
 #include "tessera/base/enums.h"
 #include "tessera/base/error.h"
+#include "tessera/base/files.h"
 #include "tessera/measure/database_internal.h"
 
 namespace tessera::measure {
@@ -485,6 +491,53 @@ MergeCount SweepStore::add(std::span<const SweepPart> parts, Conflict conflict) 
     transaction.commit();
     return count;
   });
+}
+
+namespace {
+
+// A file's name until the file is whole; unless it has been given its own, the destructor removes
+// the file and SQLite's journal.
+class NewStore {
+ public:
+  explicit NewStore(const fs::path& file)
+      : file_(file), part_(fmt::format("{}.part-{:08x}", file.string(), std::random_device{}())) {}
+  ~NewStore() {
+    std::error_code gone;
+    fs::remove(part_, gone);
+    fs::remove(part_ + "-journal", gone);
+  }
+  NewStore(const NewStore&) = delete;
+  NewStore& operator=(const NewStore&) = delete;
+  const std::string& part() const { return part_; }
+
+  void give_name() const {
+    const int refused =
+        renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, file_.c_str(), RENAME_NOREPLACE);
+    // Some file systems do not know the flag.
+    if (refused != 0 && (errno != EINVAL || rename(part_.c_str(), file_.c_str()) != 0)) {
+      throw Error(
+          ErrorCode::io_error,
+          fmt::format("sweep store '{}': the new store cannot get this name: {}: if another "
+                      "process made one meanwhile, run this again",
+                      file_.string(), std::generic_category().message(errno)));
+    }
+    fsync_folder(file_.has_parent_path() ? file_.parent_path() : fs::path("."));
+  }
+
+ private:
+  fs::path file_;
+  std::string part_;
+};
+
+}  // namespace
+
+MergeCount add_to_store(const fs::path& file, std::span<const SweepPart> parts, Conflict conflict) {
+  std::error_code unknown;  // the store that is made says why
+  if (fs::exists(fs::symlink_status(file, unknown))) return SweepStore(file).add(parts, conflict);
+  const NewStore made(file);
+  const MergeCount count = SweepStore(made.part()).add(parts, conflict);
+  made.give_name();
+  return count;
 }
 
 }  // namespace tessera::measure

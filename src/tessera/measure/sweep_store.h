@@ -124,4 +124,9 @@ class SweepStore {
   std::unique_ptr<State> state_;
 };
 
+// Adds the parts to the store of that name as SweepStore::add() does. A store that does not exist
+// yet is made beside that name and gets it at the end, so that a failure leaves nothing.
+MergeCount add_to_store(const std::filesystem::path& file, std::span<const SweepPart> parts,
+                        Conflict conflict);
+
 }  // namespace tessera::measure

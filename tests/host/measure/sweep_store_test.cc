@@ -10,6 +10,7 @@
 
 #include "broken_text.h"
 #include "host/measure/sweep_data.h"
+#include "resource_limit.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/measure/sweep.h"
@@ -352,6 +353,48 @@ TEST_F(SweepStoreTest, AFullDiskLosesNothingThatWasStored) {
   EXPECT_EQ(store.read().rows.size(), static_cast<std::size_t>(stored) * 50);
   for (int problem = stored; problem < 40; ++problem) record(store, data, problem);
   EXPECT_EQ(store.read().rows.size(), 2000U);
+}
+
+// A merge that fails leaves nothing behind, and a store that was there before as it was.
+TEST_F(SweepStoreTest, AFailedMergeLeavesNoStore) {
+  const SweepPart parts[] = {{random_data(sweep_run("a"), 40, 50, seed), "a"},
+                             {random_data(sweep_run("b", 2000), 40, 50, seed + 1, 41), "b"}};
+  const std::span<const SweepPart> first(parts, 1);
+  {
+    const ResourceLimit full(RLIMIT_FSIZE, 100'000);
+    EXPECT_NE(message_of([&] { add_to_store(file, first, Conflict::refuse); }).find("free space"),
+              std::string::npos);
+  }
+  EXPECT_TRUE(fs::is_empty(folder));
+  EXPECT_EQ(add_to_store(file, first, Conflict::refuse).added, 2000);
+  EXPECT_EQ(add_to_store(file, first, Conflict::refuse).identical, 2000);
+  const SweepData before = SweepStore(file).read();
+  {
+    const ResourceLimit full(RLIMIT_FSIZE, fs::file_size(file));
+    EXPECT_THROW(add_to_store(file, std::span(parts + 1, 1), Conflict::prefer_newest), Error);
+  }
+  EXPECT_EQ(SweepStore(file).read(), before);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1);
+}
+
+// SQLite would keep nothing, or make a file of another name.
+TEST_F(SweepStoreTest, NamesAreThoseOfFiles) {
+  const SweepData data = random_data(sweep_run("a"), 2, 3, seed);
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  for (const char* name :
+       {":memory:", "file:new.sqlite?mode=rwc", "file::memory:", "-x", "a?b#c%20"}) {
+    SweepStore store(name);
+    add(store, data);
+    EXPECT_TRUE(fs::is_regular_file(folder / name)) << name;
+    EXPECT_EQ(SweepStore(name, OpenMode::existing).read().rows.size(), 6U) << name;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 5);
+  using namespace std::string_literals;
+  EXPECT_EQ(message_of([] { const SweepStore store("a\0b"s); }),
+            "a name of a sweep store must hold no NUL, got one after 'a'");
+  EXPECT_THROW(SweepStore(""), Error);
+  fs::current_path(before);
 }
 
 // kill -9 between or inside transactions: every problem is there whole or not at all.
