@@ -225,6 +225,24 @@ class Norms(Case):
             result.double(), functional.layer_norm(wide(x) + wide(other), columns, wide(scale),
                                                    wide(shift), 1e-3), **near)
 
+    def test_squares_beyond_fp32(self):
+        """Rows whose squares overflow or vanish in fp32: results and gradients beside fp64's."""
+        near = dict(rtol=1e-4, atol=1e-4)
+        for device in DEVICES:
+            for size in (1e25, 1e38, 1e-25):
+                with self.subTest(size=size, device=device):
+                    x = (torch.randn(3, 200, device=device).clamp(-3, 3) * size).requires_grad_()
+                    exact = wide(x.detach()).requires_grad_()
+                    grad = torch.randn(3, 200, device=device)
+                    for ours, theirs in ((tessera.torch.rms_norm, functional.rms_norm),
+                                         (tessera.torch.layer_norm, functional.layer_norm)):
+                        y = ours(x, epsilon=0.0)
+                        wanted = theirs(exact, (200,), eps=0.0)
+                        torch.testing.assert_close(y.double(), wanted, **near)
+                        got, = torch.autograd.grad(y, x, grad)
+                        right, = torch.autograd.grad(wanted, exact, wide(grad))
+                        torch.testing.assert_close(got.double() * size, right * size, **near)
+
     def test_strides(self):
         x = torch.randn(6, 40)
         for view in (x[:, ::2], x.T, x[::2], x[:1].expand(4, 40)):

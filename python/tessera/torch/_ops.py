@@ -218,26 +218,40 @@ def _softmax_backward(ctx: Any, grad: Tensor) -> Tensor:
     return torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)
 
 
-def _normalised(x: Tensor, epsilon: float, centred: bool) -> Tuple[Tensor, Tensor]:
-    """The normalised rows and one over their deviation, in fp32."""
-    wide = x.float()
-    if centred:
-        wide = wide - wide.mean(-1, keepdim=True)
-    inverse = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
-    return wide * inverse, inverse
+def _power_of_rows(wide: Tensor, epsilon: float) -> Tensor:
+    """The power of two for each row with which the largest of its elements and of epsilon's root is
+    near 1, so that no square overflows, and none vanishes that counts."""
+    largest = torch.linalg.vector_norm(wide, float("inf"), -1, keepdim=True)
+    bounded = largest.clamp(max(epsilon ** 0.5, 2.0 ** -126), 2.0 ** 125)
+    return torch.ldexp(torch.ones_like(bounded), -torch.frexp(bounded).exponent)
+
+
+def _normalised(x: Tensor, epsilon: float, centred: bool) -> Tuple[Tensor, Tensor, Tensor]:
+    """The normalised rows, and in two factors one over their deviation, in fp32."""
+    wide, unit = x.float(), 1.0
+    if centred:  # in halves, because a difference of two floats may be none
+        mean = wide.mean(-1, keepdim=True, dtype=torch.float64)
+        unit = 0.5
+        wide = wide * unit - (mean * unit).float()
+    power = _power_of_rows(wide, epsilon * unit * unit)
+    wide = wide * power
+    variance = wide.square().mean(-1, keepdim=True) + epsilon * unit * unit * power * power
+    inverse = torch.rsqrt(variance)
+    return wide * inverse, inverse, power * unit
 
 
 def _norm_gradients(grad: Tensor, x: Tensor, scale: Optional[Tensor], epsilon: float, centred: bool
                     ) -> Tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, scale and shift."""
-    rows, inverse = _normalised(x, epsilon, centred)
+    rows, inverse, power = _normalised(x, epsilon, centred)
     wide = grad.float()
     inner = wide if scale is None else wide * scale.float()
     d_x = inner - rows * (inner * rows).mean(-1, keepdim=True)
     if centred:
         d_x = d_x - inner.mean(-1, keepdim=True)
     last = (wide.shape[-1],)
-    return ((d_x * inverse).to(x.dtype), (wide * rows).sum_to_size(last), wide.sum_to_size(last))
+    return ((d_x * inverse * power).to(x.dtype), (wide * rows).sum_to_size(last),
+            wide.sum_to_size(last))
 
 
 def _softmax_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],

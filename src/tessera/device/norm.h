@@ -75,4 +75,70 @@ inline NormFactors factors_of(NormStatistics s, i64 columns, float epsilon) {
   return {s.first, Math::reciprocal_sqrt(s.second / static_cast<float>(columns) + epsilon)};
 }
 
+// ---- rows whose squares overflow or vanish ----
+
+// Squares have twice the exponents of a float. A row whose squares have no good sum in fp32 is read
+// again, times a power of two with which they have.
+inline constexpr float kLargeRows = 0x1p-84F;
+inline constexpr float kUsualRows = 1.0F;
+inline constexpr float kSmallRows = 0x1p100F;
+
+// The statistics of a row, or a slice of one, times `power`.
+struct ScaledStatistics {
+  NormStatistics of;
+  float power;
+};
+
+// What to multiply `columns` columns by. Beside a mean that is not small, so small a variance comes
+// of rounding alone.
+inline float power_for(NormStatistics s, i64 columns, float epsilon) {
+  const float variance = s.second / static_cast<float>(columns > 0 ? columns : 1) + epsilon;
+  if (!(variance < infinity())) return kLargeRows;
+  const bool is_small = variance < 0x1p-90F && s.first < 0x1p-10F && s.first > -0x1p-10F;
+  return is_small ? kSmallRows : kUsualRows;
+}
+
+// The statistics of all slices, in their order, times `power`.
+template <NormKind kKind, class Math>
+inline NormStatistics merged_slices(const ScaledStatistics* slices, int count, float power) {
+  NormStatistics all = no_statistics<kKind>();
+  for (int i = 0; i < count; ++i) {
+    const float share = power / slices[i].power;
+    NormStatistics s = slices[i].of;
+    s.first *= share;
+    s.second = s.second * share * share;  // in this order: share squared may be no float
+    all = merge<kKind, Math>(all, s);
+  }
+  return all;
+}
+
+// The same times the largest power of any slice with which their sum is finite. Usual slices may
+// have a sum that is not.
+template <NormKind kKind, class Math>
+inline ScaledStatistics rescaled_slices(const ScaledStatistics* slices, int count) {
+  float power = kSmallRows;
+  for (int i = 0; i < count; ++i) power = slices[i].power < power ? slices[i].power : power;
+  for (;;) {
+    const NormStatistics all = merged_slices<kKind, Math>(slices, count, power);
+    if (all.second < infinity() || power == kLargeRows) return {all, power};
+    power = power == kSmallRows ? kUsualRows : kLargeRows;
+  }
+}
+
+// out = (x * power - offset) * factor. Large rows are multiplied by more than their statistics
+// were, so that no element vanishes that is not far below the others.
+struct ScaledFactors {
+  float power, offset, factor;
+};
+
+template <class Math>
+inline ScaledFactors scaled_factors_of(const ScaledStatistics& s, i64 columns, float epsilon) {
+  const float scaled = epsilon * s.power * s.power;
+  const float least = epsilon > 0 ? 0x1p-126F : 0.0F;  // no division by zero where there was none
+  const float variance =
+      s.of.second / static_cast<float>(columns) + (scaled > least ? scaled : least);
+  const float more = s.power == kLargeRows ? 0x1p40F : 1.0F;
+  return {s.power * more, s.of.first * more, Math::reciprocal_sqrt(variance) / more};
+}
+
 }  // namespace tessera::device

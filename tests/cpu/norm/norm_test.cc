@@ -10,6 +10,7 @@
 #include <random>
 
 #include "cpu/kernel_folder.h"
+#include "scaled_rows.h"
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
 #include "tessera/registry/registry.h"
@@ -186,6 +187,29 @@ TEST_F(NormKernels, SpecialValues) {
           launch(spec, p, owned.operands, 2);
           const Mismatch mismatch = family_.verify(p, owned.operands);
           EXPECT_TRUE(mismatch.ok) << mismatch.message;
+        }
+      }
+    }
+  }
+}
+
+// In fp32 the squares of large rows overflow and those of small rows vanish. Usual rows lie beside
+// them, and rows of which one slice alone is large or small.
+TEST_F(NormKernels, RowsWhoseSquaresFp32Lacks) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (const char* start : {"fp32_rmsnorm", "fp32_layernorm", "bf16_rmsnorm", "bf16_layernorm"}) {
+      for (const char* end : {"", "_scale_shift_residual", "_slices8"}) {
+        const KernelSpec spec = parse_name(
+            fmt::format("norm_{}_rows_1x1024x1_0x1x1_1x1x1{}_{}", start, end, target.name));
+        for (const std::int64_t columns : {5, 1024, 5000}) {
+          NormProblem p = problem_for(spec, 36, columns);
+          if (draw(0, 1) == 0) p.epsilon = 0;
+          SCOPED_TRACE(fmt::format("seed {}: {} columns={}", seed_, name_of(spec), columns));
+          measure::OwnedOperands owned = measure::random_operands(p, random_());
+          testing_support::scale_rows(p, owned.operands, draw(0, columns - 1));
+          launch(spec, p, owned.operands, 2);
+          testing_support::expect_verified(p, owned);
         }
       }
     }

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "cuda/gpu_test.h"
+#include "scaled_rows.h"
 
 namespace tessera {
 namespace {
@@ -132,6 +133,31 @@ TEST_F(GpuNorm, SpecialValues) {
         run(p, owned, placed, placed.operands, name);
         expect_correct(p, owned);
       }
+    }
+  }
+}
+
+// See the test of the same name on CPUs. Blocks of one row and of several, of one warp and of many.
+TEST_F(GpuNorm, RowsWhoseSquaresFp32Lacks) {
+  for (const char* kernel :
+       {"fp32_rmsnorm_rows_1x1024x1_1x4x1_1x1x1", "fp32_layernorm_rows_1x1024x1_1x4x1_1x1x1",
+        "fp32_layernorm_rows_4x1024x1_4x1x1_1x1x1",
+        "fp32_layernorm_rows_2x2048x1_2x4x1_1x1x1_scale_residual",
+        "bf16_rmsnorm_rows_4x1024x1_4x2x1_1x1x1_scale_shift_residual",
+        "bf16_layernorm_rows_1x1024x1_1x4x1_1x1x1",
+        "fp32_rmsnorm_rows_1x1024x1_1x4x1_1x1x1_slices8",
+        "fp32_layernorm_rows_1x1024x1_1x4x1_1x1x1_slices8"}) {
+    const std::string name = fmt::format("norm_{}_sm90a", kernel);
+    for (const std::int64_t columns : {5, 1024, 5000}) {
+      NormProblem p = problem_for(parse_name(name), 37, columns);
+      if (draw(0, 1) == 0) p.epsilon = 0;
+      const std::uint64_t seed = random_();
+      SCOPED_TRACE(fmt::format("{} columns={} seed {}", name, columns, seed));
+      measure::OwnedOperands owned = measure::random_operands(p, seed);
+      testing_support::scale_rows(p, owned.operands, draw(0, columns - 1));
+      measure::PlacedOperands placed = measure::place_operands(owned, place_);
+      run(p, owned, placed, placed.operands, name);
+      expect_correct(p, owned);
     }
   }
 }

@@ -337,7 +337,7 @@ TEST(NormBind, TwoStepsShareStatistics) {
     EXPECT_EQ(launch.steps[i].grid, (std::array<unsigned, 3>{5, 32, 1}));
   }
   EXPECT_EQ(launch.workspace.bytes,
-            device::kCounterBytes + 5 * 32 * sizeof(device::NormStatistics));
+            device::kCounterBytes + 5 * 32 * sizeof(device::ScaledStatistics));
   EXPECT_EQ(launch.workspace.address_offset, offsetof(device::NormArguments, workspace));
 }
 

@@ -164,6 +164,19 @@ TEST(NormReference, SpecialValues) {
   }
 }
 
+// Their squares overflow or vanish in fp32, and still 0 is as wrong as anywhere.
+TEST(NormReference, LargeAndSmallRows) {
+  for (const NormKind kind : {NormKind::rmsnorm, NormKind::layernorm}) {
+    for (const float x : {1e25F, 3e38F, 1e-25F}) {
+      const NormProblem p{.kind = kind, .rows = 1, .columns = 2, .epsilon = 0};
+      Rows rows{{x, -x}, {}, {}, {}, {1, -1}, {}};
+      EXPECT_EQ(family().verify(p, rows.operands()).message, "") << x;
+      rows.out = {0, 0};
+      EXPECT_EQ(family().verify(p, rows.operands()).bad, 2) << x;
+    }
+  }
+}
+
 TEST(NormReference, NeedsItsInputs) {
   NormProblem p{.kind = NormKind::layernorm, .rows = 1, .columns = 2, .residual = true};
   Rows rows{{1, 2}, {3, 4}, {}, {}, {0, 0}, {0, 0}};

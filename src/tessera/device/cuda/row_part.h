@@ -70,9 +70,11 @@ struct RowPart {
 };
 
 // What merged(a, b) makes of the values of all threads of a row; every thread gets it. Called once
-// in a kernel. Value: floats only, exchanged(value, distance) is that of another lane.
-template <int kRows, int kWarps, class Value, class Exchange, class Merge>
-__device__ __forceinline__ Value merge_over_row(Value mine, Exchange exchanged, Merge merged) {
+// in a kernel with a meet(), in which the warps of the row wait for each other. Value: floats only,
+// exchanged(value, distance) is that of another lane.
+template <int kRows, int kWarps, class Value, class Exchange, class Merge, class Meet>
+__device__ __forceinline__ Value merge_over_row(Value mine, Exchange exchanged, Merge merged,
+                                                Meet meet) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     mine = merged(mine, exchanged(mine, distance));
@@ -81,11 +83,26 @@ __device__ __forceinline__ Value merge_over_row(Value mine, Exchange exchanged, 
     __shared__ Value warps[kRows][kWarps];
     const int row = static_cast<int>(threadIdx.y);
     if (threadIdx.x % 32 == 0) warps[row][threadIdx.x / 32] = mine;
-    __syncthreads();
+    meet();
     mine = warps[row][0];
     for (int w = 1; w < kWarps; ++w) mine = merged(mine, warps[row][w]);
   }
   return mine;
+}
+template <int kRows, int kWarps, class Value, class Exchange, class Merge>
+__device__ __forceinline__ Value merge_over_row(Value mine, Exchange exchanged, Merge merged) {
+  return merge_over_row<kRows, kWarps>(mine, exchanged, merged, [] { __syncthreads(); });
+}
+
+// The warps of this thread's row meet, after all of the block met for the last time. A row has a
+// barrier of its own, of which a block has 16, by a constant number: unknown ones take up all.
+template <int kRows, int kWarps, int kRow = 0>
+__device__ __forceinline__ void meet_row() {
+  static_assert(kRows <= 16 && kWarps > 1, "one warp needs no barrier, and 16 rows have one each");
+  if constexpr (kRow + 1 < kRows) {
+    if (threadIdx.y != kRow) return meet_row<kRows, kWarps, kRow + 1>();
+  }
+  asm volatile("bar.sync %0, %1;" : : "n"(kRow), "n"(kWarps * 32) : "memory");
 }
 
 }  // namespace tessera::device

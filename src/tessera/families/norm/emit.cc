@@ -47,7 +47,7 @@ void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
   step.entry = 1;
   launch.steps.push(step);
   const auto slices = static_cast<std::size_t>(p.rows * a.slices);
-  launch.workspace.bytes = device::kCounterBytes + slices * sizeof(device::NormStatistics);
+  launch.workspace.bytes = device::kCounterBytes + slices * sizeof(device::ScaledStatistics);
   launch.workspace.address_offset = offsetof(device::NormArguments, workspace);
 }
 

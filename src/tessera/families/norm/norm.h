@@ -8,7 +8,7 @@ namespace tessera::norm {
 const Family& family();
 
 // See Family::abi. What it counts: device/norm.h, the entries.
-inline constexpr int kAbi = 1;
+inline constexpr int kAbi = 2;
 inline constexpr int kWarp = 32;  // threads of a GPU that step together
 
 // problem.cc: the table, and what it says of problems

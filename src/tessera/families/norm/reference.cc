@@ -15,6 +15,7 @@ using tile::Bounded;
 constexpr double kCost = 64;           // of one element, in multiplications
 constexpr double kUnit = 0x1p-24;      // half an ulp of fp32
 constexpr double kFlushed = 0x1p-125;  // below it some machines read and write zero
+constexpr double kLeast = 0x1p-126;    // fp32's least normal number
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // No kernel adds more numbers one after the other: up to 512 of a chunk or of a thread, then the
@@ -51,7 +52,7 @@ Factors softmax_factors(const std::vector<double>& x) {
 }
 
 // The mean is off by `error`, and so are the means of parts, whose squared distances enter the
-// variance.
+// variance; an element is off by as much where the machine reads zero.
 Factors moment_factors(const NormProblem& p, const std::vector<double>& x) {
   const bool has_mean = p.kind == NormKind::layernorm;
   const auto count = static_cast<double>(x.size());
@@ -63,13 +64,13 @@ Factors moment_factors(const NormProblem& p, const std::vector<double>& x) {
   double squares = 0;
   for (const double value : x) squares += (value - mean) * (value - mean);
   if (!std::isfinite(squares)) return {mean, 0, 1 / std::sqrt(squares), 8 * kUnit};
-  const double error = has_mean ? roundings * magnitude / count : 0;
+  const double error = (has_mean ? roundings * magnitude / count : 0) + kLeast;
   const double variance = squares / count;
-  const double lost =
-      roundings * variance + 8 * error * std::sqrt(variance) + 4 * error * error + kFlushed;
-  const double sum = variance + double{p.epsilon};
-  const bool overflows = squares + magnitude * magnitude > 0x1p126;  // in fp32, perhaps
-  const double share = lost < sum / 2 && !overflows ? lost / sum + 8 * kUnit : kInfinity;
+  const double epsilon = double{p.epsilon};
+  const double lost = roundings * variance + 8 * error * std::sqrt(variance) + 4 * error * error +
+                      (epsilon < kLeast ? epsilon : 0);
+  const double sum = variance + epsilon;
+  const double share = lost < sum / 2 ? lost / sum + 8 * kUnit : kInfinity;
   return {mean, error, 1 / std::sqrt(sum), share};
 }
 

@@ -1,6 +1,7 @@
 // softmax, RMSNorm and LayerNorm of rows on a CPU. A row is read in chunks of tile_n columns that
 // stay in a cache: the statistics of each chunk are merged into those of the row, and a second pass
-// writes the result. Two steps may share out the slices of rows: one gathers, one writes.
+// writes the result. Two steps may share out the slices of rows: one gathers, one writes. Rows
+// whose squares overflow or vanish are read again, scaled.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -21,6 +22,7 @@ struct NormKernel {
   using Weight = typename C::Weight;
   using Out = typename C::Out;
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
+  static constexpr bool kMayOverflow = !kSoftmax && !__is_same(In, fp16);  // squares, in fp32
   static constexpr int kChunk = C::kTileN;
   static constexpr i64 kSliceUnit = 64;  // columns: slices begin at multiples of it
   // Outputs beyond this size would push out of the caches what is still to be read.
@@ -122,6 +124,45 @@ struct NormKernel {
     return all;
   }
 
+  static void multiply(Chunk& chunk, int count, float power) {
+    for_each_vector(count, [&chunk, power](int i, int, int) {
+      store(chunk.x + i, load<f32v>(chunk.x + i) * power);
+    });
+  }
+
+  // The statistics of a slice that gather() has read, times a power of two.
+  [[gnu::noinline]] static NormStatistics gather_again(const NormArguments& g, const Place& p,
+                                                       float power, Chunk& chunk) {
+    NormStatistics all = no_statistics<C::kKind>();
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      read_chunk(g, p.row, begin, count, true, chunk);
+      multiply(chunk, count, power);
+      all = merged(all, statistics_of(chunk, count, inputs(g, p.row, begin)));
+    });
+    return all;
+  }
+
+  static ScaledStatistics gather_scaled(const NormArguments& g, const Place& p, Chunk& chunk) {
+    const NormStatistics all = gather(g, p, chunk);
+    if constexpr (kMayOverflow) {
+      const float power = power_for(all, p.columns.end - p.columns.begin, g.epsilon);
+      if (power != kUsualRows) return {gather_again(g, p, power, chunk), power};
+    }
+    return {all, kUsualRows};
+  }
+
+  // Of all slices of a row, in their order.
+  static ScaledStatistics gathered(const ScaledStatistics* slices) {
+    NormStatistics all = no_statistics<C::kKind>();
+    bool is_usual = true;
+    for (int i = 0; i < C::kSlices; ++i) {
+      all = merged(all, slices[i].of);
+      is_usual = is_usual && slices[i].power == kUsualRows;
+    }
+    if (!kMayOverflow || (is_usual && all.second < infinity())) return {all, kUsualRows};
+    return rescaled_slices<C::kKind, NormMath>(slices, C::kSlices);
+  }
+
   template <bool kHeld>
   [[gnu::always_inline]] static f32v result(const NormArguments& g, f32v x, i64 column, int lanes,
                                             NormFactors f) {
@@ -155,9 +196,20 @@ struct NormKernel {
     for_each_vector(count, visit);
   }
 
-  static void write(const NormArguments& g, const Place& p, const NormStatistics& all,
+  [[gnu::noinline]] static void write_scaled(const NormArguments& g, const Place& p,
+                                             const ScaledStatistics& all, Chunk& chunk) {
+    const ScaledFactors f = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      read_chunk(g, p.row, begin, count, true, chunk);
+      multiply(chunk, count, f.power);
+      write_chunk<false>(g, p.row, begin, count, {f.offset, f.factor}, chunk);
+    });
+  }
+
+  static void write(const NormArguments& g, const Place& p, const ScaledStatistics& all,
                     Chunk& chunk) {
-    const NormFactors f = factors_of<C::kKind, NormMath>(all, g.columns, g.epsilon);
+    if (kMayOverflow && all.power != kUsualRows) return write_scaled(g, p, all, chunk);
+    const NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
     for_each_chunk(p.columns, [&](i64 begin, int count) {
       if (is_held(g)) return write_chunk<true>(g, p.row, begin, count, f, chunk);
       read_chunk(g, p.row, begin, count, true, chunk);
@@ -179,10 +231,10 @@ struct NormKernel {
   // every slice go to the workspace.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
-    auto* const parts = static_cast<NormStatistics*>(thread->workspace);
+    auto* const parts = static_cast<ScaledStatistics*>(thread->workspace);
     Chunk chunk;
     for_each_slice(g, *thread, [&](const Place& place, i64 number) {
-      const NormStatistics all = gather(g, place, chunk);
+      const ScaledStatistics all = gather_scaled(g, place, chunk);
       if (C::kSlices > 1) {
         parts[number] = all;
       } else {
@@ -194,20 +246,17 @@ struct NormKernel {
   // The second merges those of a row in their order, and writes a slice.
   static void run_result(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
-    const auto* const parts = static_cast<const NormStatistics*>(thread->workspace);
+    const auto* const parts = static_cast<const ScaledStatistics*>(thread->workspace);
     Chunk chunk;
     for_each_slice(g, *thread, [&](const Place& place, i64) {
-      NormStatistics all = no_statistics<C::kKind>();
-      const NormStatistics* const row = parts + place.row * C::kSlices;
-      for (int i = 0; i < C::kSlices; ++i) all = merged(all, row[i]);
-      write(g, place, all, chunk);
+      write(g, place, gathered(parts + place.row * C::kSlices), chunk);
     });
   }
 
   static i64 workspace_bytes(const void* arguments, int) {
     const i64 slices = C::kSlices == 1 ? 0 : C::kSlices;
     return static_cast<const NormArguments*>(arguments)->rows * slices *
-           i64{sizeof(NormStatistics)};
+           i64{sizeof(ScaledStatistics)};
   }
 
   static constexpr CpuKernel kernel() {

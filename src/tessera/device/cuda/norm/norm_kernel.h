@@ -1,6 +1,6 @@
 // softmax, RMSNorm and LayerNorm of rows on a GPU. wave_n warps share a row, or a slice of one, and
 // keep up to tile_n of its columns in registers between the two passes; what is longer is read
-// again.
+// again. Rows whose squares overflow or vanish are read again, scaled.
 #pragma once
 
 #include "tessera/device/cuda/math.h"
@@ -20,6 +20,7 @@ struct NormKernel {
   using Weight = typename C::Weight;
   using Out = typename C::Out;
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
+  static constexpr bool kMayOverflow = !kSoftmax && !kSame<In, fp16>;  // squares, in fp32
   static constexpr int kVector = 16 / static_cast<int>(sizeof(In));  // that a thread moves at once
   static constexpr int kStride = C::kWaveN * 32 * kVector;           // ... and all of a row
   static constexpr int kVectors = C::kTileN / kStride;               // of a thread, in registers
@@ -108,6 +109,57 @@ struct NormKernel {
     return merge_over_row<C::kWaveM, C::kWaveN>(mine, exchanged, merged);
   }
 
+  // Calls visit(column, x) for the columns of this thread, which have been read before.
+  template <class Visit>
+  static __device__ __forceinline__ void each_again(const NormArguments& g, const Slice& s,
+                                                    Visit visit) {
+    const In* const row =
+        C::kResidual ? at<In>(g.sum, s, g.ld_sum, 0) : at<In>(g.in, s, g.ld_in, 0);
+#pragma unroll 1
+    for (i64 run = s.begin + threadIdx.x * kVector; run < s.end; run += kStride) {
+#pragma unroll 1
+      for (i64 column = run; column < s.end && column < run + kVector; ++column) {
+        visit(column, to_float(row[column]));
+      }
+    }
+  }
+
+  // The statistics of a slice that gather() has read, times a power of two.
+  static __device__ NormStatistics gather_again(const NormArguments& g, const Slice& s,
+                                                float power) {
+    NormStatistics mine = no_statistics<C::kKind>();
+    each_again(g, s, [&](i64, float x) {
+      const float y = x * power;
+      const bool has_mean = C::kKind == NormKind::layernorm;
+      mine = merged(mine, has_mean ? NormStatistics{1, y, 0} : NormStatistics{1, 0, y * y});
+    });
+    return merge_over_row<C::kWaveM, C::kWaveN>(mine, exchanged, merged, [] {
+      if constexpr (C::kWaveN > 1) meet_row<C::kWaveM, C::kWaveN>();
+    });
+  }
+
+  static __device__ __forceinline__ ScaledStatistics rescued(const NormArguments& g, const Slice& s,
+                                                             const NormStatistics& all) {
+    if constexpr (kMayOverflow) {
+      float power = power_for(all, s.end - s.begin, g.epsilon);
+      power = __shfl_sync(~0U, power, 0);  // lanes merged in orders of their own
+      if (power != kUsualRows) return {gather_again(g, s, power), power};
+    }
+    return {all, kUsualRows};
+  }
+
+  // Of all slices of a row, in their order.
+  static __device__ __forceinline__ ScaledStatistics gathered(const ScaledStatistics* slices) {
+    NormStatistics all = slices[0].of;
+    bool is_usual = slices[0].power == kUsualRows;
+    for (int i = 1; i < C::kSlices; ++i) {
+      all = merged(all, slices[i].of);
+      is_usual = is_usual && slices[i].power == kUsualRows;
+    }
+    if (!kMayOverflow || (is_usual && all.second < infinity())) return {all, kUsualRows};
+    return rescaled_slices<C::kKind, NormMath>(slices, C::kSlices);
+  }
+
   // y = operation(y, weight) of each column, where the weights are used.
   template <bool kUsed, class Operation>
   static __device__ __forceinline__ void apply(const Neighbours<Weight, kVector>& weights,
@@ -158,11 +210,24 @@ struct NormKernel {
     }
   }
 
+  static __device__ void write_scaled(const NormArguments& g, const Slice& s,
+                                      const ScaledStatistics& all) {
+    const ScaledFactors f = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
+    Out* const out = at<Out>(g.out, s, g.ld_out, 0);
+    each_again(g, s, [&](i64 column, float x) {
+      float y = (x * f.power - f.offset) * f.factor;
+      if (C::kScale) y *= to_float(static_cast<const Weight*>(g.scale)[column]);
+      if (C::kShift) y += to_float(static_cast<const Weight*>(g.shift)[column]);
+      out[column] = rounded<Out>(y);
+    });
+  }
+
   // is_held: the part is the whole slice.
   static __device__ __forceinline__ void write(const NormArguments& g, const Slice& s,
-                                               const NormStatistics& all, bool is_held,
+                                               const ScaledStatistics& all, bool is_held,
                                                Part& part) {
-    const NormFactors f = factors_of<C::kKind, NormMath>(all, g.columns, g.epsilon);
+    if (kMayOverflow && all.power != kUsualRows) return write_scaled(g, s, all);
+    const NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
     if (is_held) return write_part(g, s, f, part);
     for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
       read_part(g, s, begin, true, part);
@@ -181,9 +246,9 @@ struct NormKernel {
     return {row, begin, end < g.columns ? end : g.columns};
   }
 
-  static __device__ __forceinline__ NormStatistics* statistics(const NormArguments& g, i64 row) {
+  static __device__ __forceinline__ ScaledStatistics* statistics(const NormArguments& g, i64 row) {
     auto* const data = static_cast<char*>(g.workspace) + kCounterBytes;
-    return reinterpret_cast<NormStatistics*>(data) + row * C::kSlices;
+    return reinterpret_cast<ScaledStatistics*>(data) + row * C::kSlices;
   }
 
   // One step: the statistics of a row, then its result. Of two steps the first: the statistics of a
@@ -191,8 +256,9 @@ struct NormKernel {
   static __device__ __forceinline__ void run(const NormArguments& g) {
     const Slice s = slice_of(g);
     Part part;
-    const NormStatistics all = gather(g, s, part);
+    const NormStatistics mine = gather(g, s, part);
     if (s.row == g.rows) return;
+    const ScaledStatistics all = rescued(g, s, mine);
     if constexpr (C::kSlices > 1) {
       if (threadIdx.x == 0) statistics(g, s.row)[blockIdx.y] = all;
     } else {
@@ -204,11 +270,8 @@ struct NormKernel {
   static __device__ __forceinline__ void run_result(const NormArguments& g) {
     const Slice s = slice_of(g);
     if (s.row == g.rows) return;
-    const NormStatistics* const from = statistics(g, s.row);
-    NormStatistics all = from[0];
-    for (int i = 1; i < C::kSlices; ++i) all = merged(all, from[i]);
     Part part;
-    write(g, s, all, false, part);
+    write(g, s, gathered(statistics(g, s.row)), false, part);
   }
 };
 
