@@ -42,8 +42,12 @@ struct File {
     return value;
   }
   std::string text(u64 offset) const {
+    constexpr u64 kMost = 65536;  // bytes of a name: many names may share one long text
     const auto rest = part(offset, bytes.size() - std::min<u64>(offset, bytes.size()));
-    const auto end = std::find(rest.begin(), rest.end(), u8{0});
+    const auto end = std::find(rest.begin(), rest.begin() + std::min(rest.size(), kMost), u8{0});
+    if (static_cast<u64>(end - rest.begin()) == kMost) {
+      refuse_object("a name is longer than " + std::to_string(kMost) + " bytes");
+    }
     return std::string(rest.begin(), end);
   }
 };
@@ -55,7 +59,7 @@ void read_segments(const File& file, const Elf64_Ehdr& header, CodeObject& objec
   for (u32 n = 0; n < header.e_phnum; ++n) {
     const auto s = file.at<Elf64_Phdr>(header.e_phoff + n * sizeof(Elf64_Phdr));
     if (s.p_type != PT_LOAD) continue;
-    if (s.p_vaddr + s.p_memsz > kMostBytes || s.p_filesz > s.p_memsz)
+    if (s.p_vaddr > kMostBytes || s.p_memsz > kMostBytes - s.p_vaddr || s.p_filesz > s.p_memsz)
       refuse_object("a segment is too large");
     object.image.resize(std::max<std::size_t>(object.image.size(), s.p_vaddr + s.p_memsz));
     const auto from = file.part(s.p_offset, s.p_filesz);
@@ -82,7 +86,8 @@ void read_relocations(const File& file, const Elf64_Shdr& table, CodeObject& obj
     } else if (type != kRelocationRelative64) {
       refuse_object("it has a relocation of type " + std::to_string(type));
     }
-    if (r.r_offset + 8 > object.image.size()) refuse_object("a relocation is outside of the image");
+    const u64 size = object.image.size();
+    if (size < 8 || r.r_offset > size - 8) refuse_object("a relocation is outside of the image");
     object.relocations.push_back({r.r_offset, value});
   }
 }
@@ -184,6 +189,13 @@ CodeObject read_code_object(std::span<const u8> bytes) {
   if (object.target == nullptr) {
     refuse_object("it is for processor number " + std::to_string(header.e_flags & kMachineMask) +
                   ", and the emulator knows gfx90a, gfx942 and gfx950");
+  }
+  for (const u32 count : {u32{header.e_phnum}, u32{header.e_shnum}}) {
+    constexpr u32 kMost = 1024;  // a linker makes about 20; each may name all of the file
+    if (count > kMost) {
+      refuse_object("it has " + std::to_string(count) + " segments or sections, of which " +
+                    std::to_string(kMost) + " are the most");
+    }
   }
   read_segments(file, header, object);
   std::vector<Elf64_Shdr> sections;

@@ -1,6 +1,6 @@
 // From a line of the disassembly to an instruction. LLVM has decoded it; here its words are read.
 #include <algorithm>
-#include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <optional>
 
@@ -84,7 +84,7 @@ std::optional<Operand> read_register(std::string_view text) {
   if (text.size() < 2 || std::string_view("vsa").find(text[0]) == std::string_view::npos) return {};
   std::string_view digits = text.substr(1);
   const bool several = take_prefix(digits, "[");
-  if (digits.empty() || std::isdigit(static_cast<unsigned char>(digits[0])) == 0) return {};
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9') return {};
   const i64 first = number(digits.substr(0, digits.find_first_not_of("0123456789")));
   const std::size_t colon = digits.find(':');
   const i64 last = several && colon != std::string_view::npos
@@ -101,16 +101,18 @@ std::optional<Operand> read_register(std::string_view text) {
 std::optional<Written> read_constant(std::string_view text) {
   Written w;
   if (take_prefix(text, "lit(") && !text.empty()) text.remove_suffix(1);  // lit(0x1)
-  const std::string copy(text);
-  char* end = nullptr;
   w.is_literal = starts_with(text, "0x");
   w.is_real = !w.is_literal && text.find('.') != std::string_view::npos;
-  if (w.is_real) {
-    w.real = std::strtod(copy.c_str(), &end);
+  if (w.is_real) {  // strtod() asks the locale what a decimal point is
+    const char* const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, w.real);
+    if (error != std::errc() || end != last) return {};
   } else {
+    const std::string copy(text);
+    char* end = nullptr;
     w.integer = std::strtoll(copy.c_str(), &end, 0);
+    if (end == copy.c_str() || *end != 0) return {};
   }
-  if (end == copy.c_str() || *end != 0) return {};
   w.operand.kind = Operand::Kind::constant;
   return w;
 }

@@ -1,14 +1,19 @@
 // Runs llvm-objdump on bytes in memory.
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "program.h"
 
@@ -80,15 +85,27 @@ void fill_memory_file(Descriptor& file, std::span<const u8> bytes) {
   }
 }
 
-std::string read_all(int fd) {
+constexpr std::size_t kMostText = std::size_t{1} << 28;  // bytes of a disassembly
+
+// All that comes; nothing if it has not ended after so many seconds or is too much.
+std::optional<std::string> read_all(int fd, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(seconds));
   std::string text;
   char buffer[65536];
-  for (;;) {
+  while (text.size() <= kMostText) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+    pollfd ready{fd, POLLIN, 0};
+    const int found = left.count() < 0 ? 0 : poll(&ready, 1, static_cast<int>(left.count()));
+    if (found < 0 && errno == EINTR) continue;
+    if (found <= 0) return {};
     const ssize_t n = read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return text;
     text.append(buffer, static_cast<std::size_t>(n));
   }
+  return {};
 }
 
 }  // namespace
@@ -108,7 +125,7 @@ std::string find_objdump() {
   return {};
 }
 
-std::string disassemble(std::span<const u8> bytes) {
+std::string disassemble(std::span<const u8> bytes, double seconds) {
   const std::string program = find_objdump();
   if (program.empty()) {
     refuse_tool(
@@ -134,16 +151,22 @@ std::string disassemble(std::span<const u8> bytes) {
   if (error != 0) refuse_tool("'" + program + "' cannot be run: " + std::strerror(error) + ".");
   close(write_end.fd);
   write_end.fd = -1;
-  std::string text = read_all(read_end.fd);
+  const std::optional<std::string> text = read_all(read_end.fd, seconds);
+  if (!text) kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!text) {
+    refuse_tool("'" + program + "' did not end in " + std::to_string(std::lround(seconds)) +
+                " s with less than " + std::to_string(kMostText) +
+                " bytes; the code object may be damaged.");
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     refuse_tool("'" + program +
                 "' cannot disassemble the code object; LLVM 19 knows gfx90a and gfx942, "
                 "LLVM 20 and later gfx950, too.");
   }
-  return text;
+  return *text;
 }
 
 }  // namespace tessera::cdna_emulator

@@ -136,7 +136,7 @@ std::vector<u8> make_arguments(const Kernel& kernel, const Launch& launch) {
   std::vector<u8> bytes(std::max<std::size_t>(kernel.argument_bytes, launch.arguments.size()));
   std::copy(launch.arguments.begin(), launch.arguments.end(), bytes.begin());
   const auto set = [&](const HiddenArgument& h, u64 value) {
-    if (h.offset + h.bytes > bytes.size()) return;
+    if (u64{h.offset} + h.bytes > bytes.size()) return;
     std::memcpy(bytes.data() + h.offset, &value, std::min<std::size_t>(h.bytes, sizeof value));
   };
   u64 dimensions = 1;
@@ -155,10 +155,33 @@ std::vector<u8> make_arguments(const Kernel& kernel, const Launch& launch) {
   return bytes;
 }
 
+// 0 where they are more than 2^32.
+u64 product_of(const std::array<u32, 3>& sides) {
+  constexpr u64 kMost = u64{1} << 32;
+  const u64 plane = u64{sides[0]} * sides[1];
+  return plane > kMost || plane * sides[2] > kMost ? 0 : plane * sides[2];
+}
+
 Finding check_launch(const Program& program, const Kernel& kernel, const Launch& launch) {
-  const u64 threads = u64{launch.block[0]} * launch.block[1] * launch.block[2];
-  const u64 groups = u64{launch.grid[0]} * launch.grid[1] * launch.grid[2];
-  if (threads == 0 || groups == 0 || (kernel.max_threads != 0 && threads > kernel.max_threads)) {
+  constexpr std::size_t kMostArguments = 65536;  // bytes
+  const u64 threads = product_of(launch.block);
+  const u64 groups = product_of(launch.grid);
+  if (kernel.argument_bytes > kMostArguments || launch.arguments.size() > kMostArguments) {
+    return {Finding::Kind::object, kernel.name + " takes " + std::to_string(kernel.argument_bytes) +
+                                       " bytes of arguments and gets " +
+                                       std::to_string(launch.arguments.size()) + "; the most are " +
+                                       std::to_string(kMostArguments) + "."};
+  }
+  if (threads == 0 || groups == 0) {
+    const auto text = [](const std::array<u32, 3>& sides) {
+      return std::to_string(sides[0]) + " x " + std::to_string(sides[1]) + " x " +
+             std::to_string(sides[2]);
+    };
+    return {Finding::Kind::object, "The launch of " + kernel.name + " has " + text(launch.grid) +
+                                       " workgroups of " + text(launch.block) +
+                                       " threads; there may be 1 to 2^32 of each."};
+  }
+  if (kernel.max_threads != 0 && threads > kernel.max_threads) {
     return {Finding::Kind::object,
             "The launch of " + kernel.name + " has " + std::to_string(groups) + " workgroups of " +
                 std::to_string(threads) + " threads; the kernel takes 1 to " +

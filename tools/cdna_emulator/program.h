@@ -70,7 +70,9 @@ Program make_program(CodeObject object, const std::string& disassembly);
 // llvm-objdump: TESSERA_LLVM_OBJDUMP, or what lies in PATH, beside clang++ or in ROCm's folder.
 // Empty where none is.
 std::string find_objdump();
-std::string disassemble(std::span<const u8> file);
+// Throws Finding{object} where it has not ended after so many seconds; a damaged file may make it
+// endless.
+std::string disassemble(std::span<const u8> file, double seconds = 60);
 
 // Throws Finding{outside} unless the kernel may touch these bytes.
 void check_memory(Wave& wave, u64 address, u64 bytes, bool write, const Instruction& instruction);

@@ -165,5 +165,81 @@ TEST(Program, ShowsAndRunsAKernel) {
             "tessera-emulator: '" + object.string() + "' has no kernel 'other'.\n");
 }
 
+TEST(Program, RefusesDescriptionsThatAreNone) {
+  SKIP_WITHOUT_TOOLS();
+  const auto object = scratch_folder() / "other.co", launch = scratch_folder() / "bad.json";
+  const std::vector<u8> file = compile_hip(kScale, "gfx90a");
+  std::ofstream(object, std::ios::binary)
+      .write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
+  const std::string program = EMULATOR_PROGRAM " ", run = program + object.string() + " --launch ";
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"arguments": [{}]})", "An argument is one of "},
+      {R"({"arguments": [5, {}]})", "An argument is one of "},
+      {R"({"arguments": [{"i32": 1099511627776}]})", "\"i32\" must be a whole number from "},
+      {R"({"buffers": {"x": {"bytes": -1}}})", "\"bytes\" of the buffer 'x' must be "},
+      {R"({"buffers": {"x": {"bytes": 4611686018427387904}}})", "from 0 to 4294967296, got 461"},
+      {R"({"buffers": {"x": {"file": "/dev/zero"}}})", "'/dev/zero' is not a regular file."},
+      {R"({"buffers": 5})", "\"buffers\" of a launch must be of the form {}, got 5."},
+      {R"({"grid": [-1, 1, 1]})", "A side of \"grid\" must be a whole number from 1 to 2147483647"},
+      {R"({"grid": [1, 1]})", "\"grid\" must hold 3 numbers, got [1,1]."},
+      {R"({"grid": [2147483647, 2147483647, 4]})", "there may be 1 to 2^32 of each."},
+      {R"({"block": "wide"})", "\"block\" of a launch must be of the form [1,1,1], got \"wide\"."},
+      {R"({)", "must hold a JSON object such as"},
+  };
+  for (const auto& [text, sentence] : cases) {
+    std::ofstream(launch) << text;
+    const std::string words = output_of(run + launch.string(), 1);
+    EXPECT_NE(words.find(sentence), std::string::npos) << text << "\n" << words;
+    EXPECT_EQ(words.find("json.exception"), std::string::npos) << words;
+  }
+  EXPECT_EQ(output_of(program + "/dev/zero", 1),
+            "tessera-emulator: '/dev/zero' is not a regular file.\n");
+  EXPECT_NE(output_of(program + std::string(300, 'x'), 1).find("cannot be read."),
+            std::string::npos);
+}
+
+TEST(Program, EndsADisassemblyThatDoesNot) {
+  const auto script = scratch_folder() / "objdump";
+  std::ofstream(script) << "#!/bin/sh\nexec sleep 60\n";
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  setenv("TESSERA_LLVM_OBJDUMP", script.c_str(), 1);
+  std::string words;
+  try {
+    disassemble({}, 0.1);
+  } catch (const Finding& finding) {
+    words = finding.text;
+  }
+  unsetenv("TESSERA_LLVM_OBJDUMP");
+  EXPECT_NE(words.find("the code object may be damaged."), std::string::npos) << words;
+}
+
+// Objects with other bytes in their headers and notes are read or refused; none is written outside.
+TEST(Program, ReadsDamagedObjects) {
+  SKIP_WITHOUT_TOOLS();
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const std::vector<u8> file = compile_hip(kScale, "gfx942");
+  constexpr u64 kLarge[] = {~u64{0}, u64{1} << 63, u64{0} - 4, 0xffffffff, 0xfffffffc, 0x7fffffff};
+  int refused = 0;
+  for (int n = 0; n < 3000; ++n) {
+    std::vector<u8> bytes = file;
+    for (u64 k = 0; k < 1 + random() % 3; ++k) {
+      const u64 value = random() % 2 == 0 ? random() : kLarge[random() % std::size(kLarge)];
+      const u64 size = u64{1} << random() % 4;
+      std::memcpy(bytes.data() + random() % (bytes.size() - size), &value, size);
+    }
+    try {
+      const CodeObject object = read_code_object(bytes);
+      Memory memory;
+      load_image(object, memory);
+    } catch (const Finding& finding) {
+      EXPECT_NE(finding.text, "");
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace tessera::cdna_emulator
