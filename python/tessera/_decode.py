@@ -71,7 +71,8 @@ def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
     """Checks the lengths of what is appended, and appends and attends."""
     q, k_cache, v_cache = arrays
     _arrays.shape_of(v_cache, "v_cache")
-    _append.checked(new.rotary, q if new.rotary else None, new.cos, new.sin, None, options.layout)
+    _append.checked(new.rotary, None if new.rotary is None else q, new.cos, new.sin, None,
+                    options.layout)
     found, report = _append.pages_of(k_cache, new.keys, *pages)
     rooms = _append.rooms_of(k_cache, found, options.layout)
     lengths, _ = _append.lengths_of(rooms, new.keys, new.lengths, new.counts, new.cos, None,

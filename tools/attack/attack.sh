@@ -73,6 +73,15 @@ cmake --install "$build" --prefix "$work/installed" >/dev/null &&
   "$work/many" "$problems"
 check $? "one more problem costs at most 1 KB, and nothing else is lost"
 
+if python3 -c 'import numpy' 2>/dev/null; then
+  new_cache
+  TESSERA_LIBRARY="$build/src/libtessera.so.0" PYTHONPATH="$here/../../python" \
+    python3 "$here/hostile_arguments.py" >"$work/hostile.txt" 2>&1
+  check $? "the Python package refuses wrong arguments by sentences"
+else
+  echo "left out: python3 has no NumPy, so that the Python package is not attacked"
+fi
+
 if [ $failures -eq 0 ]; then rm -rf "$work"; else
   echo "what they said is in $work"
   exit 1
