@@ -73,7 +73,7 @@ def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
     try:
         same = array.view(dtype)
     except Exception:
-        raise Error(f"{name} must be an array without gaps, got {_values.shown(array)}") from None
+        raise Error(f"{name} must have no gaps, got {_values.shown(array)}") from None
     return _arrays.view_of(same, name, stream)
 
 
