@@ -12,6 +12,7 @@
 #include <limits>
 #include <string>
 
+#include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/base/text.h"
@@ -107,7 +108,14 @@ bool may_use_tiles() {
 #endif
 }
 
+void refuse_threads(int wanted) {
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("threads must be at least 0, which means as many as are useful, got {}", wanted));
+}
+
 int bounded_threads(int wanted) {
+  if (wanted < 0) refuse_threads(wanted);
   if (wanted > kMaxThreads) {
     note_too_many_threads(wanted, kMaxThreads, "no more are ever used");
   }

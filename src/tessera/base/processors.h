@@ -25,8 +25,11 @@ int usable_processors();
 // children by fork().
 bool may_use_tiles();
 
+// Throws Error{invalid_argument} for a number of threads below 0.
+[[noreturn]] void refuse_threads(int wanted);
+
 // The number of threads or jobs that was asked for, but at most kMaxThreads; logs a note when it is
-// larger.
+// larger. Throws what refuse_threads() does.
 int bounded_threads(int wanted);
 
 // Logs that `wanted` is more than `most`, unless the last note had the same number. `reason` says

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +57,18 @@ void forget_signals() {
   }
 }
 
+// Has exec close the program's own descriptors, which it may have opened without O_CLOEXEC. A child
+// has a table of its own. Kernels before 5.11 cannot do it in one call.
+void close_beyond_streams() {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+#ifdef SYS_close_range
+  constexpr unsigned kCloseOnExec = 4;
+  if (::syscall(SYS_close_range, kFirst, ~0U, kCloseOnExec) == 0) return;
+#endif
+  const auto end = static_cast<int>(::sysconf(_SC_OPEN_MAX));
+  for (int fd = kFirst; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 // Runs in the child, which shares our memory until exec. So nothing here may allocate, and the
 // child fills in our table. It first enters itself into the table and then asks whether all
 // children are being ended, so that one of the two sides always notices the other. Returns why the
@@ -72,6 +85,7 @@ int become(const SpawnPlan& plan, pid_t parent, Place place) {
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  close_beyond_streams();
   if (plan.folder == nullptr || ::chdir(plan.folder) == 0) {
     ::execve(plan.file, plan.argv, plan.environment);
   }

@@ -12,10 +12,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <exception>
 #include <string_view>
 #include <utility>
 
 #include "tessera/base/files.h"
+#include "tessera/base/interruption.h"
 #include "tessera/base/spawn.h"
 #include "tessera/base/text.h"
 
@@ -70,16 +72,31 @@ int wait_milliseconds(bool has_deadline, Clock::time_point deadline, int process
   return longest < 0 ? bounded : std::min(bounded, longest);
 }
 
+// What check_interruption() throws.
+std::exception_ptr interrupted() try {
+  check_interruption();
+  return nullptr;
+} catch (...) {
+  return std::current_exception();
+}
+
 // Collects output until the child is gone, and returns its status. A grandchild that outlives it
-// and keeps the pipe open is not waited for.
-int collect(Child child, int pipe, double timeout_seconds, SubprocessResult& result) {
+// and keeps the pipe open is not waited for. An interruption ends the child and is kept.
+int collect(Child child, int pipe, const SubprocessOptions& options, SubprocessResult& result,
+            std::exception_ptr& interruption) {
+  constexpr int kBetweenQuestions = 50;  // milliseconds
+  const double timeout_seconds = options.timeout_seconds;
   const bool has_deadline = timeout_seconds > 0;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(timeout_seconds));
   const int process = open_process(child.id);
   bool open = true;
   while (!has_ended(child)) {
-    const int wait = wait_milliseconds(has_deadline && !result.timed_out, deadline, process);
+    int wait = wait_milliseconds(has_deadline && !result.timed_out, deadline, process);
+    if (options.is_interruptible && !interruption) {
+      wait = wait < 0 ? kBetweenQuestions : std::min(wait, kBetweenQuestions);
+      if ((interruption = interrupted())) ::kill(-child.id, SIGKILL);
+    }
     pollfd events[2] = {{open ? pipe : -1, POLLIN, 0}, {process, POLLIN, 0}};
     ::poll(events, 2, wait);
     if (open) open = drain(pipe, result.output);
@@ -95,6 +112,7 @@ int collect(Child child, int pipe, double timeout_seconds, SubprocessResult& res
 }
 
 void run(SpawnPlan plan, const SubprocessOptions& options, SubprocessResult& result) {
+  std::exception_ptr interruption;
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) {
     result.output = std::strerror(errno);
@@ -110,12 +128,13 @@ void run(SpawnPlan plan, const SubprocessOptions& options, SubprocessResult& res
 
   result.started = child.error == 0;
   if (child.id > 0) {
-    const int status = collect(child, pipe[0], options.timeout_seconds, result);
+    const int status = collect(child, pipe[0], options, result, interruption);
     if (result.started && WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
     if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   }
   if (!result.started) result.output = std::strerror(child.error);
   ::close(pipe[0]);
+  if (interruption) std::rethrow_exception(interruption);
 }
 
 bool is_executable(const fs::path& path) {

@@ -13,6 +13,9 @@ struct SubprocessOptions {
   std::vector<std::string> extra_environment;  // "NAME=value", or "NAME" to remove it
   double timeout_seconds = 0;  // 0: no limit; after it the child's process group is killed
   bool merge_stderr = true;    // true: stderr goes to `output`; false: it is dropped
+  // Whether check_interruption() is called while the child runs. The child is killed before that
+  // error is passed on.
+  bool is_interruptible = false;
 };
 
 // Output beyond this size is read and dropped.

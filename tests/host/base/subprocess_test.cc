@@ -44,6 +44,16 @@ TEST(Subprocess, DropsStderrOnRequest) {
   EXPECT_EQ(run_shell("echo out; echo err >&2", {.merge_stderr = false}).output, "out\n");
 }
 
+// Not even one that the program opened without O_CLOEXEC.
+TEST(Subprocess, GetsNoDescriptorOfTheProgram) {
+  const int here = ::fcntl(STDOUT_FILENO, F_DUPFD, 40);
+  ASSERT_GE(here, 40);
+  const std::string place = "/proc/$$/fd/" + std::to_string(here);
+  EXPECT_EQ(run_shell("test -e " + place + " && echo open || echo closed").output, "closed\n");
+  EXPECT_EQ(::fcntl(here, F_GETFD), 0);
+  ::close(here);
+}
+
 TEST(Subprocess, PassesArgumentsUnchanged) {
   const std::string strange = "a b'c\"d$HOME;`x`\n*";
   EXPECT_EQ(run_subprocess({"printf", "%s|", strange, "", "-n"}).output, strange + "||-n|");
