@@ -113,12 +113,14 @@ KernelSetBuilder& KernelSetBuilder::where(std::string_view field, std::string_vi
 }
 
 KernelSetBuilder& KernelSetBuilder::add(std::string_view kernel_name) {
+  check_kernel(name_, parse_name(kernel_name), *target_);
   groups_.push_back(std::make_shared<Group>());
   groups_.back()->kernel = kernel_name;
   return *this;
 }
 
 KernelSetBuilder& KernelSetBuilder::preselected(std::string_view set_name) {
+  family_of_set(set_name);  // throws for an unknown name
   groups_.push_back(std::make_shared<Group>());
   groups_.back()->preselected = set_name;
   return *this;
@@ -152,12 +154,11 @@ KernelSet KernelSetBuilder::build() const {
     } else if (group->problem) {
       more = specs_for(*group->problem, group->best, *target_);
     } else if (!group->preselected.empty()) {
-      more = preselected_specs(group->preselected, *target_);
+      more = family_of_set(group->preselected).preselected(group->preselected, *target_);
     } else if (!group->receipt.empty()) {
       more = receipt_specs(group->receipt, *target_);
     } else {
       more = {parse_name(group->kernel)};
-      check_kernel(name_, more.front(), *target_);
     }
     std::move(more.begin(), more.end(), std::back_inserter(specs));
   }

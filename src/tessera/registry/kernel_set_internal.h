@@ -24,7 +24,7 @@ std::vector<KernelSpec> expand(const SpecGroup& group, const Target& target, std
 // The specs sorted by name, each name once.
 std::vector<KernelSpec> unique_by_name(std::vector<KernelSpec> specs);
 
-// The set of this name, in whichever family has it. Throws Error{not_found} with the nearest name.
-std::vector<KernelSpec> preselected_specs(std::string_view set, const Target& target);
+// The family that has the set of this name. Throws Error{not_found} with the nearest name.
+const Family& family_of_set(std::string_view set);
 
 }  // namespace tessera

@@ -129,13 +129,11 @@ std::vector<KernelSpec> expand(const SpecGroup& group, const Target& target, std
   return specs;
 }
 
-std::vector<KernelSpec> preselected_specs(std::string_view set, const Target& target) {
+const Family& family_of_set(std::string_view set) {
   std::vector<std::string> all;
   for (const Family* family : all_families()) {
     const std::vector<std::string> names = family->preselected_names();
-    if (std::find(names.begin(), names.end(), set) != names.end()) {
-      return family->preselected(set, target);
-    }
+    if (std::find(names.begin(), names.end(), set) != names.end()) return *family;
     all.insert(all.end(), names.begin(), names.end());
   }
   throw Error(ErrorCode::not_found, fmt::format("unknown kernel set '{}'{} (known: {})", set,

@@ -45,6 +45,14 @@ TEST(CKernelSet, IsTheSameAfterJson) {
             "tsr_kernel_set_create() made");
 }
 
+TEST(CKernelSet, RefusesUnknownNamesAtOnce) {
+  CKernelSet set;
+  ASSERT_TRUE(ok(tsr_kernel_set_create("mine", "sm90a", &set)));
+  EXPECT_THAT(failure(tsr_kernel_set_preselected(set, "nonsense")),
+              HasSubstr("not_found: unknown kernel set 'nonsense'"));
+  EXPECT_THAT(failure(tsr_kernel_set_add(set, "nonsense")), HasSubstr("nonsense"));
+}
+
 TEST(CKernelSet, NarrowsByPatterns) {
   CKernelSet set;
   ASSERT_TRUE(ok(tsr_kernel_set_create("mine", "sm90a", &set)));
