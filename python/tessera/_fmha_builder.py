@@ -116,6 +116,11 @@ class FmhaProblemBuilder:
         return self._call("bwd_flags", dbias, store_randval, deterministic)
 
     @property
+    def deterministic(self) -> bool:
+        """The last flag of bwd_flags(): Dispatcher(deterministic=builder.deterministic)."""
+        return bool(self._settings.get("bwd_flags", [False])[-1])
+
+    @property
     def target(self) -> Optional[str]:
         """The word of gfx_arch(), or None."""
         given = self._settings.get("gfx_arch")

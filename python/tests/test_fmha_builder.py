@@ -60,6 +60,11 @@ class Builder(Case):
         backward.dropout(True).bwd_flags(True, True, True)
         self.assert_refused("store_randval must be false with api_family=bwd", backward.build)
 
+    def test_deterministic_is_kept_for_a_dispatcher(self):
+        builder = standard()
+        self.assertIs(builder.deterministic, False)
+        self.assertIs(builder.bwd_flags(False, False, True).deterministic, True)
+
     def test_refusals(self):
         b = tessera.FmhaProblemBuilder
         self.assert_refused("dims needs hdim_q, hdim_v and batch of at least 1, got 0, 0 and 0",

@@ -230,8 +230,8 @@ class FmhaDispatcherLib:
         self.config = config or FmhaKernelConfig()
         self.target = self.config.target()
         self.wish = _fmha.named_kernels(self.config, self.target)
-        self._dispatcher: Optional[tessera.Dispatcher] = None
-        self._plans: Dict[str, Any] = {}
+        self._dispatchers: Dict[bool, tessera.Dispatcher] = {}  # True: of deterministic choices
+        self._plans: Dict[Tuple[str, bool], Any] = {}
 
     def initialize(self) -> bool:
         return bool(self.wish.kernels)
@@ -242,24 +242,27 @@ class FmhaDispatcherLib:
     def kernel_names(self) -> List[str]:
         return list(self.wish.kernels)
 
-    def live(self) -> tessera.Dispatcher:
-        if self._dispatcher is None:
+    def live(self, deterministic: bool = False) -> tessera.Dispatcher:
+        strict = deterministic or self.config.deterministic
+        if strict not in self._dispatchers:
             if self.wish.is_exact:
                 pool = _files.registry_of(self.target, self.wish.kernels)
-                self._dispatcher = tessera.Dispatcher(self.target.word, pool=pool)
-            elif self.config.deterministic:
-                self._dispatcher = tessera.Dispatcher(self.target.word, deterministic=True)
+                made = tessera.Dispatcher(self.target.word, pool=pool, deterministic=strict)
+            elif strict:
+                made = tessera.Dispatcher(self.target.word, deterministic=True)
             else:
-                self._dispatcher = _targets.dispatcher_of(self.target.word)
-        return self._dispatcher
+                made = _targets.dispatcher_of(self.target.word)
+            self._dispatchers[strict] = made
+        return self._dispatchers[strict]
 
-    def plan(self, problem: tessera.Problem) -> tessera.Plan:
+    def plan(self, problem: tessera.Problem, deterministic: bool = False) -> tessera.Plan:
         """Measures where no model knows the problem, and keeps the winner."""
-        if problem.line not in self._plans:
-            live = self.live()
-            self._plans[problem.line] = (live.plan(problem) if self.wish.is_exact
-                                         else _launching.measured_plan(live, problem))
-        return self._plans[problem.line]
+        key = problem.line, deterministic
+        if key not in self._plans:
+            live = self.live(deterministic)
+            self._plans[key] = (live.plan(problem) if self.wish.is_exact
+                                else _launching.measured_plan(live, problem))
+        return self._plans[key]
 
     def refusal(self) -> str:
         if not self.wish.kernels:
@@ -268,7 +271,7 @@ class FmhaDispatcherLib:
 
     def cleanup(self) -> None:
         self._plans.clear()
-        self._dispatcher = None
+        self._dispatchers.clear()
 
 
 class FmhaRunner:
@@ -365,7 +368,7 @@ class FmhaRunner:
             operands[name] = _fmha.fitted(array, operand)
         page = given.get("page_size") or _fmha.PAGE
         operands.update(_fmha.own_operands(problem, prob, page, operands))
-        plan = self.lib.plan(problem)
+        plan = self.lib.plan(problem, bool(given.get("deterministic")))
         seconds = _launching.launch(plan, operands, verify=verify)
         written = {op.name: operands[op.name] for op in problem.operands if op.access != "read"}
         if "lse" in written and written["lse"].shape[-1] == 1:

@@ -8,11 +8,11 @@ import numpy
 import tessera
 from support import SEED, Case
 
-from fmha_utils import (FmhaKernelConfig, FmhaKernelSpec, FmhaProblem, FmhaRegistry, FmhaRunner,
-                        FmhaValidator, cpu_attention_bwd, cpu_attention_fwd,
-                        cpu_attention_fwd_with_intermediates, fmha_compile_flags,
-                        setup_fmha_dispatcher, setup_multiple_fmha_dispatchers, spec_to_config,
-                        validate_fmha_config)
+from fmha_utils import (FmhaDispatcherLib, FmhaKernelConfig, FmhaKernelSpec, FmhaProblem,
+                        FmhaRegistry, FmhaRunner, FmhaValidator, cpu_attention_bwd,
+                        cpu_attention_fwd, cpu_attention_fwd_with_intermediates,
+                        fmha_compile_flags, setup_fmha_dispatcher, setup_multiple_fmha_dispatchers,
+                        spec_to_config, validate_fmha_config)
 from tessera_ck import targets
 
 PROBLEM = FmhaProblem(batch=2, nhead_q=4, nhead_k=2, seqlen_q=5, seqlen_k=19, hdim_q=16, hdim_v=24)
@@ -148,6 +148,14 @@ class SetUp(Case):
         bad = validate_fmha_config(FmhaKernelConfig(mask="round"))
         self.assertIn("mask_type must be one of", bad.errors[0])
         self.assertIsInstance(fmha_compile_flags(), list)
+
+    def test_determinism_is_of_a_call(self):
+        problem = tessera.Problem("fmha kind=backward batch=2 heads=16 seqlen_q=4096 seqlen_k=4096 "
+                                  "hdim=128 dtype=bf16")
+        lib = FmhaDispatcherLib(FmhaKernelConfig(data_type="bf16", gfx_arch="sm90a"))
+        names = [lib.live(strict).select(problem)["kernel"] for strict in (False, True)]
+        self.assertIn("splitatomic", names[0])
+        self.assertNotIn("splitatomic", names[1])
 
     def test_a_registry_selects(self):
         registry = FmhaRegistry("mine")

@@ -19,6 +19,13 @@ std::vector<std::string> words_of(const Values&... values) {
   return {word_of(values)...};
 }
 
+// Of the setter's last call; empty when there was none.
+std::string last_argument_of(std::string_view setter, const std::vector<Setting>& settings) {
+  const auto found = std::find_if(settings.rbegin(), settings.rend(),
+                                  [&](const Setting& s) { return s.setter == setter; });
+  return found == settings.rend() ? std::string() : found->arguments.back();
+}
+
 }  // namespace
 
 using Builder = FmhaProblemBuilder;
@@ -77,10 +84,10 @@ FmhaProblem Builder::build() const {
   return std::get<FmhaProblem>(family_of(Op::fmha).from_settings(settings_));
 }
 
-std::string Builder::target() const {
-  const auto found = std::find_if(settings_.rbegin(), settings_.rend(),
-                                  [](const Setting& s) { return s.setter == "gfx_arch"; });
-  return found == settings_.rend() ? std::string() : found->arguments.front();
+std::string Builder::target() const { return last_argument_of("gfx_arch", settings_); }
+
+bool Builder::deterministic() const {
+  return last_argument_of("bwd_flags", settings_) == word_of(true);
 }
 
 }  // namespace tessera

@@ -59,6 +59,8 @@ class FmhaProblemBuilder {
   FmhaProblem build() const;
   // The word of gfx_arch(): DispatcherOptions::target.
   std::string target() const;
+  // The last argument of bwd_flags(): DispatcherOptions::deterministic.
+  bool deterministic() const;
 
  private:
   FmhaProblemBuilder& call(std::string_view setter, std::vector<std::string> arguments);

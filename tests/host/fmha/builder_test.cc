@@ -126,6 +126,13 @@ TEST(FmhaBuilder, KeepsTheTarget) {
   EXPECT_EQ(standard_builder().gfx_arch("avx2").gfx_arch("sm90a").target(), "sm90a");
 }
 
+TEST(FmhaBuilder, KeepsWhetherTheChoiceIsDeterministic) {
+  FmhaProblemBuilder builder = standard_builder();
+  EXPECT_FALSE(builder.deterministic());
+  EXPECT_TRUE(builder.bwd_flags(false, false, true).deterministic());
+  EXPECT_FALSE(builder.bwd_flags(false, false, false).deterministic());
+}
+
 // Setters in any order give the same problem.
 TEST(FmhaBuilder, DoesNotCareForTheOrder) {
   EXPECT_EQ(FmhaProblemBuilder().nheads(8, 2).dims(128, 64, 2, 300, 400).data_type("bf16").build(),

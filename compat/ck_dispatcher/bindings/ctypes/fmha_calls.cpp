@@ -330,12 +330,13 @@ double run_attention(const Live& live, const FmhaCall& call) {
     }
   }
   tessera::RunOptions options;
+  tessera::Dispatcher& dispatcher = live.dispatcher(call.deterministic);
   if (call.verify) {
     options.verify = true;
-    live.dispatcher().run(p, operands, options);
+    dispatcher.run(p, operands, options);
     options.verify = false;
   }
-  const tessera::RunTiming timing = live.dispatcher().time(p, operands, options);
+  const tessera::RunTiming timing = dispatcher.time(p, operands, options);
   staging.copy_back();
   return timing.median_seconds;
 }

@@ -31,7 +31,7 @@ std::shared_ptr<Live> make_live(const std::string& arch, const std::vector<std::
                                 int cold, int repeat) {
   auto live = std::make_shared<Live>();
   live->machine = ck_tile::dispatcher::machine_for(arch);
-  live->dispatcher().set_timing(cold, repeat);
+  live->timing = {cold, repeat};
   for (const std::string& set : sets) {
     const std::vector<tessera::KernelSpec> found =
         ck_tile::dispatcher::shipped(*live->machine, set);

@@ -18,7 +18,12 @@ using ck_tile::dispatcher::Machine;
 struct Live {
   std::shared_ptr<Machine> machine;
   std::vector<tessera::KernelSpec> kernels;
-  tessera::Dispatcher& dispatcher() const { return *machine->dispatcher; }
+  ck_tile::dispatcher::Timing timing;
+  tessera::Dispatcher& dispatcher(bool is_deterministic = false) const {
+    tessera::Dispatcher& chosen = machine->dispatcher_for(is_deterministic);
+    chosen.set_timing(timing.cold, timing.repeat);
+    return chosen;
+  }
   const std::string& refusal() const { return machine->refusal; }
 };
 

@@ -108,6 +108,37 @@ void plans() {
   CHECK(!FmhaDispatcher(&none).plan(plain().build()).is_valid());
 }
 
+// Names of kernels alone: nothing runs, so that no GPU is needed.
+void determinism() {
+  const auto gradients = [] {
+    return FmhaSignature().family("bwd").dtype("bf16").mode("batch").mask("no").lse(true).hdim(128);
+  };
+  const auto is_atomic = [](const FmhaKernelInstancePtr& one) {
+    return one->spec().algorithm.split_k == tessera::SplitK::atomic;
+  };
+  FmhaRegistry registry("gradients");
+  registry.register_set(FmhaKernelSet().add(gradients(), FmhaAlgorithm().pipeline("*"), "sm90a"));
+  FmhaDispatcher dispatcher(&registry, "sm90a");
+  dispatcher.set_strategy(FmhaDispatcher::SelectionStrategy::Heuristic);
+  const auto chosen = [&](bool deterministic) {
+    return dispatcher.select_kernel(FmhaProblemBuilder()
+                                        .api_family(FmhaApiFamily::Bwd)
+                                        .data_type("bf16")
+                                        .dims(128, 128, 2, 4096, 4096)
+                                        .nheads(16, 16)
+                                        .lse(true)
+                                        .bwd_flags(false, false, deterministic)
+                                        .build());
+  };
+  CHECK(chosen(false) != nullptr && is_atomic(chosen(false)));
+  CHECK(chosen(true) != nullptr && !is_atomic(chosen(true)));
+  FmhaRegistry strict("strict");
+  strict.register_set(
+      FmhaKernelSet().add(gradients().deterministic(true), FmhaAlgorithm().pipeline("*"), "sm90a"));
+  CHECK(strict.size() > 0 && strict.size() < registry.size());
+  for (const FmhaKernelInstancePtr& one : strict.get_all()) CHECK(!is_atomic(one));
+}
+
 void receipts() {
   FmhaRegistry registry("receipts");
   CHECK(registry.register_set(FmhaKernelSet().add(FmhaSignature().profile("pytorch"))) > 0);
@@ -137,6 +168,7 @@ void problems_and_json() {
 int main() {
   running();
   plans();
+  determinism();
   receipts();
   problems_and_json();
   return finish("fmha");

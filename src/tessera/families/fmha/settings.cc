@@ -203,7 +203,7 @@ constexpr Setter kSetters[] = {
     {"bwd_flags", 3, 3,
      [](Wanted& w, const Arguments& a) {
        w.dbias = a.flag(0), w.random = a.flag(1);
-       a.flag(2);  // of choosing: DispatcherOptions::deterministic
+       a.flag(2);  // of choosing: FmhaProblemBuilder::deterministic()
      }},
 };
 

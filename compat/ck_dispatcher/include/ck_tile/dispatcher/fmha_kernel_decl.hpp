@@ -21,7 +21,7 @@ struct FmhaSignature {
   std::string qscale_ = "no", rope_ = "none", receipt_;
   std::array<int, 2> hdim_{128, 128};
   bool lse_ = false, dropout_ = false, logits_ = false, paged_ = false, dbias_ = false;
-  bool random_ = false;
+  bool random_ = false, deterministic_ = false;
   std::string cache_layout_ = "linear", table_ = "vllm_2d";
 
   FmhaSignature& family(const std::string& word) { return family_ = word, *this; }
@@ -46,7 +46,7 @@ struct FmhaSignature {
   FmhaSignature& sink(bool) { return *this; }
   FmhaSignature& dbias(bool value) { return dbias_ = value, *this; }
   FmhaSignature& store_randval(bool value) { return random_ = value, *this; }
-  FmhaSignature& deterministic(bool) { return *this; }
+  FmhaSignature& deterministic(bool value) { return deterministic_ = value, *this; }
   FmhaSignature& kv_cache(const std::string& layout, const std::string& table, int /*page*/) {
     return cache_layout_ = layout, table_ = table, paged_ = true, *this;
   }
@@ -138,6 +138,21 @@ inline std::string fmha_word(const std::string& what, const std::string& word) {
   return what == "family" ? "forward" : word;
 }
 
+// Without the kernels of several blocks that add to one element, where those are not wanted.
+inline std::vector<tessera::KernelSpec> allowed(std::vector<tessera::KernelSpec> specs,
+                                                bool is_deterministic) {
+  if (!is_deterministic) return specs;
+  std::erase_if(specs, [](const tessera::KernelSpec& spec) {
+    return spec.algorithm.split_k == tessera::SplitK::atomic;
+  });
+  if (specs.empty()) {
+    throw DispatcherError(
+        "deterministic(true) leaves none of the declared kernels: all of them "
+        "add with atomic operations");
+  }
+  return specs;
+}
+
 }  // namespace detail
 
 // The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
@@ -148,7 +163,9 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
   const auto flag = [](bool value) { return value ? "true" : "false"; };
   try {
     tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
-    if (!s.receipt_.empty()) return builder.receipt(s.receipt_).build().specs;
+    if (!s.receipt_.empty()) {
+      return detail::allowed(builder.receipt(s.receipt_).build().specs, s.deterministic_);
+    }
     builder.op(tessera::Op::fmha).dtype(s.dtype_);
     builder.where("kind", detail::fmha_word("family", s.family_)).where("mode", s.mode_);
     if (s.family_ != "fwd_appendkv") {
@@ -172,7 +189,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
       const std::array<int, 6>& t = wanted.algorithm.tile_;
       builder.pipeline(pipeline).tile(decl::detail::pattern({t[0], t[1], t[5]}));
     }
-    return builder.build().specs;
+    return detail::allowed(builder.build().specs, s.deterministic_);
   } catch (const tessera::Error& error) {
     throw DispatcherError(error.what());
   }

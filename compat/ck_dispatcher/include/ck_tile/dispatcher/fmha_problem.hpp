@@ -38,7 +38,8 @@ inline const char* to_string(FmhaKernelFamily family) {
 struct FmhaProblem {
   FmhaApiFamily api_family = FmhaApiFamily::Fwd;
   tessera::FmhaProblem asked;
-  std::string gfx_arch;  // empty: any of the registry's
+  std::string gfx_arch;        // empty: any of the registry's
+  bool deterministic = false;  // kernels with equal bits each time alone
 
   // Tessera's line.
   std::string to_string() const { return tessera::to_string(tessera::Problem(asked)); }
@@ -100,7 +101,7 @@ class FmhaProblemBuilder {
   // Throws std::invalid_argument with the rule that the settings break.
   FmhaProblem build() const {
     try {
-      return {family_, b_.build(), arch_};
+      return {family_, b_.build(), arch_, b_.deterministic()};
     } catch (const tessera::Error& error) {
       throw std::invalid_argument(error.what());
     }

@@ -35,7 +35,7 @@ class FmhaKernelInstance {
   const tessera::KernelSpec& spec() const { return spec_; }
   const Machine& machine() const { return *machine_; }
   bool supports(const FmhaProblem& problem) const {
-    return is_able(*machine_, get_name(), problem.asked);
+    return is_able(*machine_, get_name(), problem.asked, problem.deterministic);
   }
   double predicted_seconds(const FmhaProblem& problem) const {
     return dispatcher::predicted_seconds(*machine_, get_name(), problem.asked);

@@ -18,9 +18,27 @@ namespace ck_tile::dispatcher {
 // One target, shared by all kernels for it.
 struct Machine {
   std::unique_ptr<tessera::Dispatcher> dispatcher;
-  std::string name;     // the row's
-  std::string why;      // how it came to be chosen
-  std::string refusal;  // empty where its kernels run here; else a sentence
+  tessera::DispatcherOptions options;  // the dispatcher's
+  std::string name;                    // the row's
+  std::string why;                     // how it came to be chosen
+  std::string refusal;                 // empty where its kernels run here; else a sentence
+
+  // The one that chooses among kernels alone whose bits do not depend on the order of additions.
+  tessera::Dispatcher& deterministic() {
+    std::call_once(made_, [this] {
+      tessera::DispatcherOptions strict = options;
+      strict.deterministic = true;
+      deterministic_ = std::make_unique<tessera::Dispatcher>(strict);
+    });
+    return *deterministic_;
+  }
+  tessera::Dispatcher& dispatcher_for(bool is_deterministic) {
+    return is_deterministic ? deterministic() : *dispatcher;
+  }
+
+ private:
+  std::once_flag made_;
+  std::unique_ptr<tessera::Dispatcher> deterministic_;
 };
 
 namespace detail {
@@ -37,7 +55,7 @@ inline std::string gpu_here() {
 
 inline std::shared_ptr<Machine> make_machine(const std::string& arch) {
   auto made = std::make_shared<Machine>();
-  tessera::DispatcherOptions options;
+  tessera::DispatcherOptions& options = made->options;
   options.target = arch;
   made->why = "as asked";
   const char* wanted = std::getenv("TESSERA_TARGET");
@@ -123,13 +141,14 @@ inline float run_forced(const Machine& machine, const std::string& kernel,
   return milliseconds;
 }
 
-// Whether a kernel computes a problem; builds nothing.
-inline bool is_able(const Machine& machine, const std::string& kernel,
-                    const tessera::Problem& problem) {
+// Whether a kernel computes a problem, with equal bits each time where that is wanted; builds
+// nothing.
+inline bool is_able(Machine& machine, const std::string& kernel, const tessera::Problem& problem,
+                    bool is_deterministic = false) {
   tessera::RunOptions options;
   options.force = kernel;
   try {
-    return machine.dispatcher->explain(problem, options).name == kernel;
+    return machine.dispatcher_for(is_deterministic).explain(problem, options).name == kernel;
   } catch (const tessera::Error&) {
     return false;
   }
