@@ -11,9 +11,12 @@
 
 namespace tessera {
 
-// One entry of the declaration: exactly one of the five kinds.
+// One entry of the declaration: exactly one of the five kinds. The first kind may take many
+// entries, of which those after the first hold one wish each: copies of a builder share entries, so
+// that none may change.
 struct KernelSetBuilder::Group {
   SpecGroup wildcards;
+  bool narrows = false;  // the wildcards of the entry before
   std::string kernel;
   std::string preselected;
   std::string receipt;
@@ -92,8 +95,6 @@ KernelSetBuilder& KernelSetBuilder::op(Op op) {
   return *this;
 }
 
-// Adds the wish to a copy of the last group, because copies of a builder share groups and must not
-// see it.
 KernelSetBuilder& KernelSetBuilder::narrow(std::string_view setter, std::string_view field,
                                            std::string_view pattern) {
   if (groups_.empty() || !groups_.back()->wildcards.op) {
@@ -103,8 +104,10 @@ KernelSetBuilder& KernelSetBuilder::narrow(std::string_view setter, std::string_
   }
   const Wish wish = {std::string(field), std::string(pattern)};
   const WishList checked(family_of(*groups_.back()->wildcards.op), {&wish, 1});
-  groups_.back() = std::make_shared<Group>(*groups_.back());
-  groups_.back()->wildcards.wishes.push_back(wish);
+  auto more = std::make_shared<Group>();
+  more->wildcards = {groups_.back()->wildcards.op, {wish}};
+  more->narrows = true;
+  groups_.push_back(std::move(more));
   return *this;
 }
 
@@ -147,10 +150,15 @@ KernelSetBuilder& KernelSetBuilder::for_problem(const Problem& problem, int best
 
 KernelSet KernelSetBuilder::build() const {
   std::vector<KernelSpec> specs;
-  for (const std::shared_ptr<Group>& group : groups_) {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const Group* const group = groups_[i].get();
     std::vector<KernelSpec> more;
     if (group->wildcards.op) {
-      more = expand(group->wildcards, *target_, fmt::format("kernel set '{}'", name_));
+      SpecGroup all = group->wildcards;
+      for (; i + 1 < groups_.size() && groups_[i + 1]->narrows; ++i) {
+        all.wishes.push_back(groups_[i + 1]->wildcards.wishes.front());
+      }
+      more = expand(all, *target_, fmt::format("kernel set '{}'", name_));
     } else if (group->problem) {
       more = specs_for(*group->problem, group->best, *target_);
     } else if (!group->preselected.empty()) {

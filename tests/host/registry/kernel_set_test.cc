@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "support.h"
@@ -80,6 +81,17 @@ TEST(KernelSetBuilder, CopiesGoTheirOwnWays) {
   other.tile("192x1920x256");
   EXPECT_EQ(names_of(one.build().specs), std::vector<std::string>{kPlain});
   EXPECT_EQ(names_of(other.build().specs), std::vector<std::string>{kWide});
+}
+
+// Each takes as long as the first one: none copies those before.
+TEST(KernelSetBuilder, ManyWildcardsOfAGroup) {
+  constexpr int kWildcards = 20'000;
+  KernelSetBuilder many("mine", "avx512");
+  many.gemm();
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < kWildcards; ++i) many.tile(fmt::format("192x960x{}", 1000 + i));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 4) << "8 s where each copies those before";
 }
 
 TEST(KernelSetBuilder, FusesTheEpilogue) {
