@@ -423,12 +423,10 @@ Action declare_bench(CLI::App& app) {
   add_problem_options(app, command->problems);
   add_target_option(app, command->target);
   app.add_option("--peers", command->peers, "Libraries to compare with")->delimiter(',');
-  app.add_option(
-         "--peer-seconds", command->settings.peer_seconds,
-         "A peer that takes longer for one problem, and 100 times as long as the kernel, is "
-         "left out; 0 runs peers without trying them in a process of their own first")
-      ->check(real_from(0))
-      ->capture_default_str();
+  add_real_option(
+      app, "--peer-seconds", command->settings.peer_seconds, 0,
+      "A peer that takes longer for one problem, and 100 times as long as the kernel, is "
+      "left out; 0 runs peers without trying them in a process of their own first");
   add_integer_option(app, "--first", command->first, 0,
                      "Of bench peers: the way to begin with, counted from 0");
   app.add_option(
@@ -444,15 +442,16 @@ Action declare_bench(CLI::App& app) {
   runtime::Protocol& protocol = command->settings.protocol;
   add_integer_option(app, "--rounds", protocol.rounds, 1,
                      "Readings of each candidate, taking turns");
-  app.add_option("--min-seconds", protocol.min_seconds, "Length of a reading")
-      ->check(real_from(0))
-      ->capture_default_str();
+  add_real_option(app, "--min-seconds", protocol.min_seconds, 0, "Length of a reading");
   app.add_flag_callback(
       "--flush", [command] { command->flush = true; },
       "Empty the caches before each reading (GPUs: the default)");
   app.add_flag_callback(
       "--no-flush", [command] { command->flush = false; }, "Leave the caches as they are");
-  app.add_option("--soak", command->soak, "Seconds of load before the first round")
+  app.add_option_function<std::string>(
+         "--soak", [command](const std::string& text) { read_real(text, command->soak.emplace()); },
+         "Seconds of load before the first round")
+      ->type_name("FLOAT")
       ->check(real_from(0));
   add_integer_option(app, "--kernels", command->kernels, 1, "How many kernels bench jit compiles");
   app.add_option("--model", command->model,

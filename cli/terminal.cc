@@ -53,7 +53,8 @@ double seconds_between_signs() {
   const std::string text = environment(kSignVariable);
   if (text.empty()) return kSignSeconds;
   const std::string fault = commands::real_from(0)(text);
-  if (fault.empty()) return std::stod(text);
+  double seconds = 0;
+  if (fault.empty() && commands::read_real(text, seconds)) return seconds;
   throw Error(ErrorCode::invalid_argument, fmt::format("{} {}", kSignVariable, fault));
 }
 

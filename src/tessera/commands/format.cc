@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 namespace tessera::commands {
 
@@ -19,7 +18,7 @@ std::string Table::text() const {
   if (rows_.size() > 1) {
     for (std::size_t i = 0; i < rows_[1].size(); ++i) {
       const std::string& cell = rows_[1][i];
-      right[i] = !cell.empty() && std::isdigit(static_cast<unsigned char>(cell.front())) != 0;
+      right[i] = !cell.empty() && cell.front() >= '0' && cell.front() <= '9';
     }
   }
 

@@ -277,13 +277,17 @@ std::string check_not_empty(const std::string& text) {
   return text.empty() ? "must not be empty" : "";
 }
 
+bool read_real(std::string_view text, double& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
 // A comparison with NaN is false.
 Check real_from(double least, double most) {
   return [least, most](const std::string& text) {
     double value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, value);
-    const bool fits = error == std::errc() && stop == end && value >= least && value <= most;
+    const bool fits = read_real(text, value) && value >= least && value <= most;
     return fits ? "" : fmt::format("must be a number from {} to {}, got {}", least, most, text);
   };
 }
@@ -313,6 +317,16 @@ Check whole_from(int least) {
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description) {
   app.add_option(name, value, description)->check(whole_from(least))->capture_default_str();
+}
+
+// CLI11 itself reads with strtold(), to which the host's locale says what a decimal point is.
+void add_real_option(CLI::App& app, const std::string& name, double& value, double least,
+                     const std::string& description, double most) {
+  const auto read = [&value](const std::string& text) { read_real(text, value); };
+  app.add_option_function<std::string>(name, read, description)
+      ->check(real_from(least, most))
+      ->type_name("FLOAT")
+      ->default_str(fmt::format("{}", value));
 }
 
 // Stores keep seeds as signed numbers.

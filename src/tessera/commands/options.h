@@ -60,6 +60,8 @@ std::string check_not_empty(const std::string& text);
 // Limits of options in seconds. The most is about thirty years, which every clock can count.
 constexpr double kLeastSeconds = 1e-3;  // the least time limit
 constexpr double kMostSeconds = 1e9;
+// Reads a decimal number whose point is a point, whatever the host's locale.
+bool read_real(std::string_view text, double& value);
 // Checks for a finite number from `least` to `most`.
 Check real_from(double least, double most = kMostSeconds);
 // Check for a whole number of at least `least`.
@@ -71,6 +73,9 @@ bool read_whole(std::string_view text, std::int64_t least, std::int64_t most, st
 // Adds an integer option; values below `least` are refused.
 void add_integer_option(CLI::App& app, const std::string& name, int& value, int least,
                         const std::string& description);
+// The same for numbers that have fractions, up to `most`.
+void add_real_option(CLI::App& app, const std::string& name, double& value, double least,
+                     const std::string& description, double most = kMostSeconds);
 void add_seed_option(CLI::App& app, std::uint64_t& seed, const std::string& description);
 void add_threads_option(CLI::App& app, int& threads);
 void add_device_option(CLI::App& app, int& device);

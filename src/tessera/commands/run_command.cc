@@ -63,9 +63,8 @@ Action declare_run(CLI::App& app) {
   app.add_option("--force", command->settings.force, "This kernel, or an error that says why not");
   app.add_flag("--autotune", command->dispatcher.autotune,
                "Measure the best few on first use and remember the winner");
-  app.add_option("--autotune-seconds", command->dispatcher.autotune_seconds, "Budget per problem")
-      ->check(real_from(kLeastSeconds))
-      ->capture_default_str();
+  add_real_option(app, "--autotune-seconds", command->dispatcher.autotune_seconds, kLeastSeconds,
+                  "Budget per problem");
   app.add_flag("--deterministic", command->dispatcher.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
   app.add_flag("--no-compile", command->no_compile, "Use packs and the cache only");

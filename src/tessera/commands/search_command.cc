@@ -174,9 +174,8 @@ Action declare_search(CLI::App& app) {
       ->capture_default_str();
   add_integer_option(app, "--budget", command->budget, 0,
                      "Predict at most this many kernels; exhaustive predicts all");
-  app.add_option("--seconds", command->seconds, "End predicting after this time; 0: when done")
-      ->check(real_from(0))
-      ->capture_default_str();
+  add_real_option(app, "--seconds", command->seconds, 0,
+                  "End predicting after this time; 0: when done");
   add_integer_option(app, "--top", command->top, 0,
                      "Build, verify and measure this many of the best; 0: only predict");
   app.add_option("--model", command->model,

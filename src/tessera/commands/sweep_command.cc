@@ -192,10 +192,8 @@ Action declare_sweep(CLI::App& app) {
   add_device_option(app, options.device);
   add_jobs_option(app, options.jobs);
   add_seed_option(app, options.seed, "Of operands and orders");
-  app.add_option("--timeout", options.kernel_timeout_seconds,
-                 "Seconds after which a kernel counts as hanging")
-      ->check(real_from(kLeastSeconds))
-      ->capture_default_str();
+  add_real_option(app, "--timeout", options.kernel_timeout_seconds, kLeastSeconds,
+                  "Seconds after which a kernel counts as hanging");
   app.add_flag("--retry", options.retry, "Measure again what went wrong before");
   return [command](const Console& console) { return sweep(*command, console); };
 }

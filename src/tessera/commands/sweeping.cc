@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "tessera/commands/console.h"
@@ -11,17 +12,13 @@ namespace tessera::commands {
 
 double read_seconds(const std::string& command, const std::string& text) {
   if (text.empty()) return 0;
-  std::size_t used = 0;
   double number = 0;
-  try {
-    number = std::stod(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  const std::string unit = text.substr(used);
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const std::string unit(stop, end);
   const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
   const double seconds = number * scale;  // NaN fails this too
-  if (used > 0 && seconds > 0 && seconds <= kMostSeconds) return seconds;
+  if (error == std::errc() && seconds > 0 && seconds <= kMostSeconds) return seconds;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'",
                           command, text));

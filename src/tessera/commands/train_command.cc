@@ -205,9 +205,8 @@ Action declare_train(CLI::App& app) {
   add_integer_option(app, "--hard-examples", options.hard_rounds, 0,
                      "Rounds in which the problems with the worst choices get twice the weight; "
                      "the best round counts");
-  app.add_option("--weight-power", options.weight_power,
-                 "A row counts as its efficiency to this power; 0: all the same")
-      ->capture_default_str();
+  add_real_option(app, "--weight-power", options.weight_power, -kMostSeconds,
+                  "A row counts as its efficiency to this power; 0: all the same");
   app.add_option("--param", command->params, "NAME=VALUE for LightGBM, such as learning_rate=0.05");
   add_seed_option(app, options.seed, "Of the trees' sampling");
   add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM, at most 1024");

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <cerrno>
 #include <future>
 #include <map>
 #include <mutex>
 #include <set>
 
+#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/fork.h"
@@ -35,8 +35,10 @@ constexpr std::string_view kBuildPrefix = "build-";
 constexpr std::string_view kScratchPrefix = "tessera-build-";
 
 void check_name(const std::string& name, const std::string& key) {
-  const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-  const auto is_hex = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  const auto is_word = [](char c) { return is_alphanumeric(c) || c == '_'; };
+  const auto is_hex = [](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+  };
   if (name.empty() || !std::all_of(name.begin(), name.end(), is_word)) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("a kernel's name must be a C identifier, got '{}'", name));

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 
+#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"
@@ -23,9 +23,7 @@ namespace {
 // The command as people can paste it into a shell. The library itself never uses a shell.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain = "+-./:=,_@%";
-  const auto is_plain = [&](unsigned char c) {
-    return std::isalnum(c) != 0 || kPlain.find(static_cast<char>(c)) != kPlain.npos;
-  };
+  const auto is_plain = [&](char c) { return is_alphanumeric(c) || kPlain.find(c) != kPlain.npos; };
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
   std::string result = "'";
   for (const char c : word) result += c == '\'' ? "'\\''" : std::string(1, c);

@@ -10,12 +10,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <system_error>
 
+#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/jit/entry_internal.h"
@@ -54,7 +54,7 @@ void check_safety(const fs::path& folder, const struct stat& status) {
 bool is_entry_name(std::string_view name) {
   if (name.size() <= kKeyDigits + 1) return false;
   const std::string_view kernel = name.substr(0, name.size() - kKeyDigits - 1);
-  const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  const auto is_word = [](char c) { return is_alphanumeric(c) || c == '_'; };
   return name[kernel.size()] == '-' && is_key(name.substr(kernel.size() + 1)) &&
          std::all_of(kernel.begin(), kernel.end(), is_word);
 }
@@ -87,8 +87,8 @@ std::int64_t to_ns(const timespec& time) { return time.tv_sec * kSecond + time.t
 }  // namespace
 
 bool is_key(std::string_view text) {
-  return text.size() == kKeyDigits && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
+  return text.size() == kKeyDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return is_digit(c) || (c >= 'a' && c <= 'f');
          });
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -131,6 +133,15 @@ double median(std::vector<double>& values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+// A time above 0 as printf's %a writes it in the C locale; {:a} has the decimal point of the
+// host's.
+std::string exact_text(double time) {
+  std::array<char, 32> digits{};
+  const auto [end, error] =
+      std::to_chars(digits.begin(), digits.end(), time, std::chars_format::hex);
+  return "0x" + std::string(digits.begin(), end);
+}
+
 // A problem's text and its threads, and the name of a kernel.
 using Case = std::pair<std::string, int>;
 using Times = std::map<std::pair<Case, std::string>, std::vector<double>>;
@@ -159,7 +170,7 @@ void fill(Dataset& d, const Known& known, Times& times) {
     const double time = median(seconds);
     d.rows.push_back({problems.at(key.first), kernels.at(key.second), time});
     if (names_threads) all += fmt::format("{}\t", key.first.second);
-    all += fmt::format("{}\t{}\t{:a}\n", key.first.first, key.second, time);
+    all += fmt::format("{}\t{}\t{}\n", key.first.first, key.second, exact_text(time));
   }
   d.hash = hash_hex(all);
 }

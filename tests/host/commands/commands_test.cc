@@ -6,9 +6,11 @@
 #include <thread>
 #include <vector>
 
+#include "comma_locale.h"
 #include "host/commands/run_json.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/commands/sweeping.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/targets/targets.h"
 
@@ -53,6 +55,17 @@ TEST_F(Commands, ListKernelsAndSets) {
                       "where": ["tile=*", "stages=*"]})");
   EXPECT_GT(some.at("kernels").size(), 0U);
   EXPECT_GT(kernels.at("kernels").size(), some.at("kernels").size());
+}
+
+TEST_F(Commands, NumbersInALocaleWithCommas) {
+  const testing_support::CommaLocale comma;
+  run_json("search", R"({"problem": "gemm m=64 n=64 k=64", "target": "avx512", "budget": 1,
+                         "seconds": 1000.5, "top": 0})");
+  EXPECT_EQ(read_seconds("sweep", "2.5s"), 2.5);
+  EXPECT_EQ(read_seconds("sweep", "0.5m"), 30);
+  EXPECT_THROW(read_seconds("sweep", "2,5s"), Error);
+  EXPECT_EQ(to_string(parse_problem("norm kind=rmsnorm rows=1000 columns=7 epsilon=0.125")),
+            "norm kind=rmsnorm rows=1000 columns=7 epsilon=0.125");
 }
 
 TEST_F(Commands, ProblemsAreTextsOrWords) {
@@ -178,9 +191,29 @@ TEST_F(Commands, WrongValues) {
   expect_invalid("problems", "{}", "problems: set is required");
   expect_invalid("problems", "[1]", "problems: options are a JSON object, got [1]");
   expect_error("problems", "{", ErrorCode::parse_error,
-               "problems: the options are not JSON: [json.exception.parse_error.101] parse error "
-               "at line 1, column 2: syntax error while parsing object key - unexpected end of "
-               "input; expected string literal");
+               "problems: the options must be JSON, and are none from byte 2 of 1 on: {");
+  expect_error("problems", R"({"set": 1e999})", ErrorCode::parse_error,
+               "problems: the options hold a number that is too large for any option: "
+               R"({"set": 1e999})");
+}
+
+// Words of the file system in ours.
+TEST_F(Commands, NamesThatTheSystemRefuses) {
+  const std::string name(300, 'x');
+  for (const char* command : {"data", "evaluate", "problems"}) {
+    const std::string options =
+        command == std::string_view("data") ? R"({"what": "describe", "files": [")" + name + "\"]}"
+        : command == std::string_view("evaluate") ? R"({"model": "m", "data": [")" + name + "\"]}"
+                                                  : R"({"set": ")" + name + "\"}";
+    try {
+      run_command(command, options);
+      FAIL() << command;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find("filesystem error"), std::string::npos)
+          << error.what();
+      EXPECT_NE(error.code(), ErrorCode::internal) << error.what();
+    }
+  }
 }
 
 TEST_F(Commands, ValuesMayLookLikeOptions) {

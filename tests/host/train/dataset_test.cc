@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comma_locale.h"
 #include "host/learn/forests.h"
 #include "host/train/learning_data.h"
 
@@ -39,6 +40,13 @@ TEST_F(Datasets, RowsAreSortedAndComplete) {
     EXPECT_EQ(name_of(d.kernels[i]), d.kernel_names[i]);
   }
   EXPECT_EQ(first_rows(d), (std::vector<std::size_t>{0, 5, 10, 15, 20, 25, 30}));
+}
+
+TEST_F(Datasets, HashDoesNotDependOnTheLocale) {
+  for (measure::SweepRow& row : data_.rows) row.seconds = 1.5e-3;
+  const std::string hash = make_dataset(data_, {}).hash;
+  const testing_support::CommaLocale comma;
+  EXPECT_EQ(make_dataset(data_, {}).hash, hash);
 }
 
 TEST_F(Datasets, SidesOfTheSplit) {

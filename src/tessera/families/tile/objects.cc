@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "tessera/base/ascii.h"
 #include "tessera/families/headers.h"
 
 namespace tessera::tile {
@@ -14,10 +14,10 @@ std::string name_of_object(const CpuObject& object) {
   const Instantiation& first = object.functions.front();
   std::string name = "object_" + first.function;
   bool in_word = false;
-  for (const unsigned char c : first.arguments) {
-    const bool is_word = std::isalnum(c) != 0;
+  for (const char c : first.arguments) {
+    const bool is_word = is_alphanumeric(c);
     if (is_word && !in_word) name += '_';
-    if (is_word) name += static_cast<char>(c);
+    if (is_word) name += c;
     in_word = is_word;
   }
   return name;
