@@ -98,7 +98,7 @@ void run_ways(const peers::Peer& peer, const Problem& problem, const RunSettings
       place.backend->synchronize(place.options);
       say("good", way_of(calls[i]));
     } catch (const std::exception& error) {
-      say("bad", fmt::format("{} is left out: {}", way_of(calls[i]), error.what()));
+      say("bad", fmt::format("{} is left out: {}", way_of(calls[i]), error_of(error).what()));
     }
   }
 }
@@ -139,7 +139,7 @@ int serve_peer_trial(const std::string& peer, const std::vector<Problem>& proble
       if (problems.empty()) say("loaded", version);
       for (const Problem& problem : problems) run_ways(*each, problem, run, first);
     } catch (const std::exception& error) {
-      say("note", fmt::format("{} is left out: {}", peer, error.what()));
+      say("note", fmt::format("{} is left out: {}", peer, error_of(error).what()));
     }
   }
   say("done");

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/streams.h"
 #include "tessera/families/family.h"
 #include "tessera/jit/hip_compilers.h"
@@ -138,7 +139,7 @@ int main(int argc, char** argv) {
     const bool by_kernel = error.code() == tessera::ErrorCode::launch_failed;
     print({{"error", error.what()}, {"outcome", by_kernel ? "crashed" : "failed"}});
   } catch (const std::exception& error) {
-    print({{"error", error.what()}});
+    print({{"error", tessera::error_of(error).what()}});
   }
   return 1;
 }

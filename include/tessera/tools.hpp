@@ -8,6 +8,7 @@
 #pragma once
 
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/streams.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"

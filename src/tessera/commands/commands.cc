@@ -21,13 +21,20 @@ const Command& find_command(std::string_view name) {
                                                 did_you_mean(name, names), join(names, ", ")));
 }
 
+constexpr std::size_t kMostShown = 200;  // bytes of options in a sentence
+
 Json parse_options(std::string_view name, std::string_view text) {
   if (text.empty()) return Json::object();
   try {
     return Json::parse(text);
-  } catch (const Json::exception& error) {  // malformed, or a number that is too large
+  } catch (const Json::parse_error& error) {
     throw Error(ErrorCode::parse_error,
-                fmt::format("{}: the options are not JSON: {}", name, error.what()));
+                fmt::format("{}: the options must be JSON, and are none from byte {} of {} on: {}",
+                            name, error.byte, text.size(), shortened(text, kMostShown)));
+  } catch (const Json::out_of_range&) {
+    throw Error(ErrorCode::parse_error,
+                fmt::format("{}: the options hold a number that is too large for any option: {}",
+                            name, shortened(text, kMostShown)));
   }
 }
 

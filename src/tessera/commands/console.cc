@@ -48,12 +48,8 @@ void JsonRows::end(const std::optional<Error>& error) {
 Error current_error() {
   try {
     throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::bad_alloc&) {
-    return {ErrorCode::out_of_memory, "not enough memory for what was asked"};
   } catch (const std::exception& error) {
-    return {ErrorCode::internal, error.what()};
+    return error_of(error);
   }
 }
 

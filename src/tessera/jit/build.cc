@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/parallel.h"
 #include "tessera/jit/compile_internal.h"
 #include "tessera/jit/compilers.h"
@@ -222,7 +223,7 @@ BuildResult Builder::State::try_build(const Source& source, const Target& target
     result.error = error.what();
     if (!error.context().empty()) result.error += "\n" + error.context();
   } catch (const std::exception& error) {
-    result.error = fmt::format("{}: {}", source.name, error.what());
+    result.error = fmt::format("{}: {}", source.name, error_of(error).what());
   }
   result.seconds = seconds_since(start);
   return result;

@@ -15,6 +15,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/hash.h"
 #include "tessera/jit/memory_file_internal.h"
 
@@ -180,7 +181,7 @@ void Pack::State::read_index(const Header& header) {
       blobs[{entries.back().name, entries.back().source_key}] = blob;
     }
   } catch (const json::exception& error) {
-    fail(file, fmt::format("has a malformed index ({})", error.what()));
+    fail(file, fmt::format("has a malformed index ({})", error_of(error).what()));
   }
 }
 

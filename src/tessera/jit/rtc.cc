@@ -10,6 +10,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/toolchain_memo_internal.h"
@@ -191,7 +192,7 @@ int run_rtc(const RtcNames& names, std::span<const std::string> words, std::stri
                        compile_text(rtc, text, read.source, read.options, Headers(), output));
   return 0;
 } catch (const std::exception& error) {
-  output += fmt::format("error: {}\n", error.what());
+  output += fmt::format("error: {}\n", error_of(error).what());
   return 1;
 }
 

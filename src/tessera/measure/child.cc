@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/worker_program.h"
@@ -90,7 +91,7 @@ WorkerRequest worker_request_from_json(std::string_view text) {
     request.timeout_seconds = object.at("timeout_seconds").get<double>();
     return request;
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::parse_error, fmt::format("worker request: {}", error.what()));
+    throw Error(ErrorCode::parse_error, fmt::format("worker request: {}", error_of(error).what()));
   }
 }
 

@@ -20,6 +20,7 @@
 #include <system_error>
 
 #include "tessera/base/error.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/family.h"
 #include "tessera/jit/build.h"
@@ -379,7 +380,7 @@ int serve_sweep(int in, int out) {
     } catch (const Error& error) {
       say(describe(error, server ? server->running() : -1));
     } catch (const std::exception& error) {
-      say(line_of({{"error", error.what()}}));
+      say(line_of({{"error", error_of(error).what()}}));
     }
   }
   return 0;

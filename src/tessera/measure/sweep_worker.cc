@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/error.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/measure/worker_json_internal.h"
 
 namespace tessera::measure {
@@ -47,8 +48,10 @@ SweepReply reply_from_json(const std::string& line, std::size_t expected) {
             fmt::format("the worker answered for {} kernels, asked about {}", reply.rows.size(),
                         expected)};
   } catch (const std::exception& error) {
-    return {
-        {}, -1, Outcome::failed, fmt::format("the worker's answer is broken: {}", error.what())};
+    return {{},
+            -1,
+            Outcome::failed,
+            fmt::format("the worker's answer is broken: {}", error_of(error).what())};
   }
 }
 
@@ -92,7 +95,7 @@ SweepSetup sweep_setup_from_json(std::string_view text) {
     setup.min_seconds = object.at("min_seconds").get<double>();
     return setup;
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::parse_error, fmt::format("sweep setup: {}", error.what()));
+    throw Error(ErrorCode::parse_error, fmt::format("sweep setup: {}", error_of(error).what()));
   }
 }
 
@@ -107,7 +110,7 @@ SweepRequest sweep_request_from_json(std::string_view text) {
     return {object.at("problem").get<std::string>(), object.at("kernels").get<std::vector<int>>(),
             object.at("next").get<std::string>()};
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::parse_error, fmt::format("sweep request: {}", error.what()));
+    throw Error(ErrorCode::parse_error, fmt::format("sweep request: {}", error_of(error).what()));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/hash.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/headers.h"
@@ -43,8 +44,8 @@ Written write_one(const KernelSpec& spec, const Target& target, Write write) {
     write(out);
   } catch (const std::exception& error) {
     const std::string name = out.name + ": ";  // some errors already begin with the name
-    const std::string_view what = error.what();
-    out.error = what.starts_with(name) ? std::string(what) : name + std::string(what);
+    const std::string what = error_of(error).what();
+    out.error = what.starts_with(name) ? what : name + what;
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/base/foreign_error.h"
 #include "tessera/base/fork.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/spec/json_internal.h"
@@ -83,7 +84,7 @@ std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& targe
       if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
       jobs.push_back({one, emit_legal(one.spec, target)});
     } catch (const std::exception& error) {
-      campaign.fail(one.index, name_of(one.spec), error.what());
+      campaign.fail(one.index, name_of(one.spec), error_of(error).what());
     }
   }
   return jobs;
@@ -188,7 +189,7 @@ struct Registry::State {
         Loaded loaded = load(backend, result.artifact, sources[i], target);
         keep(work[i].wanted.spec, result.artifact, std::move(loaded));
       } catch (const std::exception& error) {
-        result.error = error.what();
+        result.error = error_of(error).what();
       }
     }
   }
