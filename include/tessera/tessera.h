@@ -100,6 +100,10 @@ TSR_API const char* tsr_error_details(void);
 /* Releases a text that a function of this header returned. */
 TSR_API void tsr_free(char* text);
 
+/* Packages of the Python whose sys.prefix this is may bring NVRTC and LightGBM. The environment
+ * names those of an activated one: VIRTUAL_ENV, CONDA_PREFIX. */
+TSR_API tsr_status_t tsr_add_python_prefix(const char* prefix);
+
 /* Warnings (level 0) and notes (level 1) of the whole process go to `sink`, one call at a time.
  * NULL turns them off, which is the default. */
 typedef void (*tsr_log_sink_t)(void* user, int level, const char* sentence);

@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import pathlib
+import sys
 from typing import Any, Dict, List, Optional
 
 from ._values import Error, number, shown, whole
@@ -88,6 +89,7 @@ class BenchOptions(_Options):
 # addresses that results are written to.
 _FUNCTIONS = {
     "tsr_set_log_sink": [LOG_SINK, _P],
+    "tsr_add_python_prefix": [_S],
     "tsr_problem_parse": [_S, _P],
     "tsr_problem_from_json": [_S, _P],
     "tsr_problem_create": [_S, _P],
@@ -183,6 +185,8 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
     library.tsr_free.argtypes = [_P]
     for handle in HANDLES:
         getattr(library, f"tsr_{handle}_destroy").argtypes = [_P]
+    if hasattr(library, "tsr_add_python_prefix"):  # later than the first release
+        library.tsr_add_python_prefix(ctypes.c_char_p(os.fsencode(sys.prefix)))
     return library
 
 

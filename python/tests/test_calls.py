@@ -123,6 +123,21 @@ class Libraries(Case):
             self.assert_refused("has ABI number 7, this package needs 1", _abi.load, path,
                                 code="load_failed")
 
+    def test_the_library_is_told_where_python_lies(self):
+        """Packages beside a Python whose environment is not activated may bring NVRTC."""
+        text = """#include <string.h>
+            char told[4096];
+            int tsr_abi(void) { return 1; }
+            int tsr_add_python_prefix(const char* prefix) { strcpy(told, prefix); return 0; }
+            """ + "".join(f"void tsr_{name}(void) {{}}\n" for name in (
+            "version", "error", "error_details", "free",
+            *(f"{handle}_destroy" for handle in _abi.HANDLES)))
+        with tempfile.TemporaryDirectory() as folder:
+            library = _abi.load(self.compiled(text, folder))
+            told = (ctypes.c_char * 4096).in_dll(library, "told").value
+        self.assertEqual(os.fsdecode(told), sys.prefix)
+        self.assertTrue(hasattr(_abi.library(), "tsr_add_python_prefix"))
+
     def test_a_library_that_is_none_of_ours(self):
         with tempfile.TemporaryDirectory() as folder:
             path = self.compiled("int nothing;", folder)

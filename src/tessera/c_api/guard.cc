@@ -10,6 +10,7 @@
 #include "tessera/base/fork.h"
 #include "tessera/base/log.h"
 #include "tessera/base/per_thread.h"
+#include "tessera/base/python_packages.h"
 #include "tessera/commands/console.h"
 #include "tessera/tessera.hpp"
 
@@ -128,6 +129,10 @@ const char* tsr_error(void) { return failure().sentence.data(); }
 const char* tsr_error_details(void) { return failure().details.c_str(); }
 
 void tsr_free(char* text) { std::free(text); }
+
+tsr_status_t tsr_add_python_prefix(const char* prefix) {
+  return guarded([&] { add_python_prefix(text_of(prefix, "prefix")); });
+}
 
 tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user) {
   return guarded([&] {

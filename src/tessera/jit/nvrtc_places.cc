@@ -1,5 +1,6 @@
 // Where NVRTC may be. Each folder is searched without its subfolders.
 #include "tessera/base/files.h"
+#include "tessera/base/python_packages.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/nvrtc.h"
 #include "tessera/jit/rtc_internal.h"
@@ -21,13 +22,6 @@ void add_python(const fs::path& packages, Places& places) {
   places.push_back(packages / "nvidia/cuda_nvrtc/lib");
 }
 
-void add_python_prefix(const fs::path& prefix, Places& places) {
-  for (const fs::path& version : folders_in(prefix / "lib", "python3")) {
-    add_python(version / "site-packages", places);
-    add_python(version / "dist-packages", places);
-  }
-}
-
 }  // namespace
 
 std::vector<fs::path> nvrtc_places() {
@@ -45,17 +39,12 @@ std::vector<fs::path> nvrtc_places() {
                              "/usr/lib64", "/usr/lib", "/opt/cuda/lib64"}) {
     places.emplace_back(folder);
   }
-  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    const std::string prefix = environment(variable);
-    if (prefix.empty()) continue;
-    places.push_back(fs::path(prefix) / "lib");
-    add_python_prefix(prefix, places);
+  for (const fs::path& prefix : python_prefixes()) places.push_back(prefix / "lib");  // of conda
+  for (const fs::path& packages : python_packages()) add_python(packages, places);
+  // PyTorch has loaded its own, wherever it lies.
+  for (const fs::path& library : loaded_libraries("libnvrtc.so.")) {
+    places.push_back(library.parent_path());
   }
-  if (const std::string home = environment("HOME"); !home.empty()) {
-    add_python_prefix(fs::path(home) / ".local", places);
-  }
-  add_python_prefix("/usr/local", places);
-  add_python_prefix("/usr", places);
   return places;
 }
 

@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/python_packages.h"
 #include "tessera/learn/lightgbm.h"
 #include "tessera/learn/lightgbm_api_internal.h"
 
@@ -23,32 +23,12 @@ constexpr std::string_view kHowToGet =
     "get it with 'pip install lightgbm' or set TESSERA_LIGHTGBM to lib_lightgbm.so; it also needs "
     "libgomp.so.1, which comes with GCC (Debian: libgomp1)";
 
-// <prefix>/lib/python3.*/site-packages and Debian's dist-packages, sorted by name.
-void add_packages(const fs::path& prefix, std::vector<fs::path>& out) {
-  std::error_code ignored;
-  std::vector<fs::path> found;
-  for (const char* lib : {"lib", "lib64"}) {
-    for (const auto& entry : fs::directory_iterator(prefix / lib, ignored)) {
-      if (!entry.path().filename().string().starts_with("python3")) continue;
-      for (const char* packages : {"site-packages", "dist-packages"}) {
-        const fs::path library = entry.path() / packages / kInPackages;
-        if (fs::exists(library, ignored)) found.push_back(library);
-      }
-    }
-  }
-  std::sort(found.begin(), found.end());
-  out.insert(out.end(), found.begin(), found.end());
-}
-
 std::vector<fs::path> installed() {
   std::vector<fs::path> found;
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    if (const std::string prefix = environment(name); !prefix.empty()) add_packages(prefix, found);
+  for (const fs::path& packages : python_packages()) {
+    std::error_code missing;
+    if (fs::exists(packages / kInPackages, missing)) found.push_back(packages / kInPackages);
   }
-  if (const std::string home = environment("HOME"); !home.empty()) {
-    add_packages(fs::path(home) / ".local", found);
-  }
-  for (const char* prefix : {"/usr/local", "/usr"}) add_packages(prefix, found);
   return found;
 }
 

@@ -2,9 +2,12 @@
 // shell script; the real one is tested under the label nvrtc.
 #include "tessera/jit/nvrtc.h"
 
+#include <dlfcn.h>
+
 #include "host/jit/fixtures.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/error.h"
+#include "tessera/base/python_packages.h"
 #include "tessera/jit/nvrtc_internal.h"
 #include "tessera/jit/toolchain.h"
 
@@ -110,6 +113,31 @@ TEST_F(NvrtcTest, LooksIntoToolkitsAndPythonEnvironments) {
         packages / "nvidia/cu13/lib", packages / "nvidia/cuda_nvrtc/lib"}) {
     EXPECT_NE(std::find(places.begin(), places.end(), wanted), places.end()) << wanted;
   }
+}
+
+// A Python whose environment is not activated, and what some other library has loaded.
+TEST_F(NvrtcTest, LooksBesidePythonAndWhereItIsLoaded) {
+  const fs::path packages = temp_ / "apart" / "lib" / "python3.12" / "site-packages";
+  fs::create_directories(packages);
+  fs::create_directories(temp_ / "loaded");
+  const auto finds = [](const fs::path& wanted) {
+    const std::vector<fs::path> places = nvrtc_places();
+    return std::find(places.begin(), places.end(), wanted) != places.end();
+  };
+  EXPECT_FALSE(finds(packages / "nvidia/cu13/lib"));
+  add_python_prefix(temp_ / "apart");
+  add_python_prefix(temp_ / "apart");
+  EXPECT_TRUE(finds(packages / "nvidia/cu13/lib"));
+  EXPECT_EQ(std::ranges::count(python_prefixes(), temp_ / "apart"), 1);
+
+  const std::vector<fs::path> any = loaded_libraries("libm.so.");
+  ASSERT_FALSE(any.empty());
+  fs::copy_file(any.front(), temp_ / "loaded" / "libnvrtc.so.99");
+  EXPECT_FALSE(finds(temp_ / "loaded"));
+  void* const library = dlopen((temp_ / "loaded" / "libnvrtc.so.99").c_str(), RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  EXPECT_TRUE(finds(temp_ / "loaded"));
+  dlclose(library);
 }
 
 TEST_F(NvrtcTest, SaysWhatIsMissing) {
