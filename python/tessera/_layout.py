@@ -57,7 +57,7 @@ def layout_of(matrices: Matrices) -> Tuple[str, Optional[int]]:
 def broadcast(names: Sequence[str], leads: Sequence[Tuple[int, ...]], function: str = "matmul"
               ) -> Tuple[int, ...]:
     """The common leading dimensions, as NumPy broadcasts them."""
-    rank = max((len(lead) for lead in leads), default=0)
+    rank = max([0, *[len(lead) for lead in leads]])
     common = [1] * rank
     for lead in leads:
         for i, size in enumerate(lead, rank - len(lead)):

@@ -156,6 +156,22 @@ class ScaledDotProduct(Attended):
         compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
         self.assertTrue(torch.equal(compiled(q, k, v, seen), block(q, k, v, seen)))
 
+    def test_compile_other_sizes(self):
+        """Tokens and heads' lengths that change together, from the first call on and later."""
+        def block(q, k):
+            return scaled_dot_product_attention(q, k, k, enable_gqa=True) * 2
+
+        for dynamic in (True, None):
+            torch._dynamo.reset()
+            compiled = torch.compile(block, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+            for heads, queries, keys, hdim in ((2, 5, 7, 8), (2, 9, 4, 16), (6, 1, 3, 24)):
+                q = self.draw(2, heads, queries, hdim).requires_grad_()
+                k = self.draw(2, heads // 2, keys, hdim)
+                mine, same = compiled(q, k), block(q, k)
+                self.assertTrue(torch.equal(mine, same))
+                for one, other in zip(*(torch.autograd.grad(y.sum(), q) for y in (mine, same))):
+                    self.assertTrue(torch.equal(one, other))
+
     def test_autocast(self):
         q, k, v = self.tensors()
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -162,6 +162,14 @@ class ForwardMode(Transforms):
             wanted = op(tangents[0], other, size, *how) + op(one, tangents[1], size, *how)
             torch.testing.assert_close(found, wanted)
 
+    def test_compiled(self):
+        weight, x = torch.randn(4, 5), torch.randn(3, 5)
+
+        def tangent(x):
+            return torch.func.jvp(lambda x: tt.linear(x, weight), (x,), (x,))[1]
+        compiled = torch.compile(tangent, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), tt.linear(x, weight))
+
     def test_refusals(self):
         q = torch.randn(1, 3, 2, 8)
         sentence = ("attention: attention has no derivative in forward mode (jvp, jacfwd); "

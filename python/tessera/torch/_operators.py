@@ -96,7 +96,7 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
             return single(*arguments)
 
     def kernel(keyset: Any, *arguments: Any) -> Any:
-        if forward_ad._current_level >= 0 and _C._is_fwd_grad_enabled():
+        if _has_levels() and _C._is_fwd_grad_enabled():
             inputs, tangents = _unpacked(arguments)
             if any(tangent is not None for tangent in tangents):
                 return _with_tangents(op, operator, filled(inputs), filled(tangents))
@@ -108,9 +108,16 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
     return kernel
 
 
+def _has_levels() -> bool:
+    """Whether there may be tangents. What torch.compile made of torch.func.jvp enters its level
+    without telling forward_ad."""
+    return forward_ad._current_level >= 0 or _C._are_functorch_transforms_active()
+
+
 def _unpacked(arguments: Tuple[Any, ...]) -> Tuple[Tuple[Any, ...], Tuple[Optional[Tensor], ...]]:
-    """The arguments without their tangents, and the tangents."""
-    pairs = [tuple(forward_ad.unpack_dual(argument))
+    """The arguments without their tangents, and the tangents. PyTorch has one level of them, 0;
+    those of torch.func are in wrappers."""
+    pairs = [torch._VF._unpack_dual(argument, level=0)  # type: ignore[attr-defined]
              if isinstance(argument, Tensor) and argument.is_floating_point() else (argument, None)
              for argument in arguments]
     return tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
@@ -122,8 +129,9 @@ def _with_tangents(op: Any, operator: Operator, inputs: Tuple[Any, ...],
         raise Error(f"{op._opname}: {operator.refusal}", "unsupported")
     result = op(*inputs)
     results = result if isinstance(result, tuple) else (result,)
-    duals = tuple(forward_ad.make_dual(primal, tangent.to(primal.dtype)) for primal, tangent in
-                  zip(results, operator.tangents(inputs, tangents, results)))
+    found = operator.tangents(inputs, tangents, results)
+    duals = tuple(torch._VF._make_dual(  # type: ignore[attr-defined]
+        primal, tangent.to(primal.dtype), level=0) for primal, tangent in zip(results, found))
     return duals if isinstance(result, tuple) else duals[0]
 
 
