@@ -5,6 +5,7 @@ from typing import Any, Optional, Sequence, Tuple, Union
 
 import torch
 
+from .. import _attention_scales
 from .._abi import Error
 from .._layout import broadcast
 from . import _attention_backward, _attention_ops
@@ -67,6 +68,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         scales = scales_of((descale_q, descale_k, descale_v, scale_o), q, out_dtype)
     except Error as error:
         raise Error(f"attention: {error}", error.code, error.details) from None
+    check_tensors("attention", _attention_scales.NAMES, scales, 0)
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
     out, lse, random = _call(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,
                              sink, None if scale is None else float(scale), float(soft_cap),

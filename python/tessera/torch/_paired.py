@@ -8,6 +8,8 @@ from typing import Any, Callable, Dict, List
 
 import torch
 
+from ._functions import check_tensors
+
 
 def _seconds(function: Callable[[], Any], calls: int, wait: Callable[[], None],
              clock: Callable[[], float]) -> float:
@@ -51,5 +53,6 @@ def compare(ours: Callable[[], Any], theirs: Callable[[], Any], *, rounds: int =
 
 def worst_error(result: torch.Tensor, reference: torch.Tensor) -> float:
     """The greatest difference, as a part of the reference's greatest element."""
+    check_tensors("worst_error", ("result", "reference"), (result, reference), 2)
     wide = reference.double()
     return float((result.double() - wide).abs().max() / wide.abs().max())
