@@ -1,10 +1,9 @@
 """optimize(model) beside the model as it was: what it computes, what it keeps, how it checks
-itself; and packed weights that change.
+itself.
 
 Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
 TESSERA_TEST_SEED=N repeats a run.
 """
-import contextlib
 import copy
 import io
 import os
@@ -18,6 +17,7 @@ WANTED = os.environ.get("TESSERA_TEST_TORCH") == "1"
 try:
     import torch
     import torch.nn.functional as functional
+    import torch.nn.utils.prune
     from torch import nn
 except ImportError:
     if WANTED:
@@ -25,35 +25,20 @@ except ImportError:
     raise unittest.SkipTest("PyTorch is not installed; './dev setup --torch' installs it")
 
 import torch_blocks
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_blocks import NEAR, products
 
-import tessera
 import tessera.torch
-from tessera.torch import _run
+from tessera.torch import _check, _run
 
 SEED = int(os.environ.get("TESSERA_TEST_SEED", time.time_ns() % 10**6))
 optimize = tessera.torch.optimize
-# Sums of at most 100 products of about 1, in another order, through a few layers.
-NEAR = dict(rtol=1e-3, atol=2e-5)
 
 
 def setUpModule():
     torch.set_num_threads(1)  # for products this small threads only wait
     print(f"test_torch_optimize: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}")
-
-
-@contextlib.contextmanager
-def products():
-    """The (activation, whether the weight is packed) of each product that runs meanwhile."""
-    found, run = [], _run.run_gemm
-
-    def look(*arguments):
-        found.append((arguments[3], len(arguments) > 6 and arguments[6] is not None))
-        return run(*arguments)
-    with mock.patch.object(_run, "run_gemm", look):
-        yield found
 
 
 def activations(function, *arguments):
@@ -82,8 +67,9 @@ class Case(unittest.TestCase):
                     leaves = [leaf, *[p for p in model.parameters() if p.requires_grad]]
                     outputs[-1] += torch.autograd.grad(tensor.square().sum(), leaves,
                                                        allow_unused=True)
-            for left, right in zip(*outputs):
-                torch.testing.assert_close(left, right, **NEAR)
+            torch.testing.assert_close(outputs[0][0], outputs[1][0], **NEAR)
+            # ReLU's derivative jumps, so that one rounding may change an element of a gradient.
+            self.assertLess(_check.distance_of_gradients(outputs[0][1:], outputs[1][1:]), 0.05)
 
 
 class Sequentials(Case):
@@ -206,8 +192,9 @@ class Sequentials(Case):
         self.assertEqual([activation for activation, _ in found if activation], [])
 
     def test_compile(self):
-        torch.testing.assert_close(torch.compile(self.ours, fullgraph=True)(self.x),
-                                   self.theirs(self.x), **NEAR)
+        compiled = torch.compile(self.ours, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(self.x), self.theirs(self.x), **NEAR)
+        self.assertEqual(activations(compiled, self.x), ["relu", "gelu"])
 
     def test_activation_of_its_own(self):
         layer = tessera.torch.Linear(8, 8, activation="relu").requires_grad_(False)
@@ -296,6 +283,36 @@ class Blocks(Case):
             theirs.load_state_dict(ours.state_dict())
             ours.load_state_dict(make().state_dict())
 
+    def test_traces(self):
+        """Tools of PyTorch that follow a model find what they found before."""
+        theirs = torch_blocks.plain().eval().requires_grad_(False)
+        ours, x = optimize(copy.deepcopy(theirs))[0], torch.randn(5, 32)
+        graph = torch.fx.symbolic_trace(ours)
+        self.assertEqual([node.target for node in graph.graph.nodes if node.op == "call_module"],
+                         ["1", "3"])
+        replica = ours._replicate_for_data_parallel()
+        for other in (torch.jit.trace(ours, x), graph, replica,
+                      torch.export.export(ours, (x,)).module()):
+            torch.testing.assert_close(other(x), theirs(x), **NEAR)
+
+    def test_weights_that_become_computed(self):
+        x = torch.randn(5, 32)
+        theirs = torch_blocks.plain().requires_grad_(False)
+        ours = optimize(copy.deepcopy(theirs))[0]
+        ours[0].pack(activation="relu")
+        for model in (ours, theirs):
+            nn.utils.prune.l1_unstructured(model[0], "weight", 0.5)
+            nn.utils.parametrizations.weight_norm(model[2])
+            model[2].parametrizations.weight.original0.data.mul_(2)
+        for _ in range(3):
+            torch.testing.assert_close(ours(x), theirs(x), **NEAR)
+
+    def test_layers_that_get_their_size_late(self):
+        model = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyBatchNorm1d())
+        _, report = optimize(model, torch.randn(5, 32))
+        self.assertTrue(report.agrees, str(report))
+        self.assertIs(type(model[0]), tessera.torch.Linear)
+
     def test_arguments_by_name(self):
         theirs, x = torch_blocks.BertLayer().eval(), torch.randn(torch_blocks.WORDS)
         example = {"hidden_states": x, "output_attentions": True}
@@ -329,7 +346,8 @@ class Check(Case):
         _, report = optimize(self.model, self.x)
         self.assertTrue(report.agrees)
         self.assertRegex(report.check, r"^compared on the example: outputs differ by \S+ of the "
-                                       r"greatest element, gradients by \S+$")
+                                       r"greatest element, gradients by \S+ of their "
+                                       r"sizes$")
 
     def test_wrong_kernel(self):
         expected = self.model(self.x)
@@ -349,18 +367,46 @@ class Check(Case):
         self.assertIs(report.agrees, False)
         self.assertIs(type(self.model[0]), nn.Linear)
 
+    def test_call_that_fails(self):
+        with mock.patch.object(_run, "run_gemm", side_effect=RuntimeError("no kernel")):
+            _, report = optimize(self.model, self.x)
+        self.assertIs(type(self.model[0]), nn.Linear)
+        self.assertEqual([layer.note for layer in report],
+                         ["on its example it raised RuntimeError: no kernel"] * 2)
+
     def test_model_that_never_repeats(self):
-        class Noisy(nn.Module):
+        class Counting(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.layer, self.source = nn.Linear(32, 32), random.Random(SEED)
+                self.layer, self.calls = nn.Linear(32, 32), 0
 
             def forward(self, x):
-                return self.layer(x) * self.source.random()
-        model = Noisy()
+                self.calls += 1
+                return self.layer(x) * self.calls
+        model = Counting()
         _, report = optimize(model, self.x)
         self.assertIs(type(model.layer), tessera.torch.Linear)
-        self.assertIn("two runs of the model as it was differ by", report.check)
+        self.assertIsNone(report.agrees)
+        self.assertIn("in two runs of the model as it was outputs differ by", report.check)
+
+    def test_distances(self):
+        """What compares can tell: a turned sign of a few elements, a tensor of roundings, sizes,
+        what is no number, and a wrong tensor among others."""
+        right = [torch.randn(4000), torch.randn(50) * 1e-8, None, torch.zeros(0)]
+        near = [right[0].clone(), torch.randn(50) * 1e-8, None, torch.zeros(0)]
+        near[0][7] = 0
+        self.assertLess(_check.distance_of_gradients(near, right), 0.1)
+        self.assertGreater(_check.distance_of_gradients([near[0], right[0][:50], *near[2:]], right),
+                           1)
+        infinity = float("inf")
+        self.assertEqual(_check.distance_of_gradients([None, *near[1:]], right), infinity)
+        self.assertEqual(_check.distance([right[0]], [right[0][None]]), infinity)
+        self.assertEqual(_check.distance([right[0]], [right[0].double()]), infinity)
+        odd = torch.tensor([float("nan"), infinity, -infinity, 2.0])
+        self.assertEqual(_check.distance([odd], [odd.clone()]), 0)
+        self.assertEqual(_check.distance([odd], [odd.flip(0)]), infinity)
+        self.assertEqual(_check.distance([torch.tensor([1.0, 3.0])], [torch.tensor([2.0, 4.0])]),
+                         0.25)
 
     def test_state_stays(self):
         for block, shape in ((torch_blocks.BasicBlock(), torch_blocks.IMAGE),
@@ -399,174 +445,6 @@ class Check(Case):
         self.assertEqual([kept.note for kept in report.kept],
                          ["the layer before it was left alone", "it follows a LayerNorm"])
         self.assertIn("float64", report[0].note)
-
-
-class PackedWeights(Case):
-    """A packed weight is used as long as the weight is what it was."""
-
-    ROWS = (1, 2, 16, 256)
-
-    def setUp(self):
-        super().setUp()
-        self.layer = tessera.torch.Linear(96, 160).requires_grad_(False)
-        self.layer.pack()
-
-    def assert_right(self, layer, call=None):
-        call = layer if call is None else call
-        for _ in range(3):
-            for rows in self.ROWS:
-                x = torch.randn(rows, 96)
-                torch.testing.assert_close(
-                    call(x), functional.linear(x, layer.weight, layer.bias), **NEAR)
-
-    def changes(self):
-        """(what changes the weight, how)"""
-        layer, other = self.layer, torch.randn(160, 96) / 10
-
-        def zero():
-            layer.weight.zero_()
-
-        def other_memory():
-            layer.weight.data = other.clone()
-
-        def again():  # the allocator may give the memory of the one before
-            layer.weight.data = other.clone() * 2
-            layer.weight.data = other.clone() * 3
-
-        def copied():
-            layer.weight.copy_(other)
-
-        def parameter():
-            layer.weight = nn.Parameter(other.clone(), requires_grad=False)
-
-        def same_memory():
-            layer.weight = nn.Parameter(layer.weight.data, requires_grad=False)
-            layer.weight.mul_(2)
-
-        def inference():
-            with torch.inference_mode():
-                layer.weight.mul_(2)
-
-        def step():
-            layer.requires_grad_(True)
-            layer(torch.randn(4, 96)).square().sum().backward()
-            torch.optim.SGD(layer.parameters(), 0.1).step()
-            layer.requires_grad_(False)
-
-        def through_data():
-            layer.weight.data.mul_(2)
-
-        def merged():
-            layer.weight.data += other
-
-        def through_numpy():
-            layer.weight.numpy()[:] = other.numpy()
-
-        def view():
-            layer.weight[3:5].fill_(7)
-
-        def loaded():
-            layer.load_state_dict({"weight": other, "bias": torch.randn(160)})
-
-        def assigned():
-            layer.load_state_dict({"weight": other.clone(), "bias": torch.randn(160)}, assign=True)
-            layer.requires_grad_(False)
-
-        def turned():
-            tall = torch.randn(96, 160) / 10
-            layer.weight.data = tall.T
-
-        def swapped():
-            torch.utils.swap_tensors(layer.weight,
-                                     nn.Parameter(other.clone(), requires_grad=False))
-        return (zero, other_memory, again, copied, parameter, same_memory, inference, step,
-                through_data, merged, through_numpy, view, loaded, assigned, swapped, turned)
-
-    def test_weight_that_changes(self):
-        for change in self.changes():
-            with self.subTest(change=change.__name__):
-                self.layer.pack()
-                change()
-                self.assertIsNone(self.layer.packed)
-                self.assert_right(self.layer)
-                self.assertIsNotNone(self.layer.packed)  # packed again
-
-    def test_weight_that_changes_in_a_compiled_model(self):
-        compiled = torch.compile(self.layer, dynamic=True)
-        self.assert_right(self.layer, compiled)
-        for change in self.changes()[:-1]:  # PyTorch's own check stops a compiled call by strides
-            with self.subTest(change=change.__name__):
-                change()
-                self.assert_right(self.layer, compiled)
-
-    def test_packed_weight_is_used(self):
-        call = torch.compile(self.layer, dynamic=True)
-        for function in (self.layer, call):
-            with products() as found:
-                function(torch.randn(256, 96))
-            self.assertEqual(found, [(None, True)])
-
-    def test_weight_that_changes_at_each_call(self):
-        """It is not packed each time."""
-        packs = mock.patch.object(tessera.torch.Linear, "_packed", side_effect=AssertionError)
-        with packs:
-            for _ in range(5):
-                self.layer.weight.mul_(1.1)
-                self.layer(torch.randn(16, 96))
-
-    def test_functional_call(self):
-        x, other = torch.randn(64, 96), torch.randn(160, 96) / 10
-        for weight in (other, nn.Parameter(other, requires_grad=False)):
-            for _ in range(3):
-                result = torch.func.functional_call(self.layer, {"weight": weight}, (x,))
-                torch.testing.assert_close(result, functional.linear(x, weight, self.layer.bias),
-                                           **NEAR)
-        self.assert_right(self.layer)
-
-    def test_operator_with_another_weight(self):
-        """The operator compares, too, and reads nothing that is too short."""
-        x, other, held = torch.randn(64, 96), torch.randn(160, 96) / 10, self.layer.packed
-        kernel = self.layer.kernel
-        for packed in (held, torch.empty(16, dtype=torch.uint8), held.clone()):
-            result = torch.ops.tessera.linear(x, other, None, None, packed, kernel)
-            torch.testing.assert_close(result, functional.linear(x, other), **NEAR)
-
-    def test_old_memory_is_given_back(self):
-        old = StorageWeakRef(self.layer.weight.untyped_storage())
-        self.layer.weight = nn.Parameter(torch.randn(160, 96), requires_grad=False)
-        self.assertTrue(old.expired())
-
-    def test_weight_of_other_sizes(self):
-        self.layer.weight = nn.Parameter(torch.randn(40, 96), requires_grad=False)
-        self.layer.bias = None
-        self.assert_right(self.layer)
-
-    def test_copies_and_files(self):
-        for other in (copy.deepcopy(self.layer), pickle.loads(pickle.dumps(self.layer))):
-            self.assertIsNone(other.packed)
-            self.assert_right(other)
-            self.assertIsNotNone(other.packed)
-        self.assertIsNotNone(self.layer.packed)
-
-    def test_weights_whose_changes_nobody_sees(self):
-        with torch.inference_mode():
-            layer = tessera.torch.Linear(8, 8).requires_grad_(False)
-        with self.assertRaisesRegex(tessera.Error, "inference mode, where PyTorch counts no "
-                                                   "changes"):
-            layer.pack()
-
-    def test_optimized_model(self):
-        model = torch_blocks.plain().requires_grad_(False)
-        optimize(model)
-        for layer, word in ((model[0], "relu"), (model[2], "gelu")):
-            layer.pack(256, word)
-        x = torch.randn(256, 32)
-        with products() as found:
-            model(x)
-        self.assertEqual([activation for activation, _ in found], ["relu", "gelu"])
-        theirs = torch_blocks.plain()
-        model.load_state_dict(theirs.state_dict())
-        torch.testing.assert_close(model(x), theirs(x), **NEAR)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
 """Blocks in the style of Hugging Face's transformers and of torchvision, for the tests of
 optimize(): activations by a table, by a function and by a module; attributes, methods, buffers and
 parameters that no forward reads; optional arguments; dictionaries as results."""
+import contextlib
 import math
+from unittest import mock
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
+
+from tessera.torch import _run
+
+# Sums of at most 100 products of about 1, in another order, through a few layers.
+NEAR = dict(rtol=1e-3, atol=2e-5)
 
 ACT2FN = {"gelu": functional.gelu, "silu": nn.SiLU(), "relu": nn.ReLU()}
 
@@ -233,3 +240,15 @@ WORDS, IMAGE = (2, 8, 32), (2, 8, 8, 8)
 BLOCKS = ((BertLayer, WORDS), (GPT2MLP, WORDS), (LlamaMLP, WORDS), (ByFunction, WORDS),
           (BasicBlock, IMAGE), (Bottleneck, IMAGE), (CNBlock, IMAGE), (EncoderBlock, WORDS),
           (plain, WORDS))
+
+
+@contextlib.contextmanager
+def products():
+    """The (activation, whether the weight is packed) of each product that runs meanwhile."""
+    found, run = [], _run.run_gemm
+
+    def look(*arguments):
+        found.append((arguments[3], len(arguments) > 6 and arguments[6] is not None))
+        return run(*arguments)
+    with mock.patch.object(_run, "run_gemm", look):
+        yield found

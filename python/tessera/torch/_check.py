@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree
 
 Tensor = torch.Tensor
@@ -50,8 +51,8 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     """Puts buffers and PyTorch's random numbers back, so that each run starts from the same."""
     kept = [(module, name, buffer, buffer.clone()) for module in model.modules()
             for name, buffer in module._buffers.items()
-            if buffer is not None and not buffer.is_meta]
-    devices = {buffer.device for *_, buffer in kept} | {p.device for p in model.parameters()}
+            if buffer is not None and not (is_lazy(buffer) or buffer.is_meta)]
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     gpus = [device for device in devices if device.type == "cuda"]
     with torch.random.fork_rng(gpus):
         try:
@@ -102,50 +103,76 @@ def look(model: nn.Module, example: Any) -> Seen:
     return Seen(outputs, trained, gradients, "" if gradients else "no output has one")
 
 
-def distance(mine: Tensors, theirs: Tensors) -> float:
-    """The greatest difference of any element, as a part of the greatest element of all; infinity
-    where the shapes or the elements that are no numbers differ."""
+def _pairs(mine: Tensors, theirs: Tensors) -> Optional[List[Tuple[Tensor, Tensor]]]:
+    """The differences and the right values, in fp64; None where the shapes or types differ. Equal
+    infinities, and what is no number on both sides, differ by 0."""
     if len(mine) != len(theirs):
-        return float("inf")
-    most = worst = 0.0
+        return None
+    pairs = []
     for left, right in zip(mine, theirs):
-        if left is None or right is None:
-            if left is not right:
-                return float("inf")
+        if left is None and right is None:
             continue
-        if left.shape != right.shape or left.dtype != right.dtype:
-            return float("inf")
-        if left.numel() == 0:
-            continue
-        wide_left, wide_right = left.double(), right.double()
-        same = (wide_left == wide_right) | (wide_left.isnan() & wide_right.isnan())
-        gap = torch.where(same, 0.0, (wide_left - wide_right).abs())
-        size = wide_right.abs()
-        worst = max(worst, float(gap.nan_to_num(float("inf"), float("inf")).max()))
-        most = max(most, float(size[size.isfinite()].max()) if size.isfinite().any() else 0.0)
-    return worst / most if most and worst else worst
+        if (left is None or right is None or left.shape != right.shape
+                or left.dtype != right.dtype):
+            return None
+        wide, true = left.double(), right.double()
+        same = (wide == true) | (wide.isnan() & true.isnan())
+        gap = torch.where(same, 0.0, (wide - true).abs()).nan_to_num(float("inf"), float("inf"))
+        pairs.append((gap, true.nan_to_num(0.0, 0.0, 0.0)))
+    return [pair for pair in pairs if pair[0].numel()]
 
 
-def limit_of(tensors: Tensors) -> float:
-    """Half of the digits of the least exact type: sums in another order lose a few of the last,
-    and a wrong layer loses all."""
-    kinds = {tensor.dtype for tensor in tensors if tensor is not None and
-             tensor.dtype.is_floating_point}
-    kinds |= {torch.get_autocast_dtype(device) for device in ("cpu", "cuda")
-              if torch.is_autocast_enabled(device)}
-    return max([torch.finfo(kind).eps**0.5 for kind in kinds], default=0.0)
+def _part(size: float, whole: float) -> float:
+    return size / whole if size and whole else size
+
+
+def distance(mine: Tensors, theirs: Tensors) -> float:
+    """The greatest difference of any element, as a part of the greatest element of all."""
+    pairs = _pairs(mine, theirs)
+    if pairs is None:
+        return float("inf")
+    return _part(max([float(gap.max()) for gap, _ in pairs], default=0.0),
+                 max([float(true.abs().max()) for _, true in pairs], default=0.0))
+
+
+def distance_of_gradients(mine: Tensors, theirs: Tensors) -> float:
+    """The greatest difference of any tensor, by the root of the sum of squares, as a part of that
+    tensor. A single element says nothing, because ReLU's derivative jumps: one rounding may turn
+    it. A tensor below a hundredth of the greatest counts as that much, because some are 0 but for
+    roundings, as the gradient of the bias of keys is."""
+    pairs = _pairs(mine, theirs)
+    if pairs is None:
+        return float("inf")
+    sizes = [float(true.norm()) for _, true in pairs]
+    least = max(sizes, default=0.0) / 100
+    return max([_part(float(gap.norm()), max(size, least))
+                for (gap, _), size in zip(pairs, sizes)], default=0.0)
 
 
 class Distances(NamedTuple):
+    """How far two models are from each other, and how far sums in another order may bring them:
+    half of the digits of the least exact type for outputs, a quarter for gradients. A wrong layer
+    loses all digits."""
+
     outputs: float
     gradients: float
+    unit: float  # the distance of 1 to the next number of that type
 
     @property
-    def most(self) -> float:
-        return max(self.outputs, self.gradients)
+    def are_near(self) -> bool:
+        return self.outputs <= self.unit**0.5 and self.gradients <= self.unit**0.25
+
+
+def _unit_of(tensors: Tensors) -> float:
+    kinds = {tensor.dtype for tensor in tensors
+             if tensor is not None and tensor.dtype.is_floating_point}
+    kinds |= {torch.get_autocast_dtype(device) for device in ("cpu", "cuda")
+              if torch.is_autocast_enabled(device)}
+    return max(torch.finfo(kind).eps for kind in kinds or {torch.float32})
 
 
 def distances(mine: Seen, theirs: Seen) -> Distances:
     return Distances(max(distance(mine.outputs, theirs.outputs),
                          distance(mine.trained, theirs.trained)),
-                     distance(mine.gradients, theirs.gradients))
+                     distance_of_gradients(mine.gradients, theirs.gradients),
+                     _unit_of([*theirs.outputs, *theirs.gradients]))

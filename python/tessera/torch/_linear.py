@@ -144,4 +144,6 @@ def why_not_packable(weight: Tensor) -> str:
         return "the weight was made in inference mode, where PyTorch counts no changes"
     if not isinstance(weight, torch.nn.Parameter):
         return "the weight is no parameter, but computed anew for each call"
+    if type(weight) is not torch.nn.Parameter or weight.layout is not torch.strided:
+        return f"the weight is a {type(weight).__name__} of layout {weight.layout}"
     return ""

@@ -51,7 +51,7 @@ class Report(List[Layer]):
     """The layers in the model's order; str() is a table of them.
 
     kept: the activations that no kernel computes. check: what comparing outputs and gradients on
-    the example gave. agrees: whether they agreed; None where nothing was compared.
+    the example gave. agrees: whether they agreed; None where nothing could be compared.
     """
 
     def __init__(self, layers: Any = ()) -> None:
@@ -84,7 +84,7 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
     example: one input of the model, a tuple of them, or a dictionary of named ones: the model runs
     on it, and each layer's own input is taken; without it the report has convolutions of one image
     of 56 x 56. check: with an example, outputs and gradients are compared before and after; where
-    they differ by more than half of their type's digits all is put back, and the report says so.
+    they differ by more than roundings explain, all is put back, and the report says so.
     rows: for how many rows of input kernels of Linear are chosen and weights packed; any number
     stays right. pack: frozen weights of Linear on a CPU get a second copy in a kernel's own form,
     where that is at least 5% faster; each shape is measured for this, in up to seconds. fuse: a
@@ -140,30 +140,28 @@ def _compare(model: nn.Module, example: Any, before: _check.Seen, report: Report
              changes: List[Change]) -> None:
     """Writes into the report how far the model is from what it was, and puts all back where that
     is too far."""
-    limit = _check.limit_of([*before.outputs, *before.gradients])
-    found = _check.Distances(float("nan"), float("nan"))  # which is within no limit
+    report.agrees = False
     try:
         after = _check.look(model, example)
         lost = "" if before.why_none else after.why_none
         what = f"it gives no gradients, because {lost}" if lost else ""
         if not lost:
             found = _check.distances(after, before)
-            what = _words(found, before)
+            report.agrees, what = found.are_near, _words(found, before)
     except Exception as error:  # whatever the model's own code raises
-        what = f"it raised {type(error).__name__}: {error}"
-    report.agrees = found.most <= limit
+        lost = what = f"it raised {type(error).__name__}: {error}"
     if not report.agrees and changes:
         _set(changes, 1)
-        # A model that never gives the same twice cannot be compared with itself either.
         own = _check.distances(_check.look(model, example), before)
-        report.agrees = found.most <= 4 * own.most
-        if report.agrees:
+        if not own.are_near and not lost:
             _set(changes, 2)
-            what += f"; two runs of the model as it was differ by {own.most:.1e}"
+            report.agrees = None
+            what = f"nothing, because in two runs of the model as it was {_words(own, before)}"
     report.check = f"compared on the example: {what}"
-    if not report.agrees:
-        _put_back(report, changes, f"the model changed on its example: {what}; the limit is "
-                                   f"{limit:.1e}")
+    if report.agrees is False:
+        _put_back(report, changes, f"the model changed on its example: {what}; roundings explain "
+                                   f"{found.unit**0.5:.1e} and {found.unit**0.25:.1e}"
+                  if not lost else f"on its example {what}")
 
 
 def _put_back(report: Report, changes: List[Change], note: str) -> None:
@@ -178,7 +176,7 @@ def _words(found: _check.Distances, before: _check.Seen) -> str:
     outputs = f"outputs differ by {found.outputs:.1e} of the greatest element"
     if before.why_none:
         return f"{outputs}; gradients were not compared, because {before.why_none}"
-    return f"{outputs}, gradients by {found.gradients:.1e}"
+    return f"{outputs}, gradients by {found.gradients:.1e} of their sizes"
 
 
 def _set(changes: List[Change], which: int) -> None:
