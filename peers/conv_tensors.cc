@@ -45,6 +45,14 @@ std::optional<ConvTensor> filter_of(const ConvProblem& p, std::int64_t places) {
   return tensor;
 }
 
+// Whether several elements have one place.
+bool repeats(const ConvTensor& tensor) {
+  for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
+    if (tensor.dims[i] > 1 && tensor.strides[i] == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> conv_places(const ConvProblem& problem, std::int64_t places,
@@ -58,7 +66,7 @@ std::optional<ConvTensors> conv_tensors(const ConvProblem& problem, std::int64_t
   const auto x = image_of(p, places, p.in, p.c, p.size, p.in_strides);
   const auto w = filter_of(p, places);
   const auto y = image_of(p, places, p.out, p.k, out_size(p), p.out_strides);
-  if (!x || !w || !y) return std::nullopt;
+  if (!x || !w || !y || repeats(*x) || repeats(*w) || repeats(*y)) return std::nullopt;
   return ConvTensors{*x, *w, *y};
 }
 

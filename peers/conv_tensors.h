@@ -23,7 +23,7 @@ struct ConvTensors {
 
 // The tensors with `places` spatial dimensions or as many as the problem has, if these are more.
 // Empty where the channels of neighbouring groups do not follow each other at one stride, so that
-// groups have no dimension in common.
+// groups have no dimension in common, and where elements share a place.
 std::optional<ConvTensors> conv_tensors(const ConvProblem& problem, std::int64_t places);
 
 // The same number of entries of a value of each spatial dimension.

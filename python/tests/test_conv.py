@@ -163,6 +163,26 @@ class Conv(Convolved):
                        filter=filter, dilation=dilation, stride=draw(1, 4), padding=padding,
                        layout=str(self.random.choice(["nhwgc", "nchw"])))
 
+    def test_elements_in_one_place(self):
+        """Pixels, images and filters that strides of 0 repeat."""
+        def shared(array, axes):
+            one = array[tuple(slice(1 if i in axes else None) for i in range(4))]
+            return numpy.broadcast_to(last(one), last(array).shape)
+
+        for filter in ((1, 1), (3, 2)):
+            naive, tensors = self.tensors(3, 8, 16, size=(4, 5), filter=filter)
+            for axes in ((3,), (2, 3), (0,), (0, 2, 3)):
+                x, w, y = (shared(tensor, axes) for tensor in tensors)
+                for name, function, args, more in (
+                        ("forward", tessera.conv, (x, w), {}),
+                        ("backward_data", tessera.conv_backward_data, (y, w), {}),
+                        ("backward_weight", tessera.conv_backward_weight, (x, y),
+                         {"filter": filter})):
+                    with self.subTest(direction=name, filter=filter, axes=axes):
+                        got, exact = function(*args, **more), getattr(naive, name)
+                        args = [first(a) for a in args]
+                        self.near(first(got), exact(*args), exact(*map(abs, map(wide, args))), 200)
+
     def test_bytes_of_int8(self):
         naive = Naive(**PLANE)
         x = self.random.integers(-128, 128, (2, 5, 9, 11)).astype("int8")

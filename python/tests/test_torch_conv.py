@@ -47,6 +47,31 @@ class Convolved(Case):
                           f"{tuple(x.shape)} {tuple(weight.shape)} {how} {activation} {x.dtype}")
         return result
 
+    def compare(self, ours, theirs, *tensors):
+        """Gradients beside PyTorch's in fp64: sums of at most `terms` products, of sums."""
+        leaves = [t.detach().requires_grad_(True) for t in tensors]
+        exact = [wide(t).requires_grad_(True) for t in tensors]
+        result, expected = ours(*leaves), theirs(*exact)
+        upstream = torch.randn(result.shape)
+        mine = torch.autograd.grad(result, leaves, upstream, create_graph=True)
+        true = torch.autograd.grad(expected, exact, wide(upstream), create_graph=True)
+        terms = max(result.numel() // max(result.shape[1], 1), 400)
+        for got, want in zip(mine, true):
+            largest = float(want.detach().abs().max()) + 1
+            error = float((got.double() - want).detach().abs().max())
+            self.assertLess(error, terms * FP32 * largest, f"seed {SEED}")
+        return mine, true, leaves, exact
+
+    def shared(self, tensor):
+        """Half of the time a tensor of that shape of which some dimensions have one element."""
+        if self.random.random() < 0.5:
+            return tensor
+        one = tensor
+        for axis in range(tensor.dim()):
+            if self.random.random() < 0.4:
+                one = one.narrow(axis, 0, 1)
+        return one.expand(tensor.shape)
+
     def copies(self, function):
         """Which of x, w and y the first call of this kind copies."""
         _conv_run.forget()
@@ -66,9 +91,11 @@ class Forward(Convolved):
                 x = torch.randn(self.random.randint(1, 3), c, *pick(6, 12), device=device)
                 weight = torch.randn(k, c // groups, *filter, device=device)
                 bias = torch.randn(k, device=device) if self.random.random() < 0.5 else None
+                if ndim == 2 and self.random.random() < 0.5:
+                    x = x.to(memory_format=torch.channels_last)
                 with self.subTest(i=i, device=device):
-                    self.assert_conv(x, weight, bias, padding=padding, dilation=dilation,
-                                     stride=pick(1, 3), groups=groups)
+                    self.assert_conv(self.shared(x), self.shared(weight), bias, padding=padding,
+                                     dilation=dilation, stride=pick(1, 3), groups=groups)
 
     def test_activations(self):
         for activation in ACTIVATIONS:
@@ -144,21 +171,6 @@ class Memory(Convolved):
 
 
 class Gradients(Convolved):
-    def compare(self, ours, theirs, *tensors):
-        """Gradients beside PyTorch's in fp64: sums of at most `terms` products, of sums."""
-        leaves = [t.detach().requires_grad_(True) for t in tensors]
-        exact = [wide(t).requires_grad_(True) for t in tensors]
-        result, expected = ours(*leaves), theirs(*exact)
-        upstream = torch.randn(result.shape)
-        mine = torch.autograd.grad(result, leaves, upstream, create_graph=True)
-        true = torch.autograd.grad(expected, exact, wide(upstream), create_graph=True)
-        terms = max(result.numel() // max(result.shape[1], 1), 400)
-        for got, want in zip(mine, true):
-            largest = float(want.detach().abs().max()) + 1
-            error = float((got.double() - want).detach().abs().max())
-            self.assertLess(error, terms * FP32 * largest, f"seed {SEED}")
-        return mine, true, leaves, exact
-
     def test_three_directions(self):
         for memory in FORMATS:
             for groups in (1, 3):
@@ -173,6 +185,27 @@ class Gradients(Convolved):
                             torch.randn(2, 6, 9, 8).to(memory_format=memory),
                             torch.randn(9, 6 // groups, 3, 3).to(memory_format=memory),
                             torch.randn(9))
+
+    def test_gradients_that_repeat(self):
+        """A sum over pixels gives all of them one gradient, which PyTorch stores once."""
+        losses = (lambda y: y.sum((2, 3)).square().sum(), lambda y: y.sum(3).square().sum(),
+                  lambda y: y.sum((0, 3)).square().sum(), lambda y: y.sum(1).square().sum(),
+                  lambda y: y.sum())
+        for device in DEVICES:
+            for filter, groups in ((1, 1), (1, 2), (1, 16), (3, 1), (3, 16)):
+                ours = tessera.torch.Conv2d(16, 32, filter, groups=groups).to(device)
+                theirs = copy.deepcopy(ours).double()
+                for memory in FORMATS:
+                    for i, loss in enumerate(losses):
+                        x = torch.randn(2, 16, 7, 5, device=device).to(memory_format=memory)
+                        mine, true = x.requires_grad_(), wide(x.detach()).requires_grad_()
+                        got = torch.autograd.grad(loss(ours(mine)), [mine, *ours.parameters()])
+                        y = functional.conv2d(true, theirs.weight, theirs.bias, groups=groups)
+                        want = torch.autograd.grad(loss(y), [true, *theirs.parameters()])
+                        with self.subTest(filter=filter, groups=groups, memory=memory, loss=i):
+                            for a, b in zip(got, want):
+                                self.assertLess(tessera.torch.worst_error(a, b), 1e-4,
+                                                f"seed {SEED}")
 
     def test_one_and_three_dimensions(self):
         self.compare(lambda x, w: tessera.torch.conv1d(x, w, stride=3, padding="valid"),
@@ -348,6 +381,7 @@ class Refusals(Convolved):
         self.assert_error("the activation must be one of relu, gelu, gelu_tanh, silu, sigmoid, "
                           "tanh, got 'swish'", lambda: tessera.torch.Conv2d(
                               4, 4, 3, activation="swish"))
+
 
     def test_tensors_of_other_dimensions(self):
         """The operators say what they need, whatever the tensors are, with memory or not."""

@@ -1,5 +1,6 @@
-// Convolutions on CPUs against the fp64 reference: fresh random problems over all fields, gaps and
-// guard bytes of NaN, numbers of threads, tensors beyond 2^31 elements. To repeat a failure:
+// Convolutions on CPUs against the fp64 reference: fresh random problems over all fields, strides
+// of 0, gaps and guard bytes of NaN, operands at the edges of what is mapped, numbers of threads,
+// tensors beyond 2^31 elements. To repeat a failure:
 // --gtest_filter=... --gtest_random_seed=<the seed printed>.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "host/conv/conv_problems.h"
 #include "host/families/asked.h"
@@ -58,7 +60,7 @@ class ConvKernels : public testing::Test {
                              to_string(problem), threads));
     measure::OwnedOperands owned =
         measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
-    launch(spec, problem, owned.operands, threads);
+    testing_support::launch_at_edges(registry(), spec, problem, owned, threads);
     testing_support::expect_verified(problem, owned);
   }
 
@@ -95,6 +97,7 @@ class ConvKernels : public testing::Test {
       p.epilogue = parse_epilogue(kSome[pick(std::size(kSome))]);
       p.clamp_lo = -0.25F, p.clamp_hi = 0.5F;
     }
+    random_.share_places(p);
     return p;
   }
 
@@ -120,6 +123,11 @@ class ConvKernels : public testing::Test {
     if (random_.coin()) p.beta = 0.5F;
     if (p.direction == ConvDirection::forward && random_.coin()) {
       p.epilogue = parse_epilogue("bias+relu");
+    }
+    random_.share_places(p);
+    if (p.layout == ConvLayout::nchw) return p;
+    for (ConvStrides* strides : {&p.in_strides, &p.out_strides}) {
+      (*strides)[1] = (*strides)[2] = kPacked;  // the kernels have lanes of groups, which adjoin
     }
     return p;
   }
@@ -148,6 +156,7 @@ TEST_F(ConvKernels, PointwiseLayersAreProducts) {
       p.pad = {0, 0, 0};
       p.pad_right = {kPacked, kPacked, kPacked};
       p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
+      random_.share_places(p);
       std::vector<KernelSpec> specs = serving(p, target);
       std::erase_if(specs, [](const KernelSpec& spec) { return !spec.algorithm.pointwise; });
       if (specs.empty()) continue;

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "host/fmha/append_problems.h"
 #include "host/fmha/plain_append.h"
@@ -62,7 +63,8 @@ TEST_F(FmhaAppend, RandomProblemsAreCorrect) {
       measure::OwnedOperands owned = operands(p);
       if (i % 2 == 0) move_positions(p, std::get<FmhaOperands>(owned.operands));
       const Reference before = family_.reference(p, owned.operands, {});
-      launch(target, p, owned.operands, static_cast<int>(random_.integer(1, 5)));
+      testing_support::launch_at_edges(append_registry(), family_.general(p, target), p, owned,
+                                       static_cast<int>(random_.integer(1, 5)));
       expect_right(p, owned, before);
     }
   }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "host/families/asked.h"
 #include "host/fmha/backward_problems.h"
@@ -54,7 +55,8 @@ class FmhaBackward : public testing::Test {
     SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
     measure::OwnedOperands owned = operands(p);
     if (attends) attend(p, target, owned);
-    launch(spec, p, owned.operands, static_cast<int>(random_.integer(1, 5)));
+    const int threads = static_cast<int>(random_.integer(1, 5));
+    testing_support::launch_at_edges(backward_registry(), spec, p, owned, threads);
     testing_support::expect_verified(p, owned);
   }
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "host/fmha/extend_problems.h"
 #include "tessera/families/fmha/extend.h"
@@ -35,7 +36,8 @@ class FmhaExtend : public testing::Test {
     measure::OwnedOperands owned =
         measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
     const Reference before = family_.reference(problem, owned.operands, {});
-    launch(target, problem, owned.operands, threads);
+    testing_support::launch_at_edges(extend_registry(), family_.general(problem, target), problem,
+                                     owned, threads);
     testing_support::expect_compared(problem, owned, before);
   }
 };

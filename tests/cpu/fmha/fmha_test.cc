@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "host/families/asked.h"
 #include "host/fmha/fmha_problems.h"
@@ -51,7 +52,7 @@ class FmhaKernels : public testing::Test {
                              to_string(problem), threads));
     measure::OwnedOperands owned =
         measure::random_operands(problem, static_cast<std::uint64_t>(random_.integer(0, 1 << 30)));
-    launch(spec, problem, owned.operands, threads);
+    testing_support::launch_at_edges(registry(), spec, problem, owned, threads);
     expect_right(problem, owned);
   }
 

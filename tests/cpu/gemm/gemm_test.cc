@@ -11,9 +11,9 @@
 #include <set>
 #include <tuple>
 
-#include "cpu/gemm/guarded.h"
 #include "cpu/gemm/sample.h"
 #include "cpu/gemm/tile_emulator.h"
+#include "cpu/guarded.h"
 #include "openmp_limit.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
@@ -269,12 +269,12 @@ void GemmKernel::check_strides() {
     p.ld_out += draw(0, 5);
     p.batch_stride_a = draw(0, 3) == 0 ? 0 : 50 * p.ld_a;
     p.batch_stride_b = draw(0, 3) == 0 ? 0 : 50 * p.ld_b;
-    p.batch_stride_c = 50 * p.ld_c + 1;
+    p.batch_stride_c = draw(0, 3) == 0 ? 0 : 50 * p.ld_c + 1;
     p.batch_stride_out = 50 * p.ld_out + 1;
     for (int i = 0; i < p.epilogue.num_d; ++i) {
       const auto d = static_cast<std::size_t>(i);
       if (!d_uses(p.epilogue)[d].is_vector()) p.ld_d[d] += draw(0, 5);
-      p.batch_stride_d[d] = 50 * p.ld_d[d];
+      p.batch_stride_d[d] = draw(0, 3) == 0 ? 0 : 50 * p.ld_d[d];
     }
     check(p, static_cast<int>(draw(1, 3)));
   }
@@ -316,8 +316,8 @@ void GemmKernel::check_special_values() {
   check_special(p, -std::numeric_limits<double>::infinity());
 }
 
-// Nothing is read past the operands, nor do gaps count that hold NaN, however k ends within the
-// words that a kernel multiplies: whole register blocks with rows of every length.
+// Nothing is read before or past the operands, nor do gaps count that hold NaN, however k ends
+// within the words that a kernel multiplies: whole register blocks with rows of every length.
 void GemmKernel::check_ends() {
   const Algorithm& a = spec.algorithm;
   for (int round = 0; round < 4; ++round) {
@@ -326,7 +326,7 @@ void GemmKernel::check_ends() {
     p.ld_a += draw(0, 3);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
     measure::OwnedOperands owned = measure::random_operands(p, random());
-    auto& operands = std::get<GemmOperands>(owned.operands);
+    const auto& operands = std::get<GemmOperands>(owned.operands);
     const bool by_rows = p.layout == GemmLayout::rcr || p.layout == GemmLayout::rrr;
     const auto [lines, line] = by_rows ? std::pair(p.m, p.k) : std::pair(p.k, p.m);
     // Without a line there is no memory for gaps either.
@@ -335,11 +335,15 @@ void GemmKernel::check_ends() {
       if (i % p.ld_a < line) continue;
       store_element(p.a, const_cast<void*>(operands.a), i, std::nan(""));
     }
-    const Guarded guarded_a(operands.a, static_cast<std::size_t>(elements * size_of(p.a)));
-    const Guarded guarded_b(operands.b, static_cast<std::size_t>(p.n * p.k * size_of(p.b)));
-    operands.a = guarded_a.data();
-    operands.b = guarded_b.data();
-    run_and_check(p, owned, static_cast<int>(draw(1, 2)), owned.operands);
+    const Operands apart = owned.operands;
+    for (const Edge edge : {Edge::begin, Edge::end}) {
+      const AtEdges at(owned, edge);
+      owned.operands = at.operands();
+      run_and_check(p, owned, static_cast<int>(draw(1, 2)), owned.operands);
+      owned.operands = apart;
+      at.fetch(owned);
+      EXPECT_EQ(measure::gaps_intact(owned), "");
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <random>
 
+#include "cpu/guarded.h"
 #include "cpu/kernel_folder.h"
 #include "scaled_rows.h"
 #include "tessera/families/family.h"
@@ -53,7 +54,7 @@ class NormKernels : public testing::Test {
     family_.validate(problem);
     ASSERT_EQ(family_.supports(spec, problem, target_named(spec.target)).reason, "");
     measure::OwnedOperands owned = measure::random_operands(problem, random_());
-    launch(spec, problem, owned.operands, threads);
+    testing_support::launch_at_edges(registry(), spec, problem, owned, threads);
     testing_support::expect_verified(problem, owned);
   }
 

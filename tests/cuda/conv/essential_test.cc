@@ -1,11 +1,13 @@
 // Convolutions on a GPU against the fp64 reference: every essential kernel on random problems, all
-// dimensions and types, gaps between lines, long sums in slices, and what the dispatcher chooses.
+// dimensions and types, strides of 0, gaps between lines, long sums in slices, and
+// what the dispatcher chooses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "cuda/gpu_test.h"
+#include "host/conv/conv_problems.h"
 #include "tessera/base/processors.h"
 
 namespace tessera {
@@ -84,10 +86,13 @@ class GpuConv : public GpuTest {
     return p;
   }
 
-  // One that the kernel serves.
+  // One that the kernel serves, where it can with elements of what is read in one place.
   ConvProblem problem_for(const KernelSpec& spec) {
     for (;;) {
-      ConvProblem p = any_problem(spec);
+      const ConvProblem p = any_problem(spec);
+      ConvProblem shared = p;
+      convs_.share_places(shared);
+      if (family_.supports(spec, shared, target_)) return shared;
       if (family_.supports(spec, p, target_)) return p;
     }
   }
@@ -129,6 +134,7 @@ class GpuConv : public GpuTest {
   }
 
   const Family& family_ = family_of(Op::conv);
+  conv::RandomConvs convs_{random_()};
 };
 
 TEST_F(GpuConv, EveryEssentialKernelIsCorrectOnRandomProblems) {

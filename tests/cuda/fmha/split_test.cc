@@ -31,6 +31,11 @@ FmhaProblem few_queries(fmha::RandomFmhas& random) {
   p.tokens_q = p.tokens_k = kPacked;
   p.q_strides = p.k_strides = p.v_strides = p.out_strides = p.bias_strides = kPackedTokens;
   p.skip_q = 0;
+  if (random.integer(0, 3) == 0) p.k_strides[0] = 0;  // all sequences have the same keys
+  if (random.integer(0, 3) == 0) p.q_strides[0] = 0;
+  if (p.bias == FmhaBias::elementwise) {
+    p.bias_strides[static_cast<std::size_t>(random.integer(0, 3))] = 0;
+  }
   return p;
 }
 

@@ -47,6 +47,9 @@ class RandomConvs {
   // Any sizes, pads, strides and gaps, in fp32 and forward. Every third problem is depthwise.
   ConvProblem problem();
 
+  // Lets elements of what the direction reads share a place, by strides of 0: half of all problems.
+  void share_places(ConvProblem& p);
+
  private:
   // Strides of dimensions of these sizes, innermost first, with gaps between some of them.
   void spread_out(ConvStrides& strides, const std::vector<std::pair<std::size_t, std::int64_t>>&);
@@ -61,6 +64,32 @@ inline void RandomConvs::spread_out(
     if (span > 1 && integer(0, 2) == 0) span += integer(1, 5);
     strides[dimension] = size == 1 && coin() ? integer(0, 99) : span;  // of no consequence
     span *= size;
+  }
+}
+
+// An innermost dimension of several elements keeps its stride of 1.
+inline void RandomConvs::share_places(ConvProblem& p) {
+  if (coin()) return;
+  const ConvProblem full = with_strides(p);
+  p.in_strides = full.in_strides;
+  p.weight_strides = full.weight_strides, p.out_strides = full.out_strides;
+  const std::size_t inner = p.layout == ConvLayout::nhwgc ? 2 : 5;
+  const Spatial out = out_size(p);
+  const auto share = [&](ConvStrides& strides, std::int64_t innermost) {
+    const std::int64_t thirds = integer(1, 3);  // of the dimensions
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+      if ((i != inner || innermost == 1) && integer(1, 3) <= thirds) strides[i] = 0;
+    }
+  };
+  const bool last = p.layout == ConvLayout::nhwgc;
+  if (p.direction != ConvDirection::backward_data && coin()) {
+    share(p.in_strides, last ? p.c / p.g : p.size[2]);
+  }
+  if (p.direction != ConvDirection::backward_weight && coin()) {
+    share(p.weight_strides, last ? p.c / p.g : p.filter[2]);
+  }
+  if (p.direction != ConvDirection::forward && coin()) {
+    share(p.out_strides, last ? p.k / p.g : out[2]);
   }
 }
 

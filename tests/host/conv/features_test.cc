@@ -39,6 +39,7 @@ ConvProblem any_problem(RandomConvs& random) {
     p.epilogue = parse_epilogue("bias+add+gelu");
   }
   if (random.integer(0, 3) == 0) p.beta = 1;
+  random.share_places(p);
   validate(p);
   return p;
 }

@@ -105,6 +105,24 @@ TEST(ConvPointwise, SaysWhyALayerIsNoProduct) {
             "pointwise kernels need weight_stride_c=1, got 2");
 }
 
+// An image whose pixels repeat along the width has no two neighbours at the distance of its lines.
+TEST(ConvPointwise, RepeatedPixels) {
+  for (const auto& [direction, image] : {std::pair("forward", "in"),
+                                         {"backward_weight", "in"},
+                                         {"backward_weight", "out"},
+                                         {"backward_data", "out"}}) {
+    for (const auto& [strides, reason] :
+         {std::pair("w=0 {0}_stride_h=8 {0}_stride_n=32", "pixels at equal distances"),
+          {"h=0", "pixels at equal distances"},
+          {"w=0", "rows apart, got a stride of 0 for 8 elements"}}) {
+      const std::string line =
+          fmt::format("conv direction={} n=2 c=8 k=8 h=4 w=5 {}_stride_{}", direction, image,
+                      fmt::format(fmt::runtime(strides), image));
+      EXPECT_EQ(refusal(line), std::string("pointwise kernels need ") + reason) << line;
+    }
+  }
+}
+
 TEST(ConvPointwise, NoVectorAlongRows) {
   const Target target = load_target("avx512");
   const Problem problem =

@@ -49,6 +49,7 @@ bool is_exact(const Types& t) { return t.out == int32 || (t.a == fp32 && t.out =
 ConvProblem random_case(RandomConvs& random, ConvDirection direction, const Types& types) {
   ConvProblem p = random.problem();
   p.direction = direction;
+  random.share_places(p);
   set_types(p, types);
   if (random.coin()) p.alpha = types.out == int32 ? -3.0F : 0.5F;
   if (random.coin()) p.beta = 2;

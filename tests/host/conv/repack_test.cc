@@ -234,6 +234,7 @@ ConvProblem random_repacked(RandomConvs& random) {
     p.c = p.g * random.integer(1, 4), p.k = p.g * random.integer(1, 4);
     p.in_strides = p.weight_strides = p.out_strides = kPackedStrides;
   }
+  random.share_places(p);
   return p;
 }
 

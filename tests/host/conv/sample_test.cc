@@ -103,6 +103,7 @@ TEST(ConvSample, OnlyRunsAreCompared) {
   for (int i = 0; i < 30; ++i) {
     ConvProblem p = random.problem();
     p.direction = kDirections[i % 3];
+    random.share_places(p);
     SCOPED_TRACE(to_string(Problem(p)));
     PlainCase c = zeros(p);
     const Reference kept = reference(c.problem, c.operands, {.elements = 100, .rows = 5});

@@ -83,7 +83,15 @@ constexpr Row kUnserved[] = {
      "tmaws needs pixels of y that lie at one distance, got out_stride_w 64, out_stride_h 640, "
      "out_stride_d 5760 and out_stride_n 5760"},
     {"forward n=2 c=20 k=64 h=9 w=9",
-     "tmaws needs strides of multiples of 16 bytes below 2^40, got 20 elements"},
+     "tmaws needs strides of multiples of 16 bytes above 0 and below 2^40, got 20 elements"},
+    {"forward n=2 c=64 k=64 h=9 w=9 in_stride_w=0 in_stride_h=0 in_stride_n=64",
+     "tmaws needs strides of multiples of 16 bytes above 0 and below 2^40, got 0 elements"},
+    {"backward_weight n=1 c=64 k=64 h=9 w=9 out_stride_w=0",
+     "tmaws needs pixels of y that lie at one distance, got out_stride_w 0, out_stride_h 0, "
+     "out_stride_d 0 and out_stride_n 0"},
+    {"forward n=1 c=64 k=64 h=9 w=9 y=3 x=3 weight_stride_x=0 weight_stride_k=64",
+     "tmaws needs taps that lie at one distance, got weight_stride_x 0, weight_stride_y 0 and "
+     "weight_stride_z 0"},
     {"forward n=2 c=64 k=64 h=99 w=99 stride_h=9",
      "the copy engine steps over at most 8 pixels, got 9"},
     {"forward n=2 c=64 k=64 h=300 w=99 y=3 dilation_h=130 pad_h=130",

@@ -10,9 +10,10 @@
 
 namespace tessera::fmha {
 
-// Dimensions in any order with gaps between some of them; {batch, head, token, element}.
+// Dimensions in any order with gaps between some of them; {batch, head, token, element}. Inputs may
+// have all elements of a dimension in one place.
 inline void spread(RandomFmhas& random, const std::array<std::int64_t, 4>& sizes,
-                   FmhaStrides& strides) {
+                   FmhaStrides& strides, bool may_share = false) {
   std::array<std::size_t, 4> order = {3, 1, 2, 0};
   for (std::size_t i = 3; i > 0 && random.integer(0, 2) == 0; --i) {
     std::swap(order[i], order[static_cast<std::size_t>(random.integer(0, std::int64_t(i)))]);
@@ -20,8 +21,9 @@ inline void spread(RandomFmhas& random, const std::array<std::int64_t, 4>& sizes
   std::int64_t span = 1;
   for (const std::size_t dimension : order) {
     if (span > 1 && random.integer(0, 2) == 0) span += random.integer(1, 9);
-    strides[dimension] = span;
-    span *= std::max<std::int64_t>(sizes[dimension], 1);
+    const bool shares = may_share && random.integer(0, 7) == 0;
+    strides[dimension] = shares ? 0 : span;
+    if (!shares) span *= std::max<std::int64_t>(sizes[dimension], 1);
   }
 }
 
@@ -70,10 +72,10 @@ inline void set_append_strides(RandomFmhas& random, FmhaProblem& p) {
     if (random.coin()) spread(random, {parts, kv, room, p.hdim}, p.k_strides);
     if (random.coin()) spread(random, {parts, kv, room, hdim_v}, p.v_strides);
   }
-  if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides);
-  if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides);
+  if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides, true);
+  if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides, true);
   if (p.rotate_q && random.coin()) {
-    spread(random, {batch, p.heads, tokens, p.hdim}, p.q_strides);
+    spread(random, {batch, p.heads, tokens, p.hdim}, p.q_strides, true);
     spread(random, {batch, p.heads, tokens, p.hdim}, p.out_strides);
   }
   if (!is_packed) return;

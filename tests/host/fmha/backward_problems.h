@@ -23,7 +23,7 @@ inline FmhaProblem random_backward(RandomFmhas& random, std::int64_t longest, st
   if (p.dbias && random.coin()) {
     for (std::int64_t& stride : p.bias_strides) stride = random.coin() ? 0 : kPacked;
   }
-  // Gradients with heads before tokens, and gaps.
+  // Gradients with heads before tokens, and gaps. What comes in may have elements in one place.
   if (random.coin()) return p;
   const FmhaProblem full = with_strides(p);
   const bool is_packed = p.lengths == FmhaLengths::packed;
@@ -42,6 +42,8 @@ inline FmhaProblem random_backward(RandomFmhas& random, std::int64_t longest, st
     const std::int64_t head = std::max<std::int64_t>(tokens, 1) * row;
     *strides = {is_packed ? kPacked : heads * head + gap, head, row, step};
   }
+  if (random.integer(0, 3) > 0) return p;
+  for (std::int64_t& stride : p.dout_strides) stride = random.coin() ? 0 : stride;
   return p;
 }
 

@@ -34,8 +34,8 @@ inline void set_extend_strides(RandomFmhas& random, FmhaProblem& p) {
   if (p.rotate_q && random.coin()) {
     spread(random, {batch, p.heads, tokens, p.hdim}, p.q_turned_strides);
   }
-  if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides);
-  if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides);
+  if (random.coin()) spread(random, {batch, kv, tokens, p.hdim}, p.k_new_strides, true);
+  if (random.coin()) spread(random, {batch, kv, tokens, hdim_v}, p.v_new_strides, true);
   if (!is_packed) return;
   for (FmhaStrides* strides : {&p.q_turned_strides, &p.k_new_strides, &p.v_new_strides}) {
     (*strides)[0] = kPacked;

@@ -99,8 +99,8 @@ inline void RandomFmhas::set_bias(FmhaProblem& p) {
   if (coin()) spread_out(p.bias_strides, {p.batch, p.heads, p.seqlen_q, p.seqlen_k}, true);
 }
 
-// Dimensions in any order with gaps between some of them. Inputs may have all batches or heads in
-// one place.
+// Dimensions in any order with gaps between some of them. Inputs may have all elements of a
+// dimension in one place, mostly batches or heads.
 inline void RandomFmhas::spread_out(FmhaStrides& strides, const Sizes& sizes, bool may_share) {
   std::array<std::size_t, 4> order = {3, 2, 1, 0};
   if (coin()) std::shuffle(order.begin(), order.end(), engine_);
@@ -108,7 +108,7 @@ inline void RandomFmhas::spread_out(FmhaStrides& strides, const Sizes& sizes, bo
   for (const std::size_t dimension : order) {
     if (span > 1 && integer(0, 2) == 0) span += integer(1, 5);
     strides[dimension] = span;
-    if (may_share && dimension < 2 && integer(0, 4) == 0) {
+    if (may_share && integer(0, dimension < 2 ? 4 : 14) == 0) {
       strides[dimension] = 0;
     } else {
       span *= std::max<std::int64_t>(sizes[dimension], 1);

@@ -61,6 +61,7 @@ int check_random(const Peer& peer, const runtime::Place& place, std::uint64_t se
   for (int i = 0; i < 60; ++i) {
     ConvProblem p = random.problem();
     p.direction = conv::kDirections[static_cast<std::size_t>(i) % 3];
+    random.share_places(p);
     Ways ways(peer, p, place, seed);
     for (std::size_t way = 0; way < ways.size(); ++way) ways.check(way);
     if (ways.size() > 0) ++computed;

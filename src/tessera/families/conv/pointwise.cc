@@ -12,6 +12,7 @@
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/space.h"
+#include "tessera/families/tile/strides.h"
 
 namespace tessera::conv {
 namespace {
@@ -50,37 +51,23 @@ GemmSignature product_signature(const ConvSignature& s) {
   return product;
 }
 
-// The common distance between neighbours when the dimensions, innermost first, are walked as one;
-// none where no distance is common. `alone` is the distance where there is only one element.
-struct Dimension {
-  std::int64_t size, stride;
-};
-std::optional<std::int64_t> distance(std::initializer_list<Dimension> dimensions,
-                                     std::int64_t alone) {
-  std::int64_t first = alone, next = 0;
-  for (const auto [size, stride] : dimensions) {
-    if (size == 1) continue;
-    if (next == 0) {
-      first = stride;
-    } else if (stride != next) {
-      return std::nullopt;
-    }
-    next = size * stride;
-  }
-  return first;
-}
-
 // Between pixels of an image with `channels` in a group; over all images of a batch for nhwgc.
 std::optional<std::int64_t> pixel_distance(const ConvProblem& p, const ConvStrides& s,
                                            std::int64_t channels) {
   const bool last = p.layout == ConvLayout::nhwgc;
-  return distance({{p.size[2], s[5]}, {p.size[1], s[4]}, {p.size[0], s[3]}, {last ? p.n : 1, s[0]}},
-                  last ? channels : 1);
+  return tile::common_distance(
+      {{p.size[2], s[5]}, {p.size[1], s[4]}, {p.size[0], s[3]}, {last ? p.n : 1, s[0]}},
+      last ? channels : 1);
 }
 
 // What is fed to GEMM; `ld`s are the distances between rows (of filters between channels of y).
 struct Lines {
   std::int64_t x, w, y;
+};
+
+// Rows of `width` elements, `ld` apart.
+struct Rows {
+  std::int64_t ld, width;
 };
 
 // nchw: the image and the group cannot both be counted by GEMM's batch.
@@ -115,7 +102,7 @@ std::string no_product(const ConvProblem& p, Lines& lines) {
     lines.y = line(k, p.out_strides[2], pixels);
     x_width = y_width = pixels;
   }
-  for (const auto [ld, width] : {Dimension{lines.x, x_width}, {lines.w, c}, {lines.y, y_width}}) {
+  for (const auto [ld, width] : {Rows{lines.x, x_width}, {lines.w, c}, {lines.y, y_width}}) {
     if (ld < width) {
       return fmt::format("pointwise kernels need rows apart, got a stride of {} for {} elements",
                          ld, width);

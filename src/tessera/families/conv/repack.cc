@@ -91,7 +91,7 @@ bool is_aligned(const void* data) {
 bool reads_image(const void* data, const ConvStrides& s, const Spatial& size, std::int64_t n,
                  std::int64_t groups, std::int64_t channels, DType dtype) {
   return is_aligned(data) && s[2] == 1 && (groups == 1 || s[1] == channels) &&
-         wrong_stride(s, size, n, dtype) == 0;
+         !wrong_stride(s, size, n, dtype);
 }
 bool reads_filters(const ConvProblem& p, const void* data) {
   const ConvStrides& s = p.weight_strides;
@@ -166,7 +166,7 @@ bool copies_pixels(const ConvProblem& p, const void* out) {
   const bool is_odd = reinterpret_cast<std::uintptr_t>(out) % tile::kTmaBytes != 0;
   return p.layout == ConvLayout::nhwgc && p.beta == 0 && !is_odd && size_of(p.in) == 2 &&
          fits_stride(p.c, p.in) && (p.g == 1 || s[1] == p.c / p.g) &&
-         wrong_stride(s, p.size, p.n, p.in) == 0;
+         !wrong_stride(s, p.size, p.n, p.in);
 }
 
 Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t workspace) {

@@ -225,7 +225,7 @@ std::int64_t widest_filter(const Ask& x) {
   return most;
 }
 
-std::int64_t first_wrong_stride(const Ask& x) {
+std::optional<std::int64_t> first_wrong_stride(const Ask& x) {
   const ConvProblem& p = x.problem;
   const bool forward = !is_data(x) && !is_weight(x);
   if (!is_weight(x)) {
@@ -233,8 +233,8 @@ std::int64_t first_wrong_stride(const Ask& x) {
     const bool has_taps = p.filter[0] * p.filter[1] * p.filter[2] > 1;
     if (has_taps && !fits_stride(x.plan.tap_distance, p.weight)) return x.plan.tap_distance;
   }
-  const std::int64_t in = wrong_stride(p.in_strides, p.size, p.n, p.in);
-  if (in != 0 || forward) return in;
+  const std::optional<std::int64_t> in = wrong_stride(p.in_strides, p.size, p.n, p.in);
+  if (in || forward) return in;
   return wrong_stride(p.out_strides, out_size(p), p.n, p.out);
 }
 
@@ -310,11 +310,11 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
            "{}, out_stride_d {} and out_stride_n {}",
            y[5], y[4], y[3], y[0]);
      }},
-    {[](const Ask& x) { return repacks(x) || first_wrong_stride(x) == 0; },
+    {[](const Ask& x) { return repacks(x) || !first_wrong_stride(x); },
      [](const Ask& x) {
        return fmt::format(
-           "tmaws needs strides of multiples of {} bytes below 2^40, got {} elements",
-           tile::kTmaBytes, first_wrong_stride(x));
+           "tmaws needs strides of multiples of {} bytes above 0 and below 2^40, got {} elements",
+           tile::kTmaBytes, *first_wrong_stride(x));
      }},
     {[](const Ask& x) { return is_short(x); },
      [](const Ask& x) {

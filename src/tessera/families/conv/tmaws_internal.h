@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "tessera/device/cuda/conv/repack_arguments.h"
@@ -41,7 +42,7 @@ struct TmawsPlan {
   std::int64_t slabs;
   bool batch_is_tap;
   // The distance of neighbouring taps in w and of neighbouring pixels in y; 0 where neighbours have
-  // no common distance.
+  // no common distance, or share a place.
   std::int64_t tap_distance, y_distance;
   // The results as a matrix for each batch; ld is 0 where rows have no common distance.
   std::int64_t rows, columns, batch, ld, batch_stride;
@@ -50,11 +51,11 @@ struct TmawsPlan {
 // The problem has its strides.
 TmawsPlan tmaws_plan(const ConvProblem& problem, const Shape3& tile);
 
-// Whether the copy engine can take a stride of so many elements.
+// Whether the copy engine can take a stride of so many elements. Those of 0 are not asked of it.
 bool fits_stride(std::int64_t stride, DType dtype);
-// A stride between pixels or images that it cannot take; 0: there is none.
-std::int64_t wrong_stride(const ConvStrides& strides, const Spatial& size, std::int64_t n,
-                          DType dtype);
+// A stride between pixels or images that it cannot take, if there is one.
+std::optional<std::int64_t> wrong_stride(const ConvStrides& strides, const Spatial& size,
+                                         std::int64_t n, DType dtype);
 
 // Whether the copy engine can store the pixels of backward_data, with repack. It writes whole
 // pieces of 16 bytes, also where the channels end within one. A null `out` counts as aligned.

@@ -5,6 +5,7 @@
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
 #include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/strides.h"
 
 namespace tessera::conv {
 namespace {
@@ -20,23 +21,12 @@ std::int64_t product_of(const Innermost& values, int dims) {
                          std::multiplies<>());
 }
 
-// The distance of neighbours where all have the same, counted from the innermost dimension on;
-// otherwise 0. A single element has any distance: `packed`.
-std::int64_t distance_of(const std::array<std::int64_t, 4>& sizes,
-                         const std::array<std::int64_t, 4>& strides, std::int64_t packed) {
-  std::int64_t distance = 0;
-  std::int64_t count = 1;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 1) continue;
-    if (distance == 0) distance = strides[i];
-    if (strides[i] != distance * count) return 0;
-    count *= sizes[i];
-  }
-  return distance == 0 ? packed : distance;
-}
+// 0 where there is no common distance, and where neighbours share a place.
 std::int64_t pixel_distance(const ConvProblem& p, const Spatial& size, const ConvStrides& s,
                             std::int64_t channels) {
-  return distance_of({size[2], size[1], size[0], p.n}, {s[5], s[4], s[3], s[0]}, channels);
+  return tile::common_distance({{size[2], s[5]}, {size[1], s[4]}, {size[0], s[3]}, {p.n, s[0]}},
+                               channels)
+      .value_or(0);
 }
 
 bool is_data(const ConvProblem& p) { return p.direction == ConvDirection::backward_data; }
@@ -117,7 +107,8 @@ void add_result(const ConvProblem& p, TmawsPlan& plan) {
   const std::int64_t taps = product_of(innermost(p.filter), 3);
   const ConvStrides& w = p.weight_strides;
   plan.tap_distance =
-      distance_of({p.filter[2], p.filter[1], p.filter[0], 1}, {w[5], w[4], w[3]}, c);
+      tile::common_distance({{p.filter[2], w[5]}, {p.filter[1], w[4]}, {p.filter[0], w[3]}}, c)
+          .value_or(0);
   plan.y_distance = pixel_distance(p, out_size(p), p.out_strides, p.k);
   plan.batch = p.g;
   if (is_weight(p)) {
@@ -159,16 +150,17 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
 
 bool fits_stride(std::int64_t stride, DType dtype) {
   const std::int64_t size = size_of(dtype);
-  return stride >= 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
+  return stride > 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
 }
 
-std::int64_t wrong_stride(const ConvStrides& s, const Spatial& size, std::int64_t n, DType dtype) {
+std::optional<std::int64_t> wrong_stride(const ConvStrides& s, const Spatial& size, std::int64_t n,
+                                         DType dtype) {
   const std::pair<std::int64_t, std::int64_t> all[] = {
       {size[2], s[5]}, {size[1], s[4]}, {size[0], s[3]}, {n, s[0]}};
   for (const auto& [count, stride] : all) {
     if (count > 1 && !fits_stride(stride, dtype)) return stride;
   }
-  return 0;
+  return std::nullopt;
 }
 
 TmawsPlan tmaws_plan(const ConvProblem& p, const Shape3& tile) {

@@ -45,4 +45,17 @@ std::string strides_reason(const Tensor& tensor) {
       tensor.name, fold->stride, fold->span);
 }
 
+std::optional<std::int64_t> common_distance(std::initializer_list<Dimension> dimensions,
+                                            std::int64_t alone) {
+  std::optional<std::int64_t> distance;
+  std::int64_t count = 1;
+  for (const auto [size, stride] : dimensions) {
+    if (size == 1) continue;
+    if (!distance) distance = stride;
+    if (stride != *distance * count) return std::nullopt;
+    count *= size;
+  }
+  return distance.value_or(alone);
+}
+
 }  // namespace tessera::tile
