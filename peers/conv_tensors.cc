@@ -45,6 +45,15 @@ std::optional<ConvTensor> filter_of(const ConvProblem& p, std::int64_t places) {
   return tensor;
 }
 
+// Each filter reaches into the image, and no end of the image is left out.
+bool has_usual_padding(const ConvProblem& p) {
+  for (std::size_t i = 0; i < p.pad.size(); ++i) {
+    const std::int64_t extent = p.dilation[i] * (p.filter[i] - 1) + 1;
+    if (std::max(p.pad[i], p.pad_right[i]) >= extent || p.pad_right[i] < 0) return false;
+  }
+  return true;
+}
+
 // Whether several elements have one place.
 bool repeats(const ConvTensor& tensor) {
   for (std::size_t i = 0; i < tensor.dims.size(); ++i) {
@@ -63,6 +72,7 @@ std::vector<std::int64_t> conv_places(const ConvProblem& problem, std::int64_t p
 
 std::optional<ConvTensors> conv_tensors(const ConvProblem& problem, std::int64_t places) {
   const ConvProblem p = with_strides(problem);
+  if (!has_usual_padding(p)) return std::nullopt;
   const auto x = image_of(p, places, p.in, p.c, p.size, p.in_strides);
   const auto w = filter_of(p, places);
   const auto y = image_of(p, places, p.out, p.k, out_size(p), p.out_strides);

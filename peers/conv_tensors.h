@@ -23,7 +23,8 @@ struct ConvTensors {
 
 // The tensors with `places` spatial dimensions or as many as the problem has, if these are more.
 // Empty where the channels of neighbouring groups do not follow each other at one stride, so that
-// groups have no dimension in common, and where elements share a place.
+// groups have no dimension in common, where elements share a place, and where a filter does not
+// reach into the image from everywhere or leaves out an end of it.
 std::optional<ConvTensors> conv_tensors(const ConvProblem& problem, std::int64_t places);
 
 // The same number of entries of a value of each spatial dimension.

@@ -14,6 +14,7 @@ LAYOUTS = {"nhwgc": "nhwgc", "nwc": "nhwgc", "nhwc": "nhwgc", "ndhwc": "nhwgc",
            "nchw": "nchw", "ncw": "nchw", "ncdhw": "nchw"}
 _OTHER = {"nhwgc": "nchw", "nchw": "nhwgc"}
 _SIZES, _FILTER = ("d", "h", "w"), ("z", "y", "x")
+_MOST_PADDING = 2**31 - 1
 
 
 class Geometry(NamedTuple):
@@ -59,7 +60,8 @@ def for_each(name: str, value: Any, ndim: int, least: int = 1) -> Tuple[int, ...
 
 
 def _pads(value: Any, ndim: int) -> List[Tuple[int, ...]]:
-    """(before, behind) of each dimension."""
+    """(before, behind) of each dimension. A number of a pair that is negative behind leaves out so
+    many of the last elements."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
     if len(values) != ndim:
         raise Error(f"padding must be 1 number, or {ndim} numbers or pairs because there are "
@@ -69,7 +71,8 @@ def _pads(value: Any, ndim: int) -> List[Tuple[int, ...]]:
         if len(pair) != 2:
             raise Error("padding of one dimension must be a number or a pair (before, behind), got "
                         f"{len(pair)} numbers")
-    return [tuple(_whole("padding", number, 0) for number in pair) for pair in pairs]
+    return [(_whole("padding", before, 0), _whole("padding", behind, -_MOST_PADDING))
+            for before, behind in pairs]
 
 
 def geometry_of(ndim: int, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:

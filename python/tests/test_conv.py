@@ -31,7 +31,9 @@ class Naive:
             size, self.pads, self.dilation, filter, self.stride))
 
     def padded(self, x):
-        return numpy.pad(wide(x), [(0, 0), (0, 0), *self.pads])
+        """A negative number behind cuts off the last elements."""
+        x = numpy.pad(wide(x), [(0, 0), (0, 0), *[(p[0], max(p[1], 0)) for p in self.pads]])
+        return x[(..., *[slice(n + sum(p)) for n, p in zip(self.size, self.pads)])]
 
     def places(self):
         """For each place of the filter: which elements of the padded image it meets."""
@@ -50,7 +52,7 @@ class Naive:
 
     def backward_data(self, y, w):
         y, w = self.grouped(y, 1), self.grouped(w, 0)
-        shape = [n + sum(p) for n, p in zip(self.size, self.pads)]
+        shape = [p[0] + n + max(p[1], 0) for n, p in zip(self.size, self.pads)]
         x = numpy.zeros((y.shape[0], self.groups, w.shape[2], *shape))
         for place, at in self.places():
             x[(..., *at)] += numpy.einsum("ngk...,gkc->ngc...", y, w[(..., *place)])
@@ -135,6 +137,12 @@ class Conv(Convolved):
             self.check(2, 3, 5, layout=layout, **PLANE)
             self.check(1, 3, 4, layout=layout, size=(4, 6, 5), filter=(2, 3, 1), stride=(1, 2, 2),
                        padding=(1, 1, 0), dilation=(2, 1, 1))
+
+    def test_padding_of_the_filters_extent_and_negative(self):
+        for layout in ("nhwgc", "nchw"):
+            for groups in (1, 3):
+                self.check(2, 3, 6, layout=layout, size=(5, 7), filter=(1, 3), groups=groups,
+                           padding=((2, 1), (4, -2)), stride=(2, 1))
 
     def test_groups(self):
         for layout in ("nhwgc", "nchw"):
@@ -305,7 +313,7 @@ class Refusals(Case):
         self.refused("stride must be a whole number, got 1.5", stride=1.5)
         self.refused("padding must be at least 0, got -1", padding=-1)
         self.refused("a pair .before, behind., got 3 numbers", padding=((1, 1, 1), 0))
-        self.refused("pad_h must be below the filter's extent of 3 .*, got 3", padding=(3, 0))
+        self.refused("padding must be at least 0, got -1", padding=((-1, 0), 0))
         self.refused("layout must be one of nhwgc, .*, got 'nchwc'", layout="nchwc")
         self.refused("groups must be at least 1, got 0", groups=0)
         self.refused("there is no out whose contents", beta=1.0)

@@ -86,7 +86,8 @@ class Forward(Convolved):
                 ndim, groups = i % 3 + 1, self.random.choice((1, 1, 2, 3))
                 pick = lambda low, high: [self.random.randint(low, high) for _ in range(ndim)]
                 filter, dilation = pick(1, 3), pick(1, 2)
-                padding = [self.random.randint(0, d * (f - 1)) for f, d in zip(filter, dilation)]
+                padding = [self.random.randint(0, d * (f - 1) + 3 * (i % 4 == 0))
+                           for f, d in zip(filter, dilation)]
                 c, k = (groups * self.random.randint(1, 9) for _ in range(2))
                 x = torch.randn(self.random.randint(1, 3), c, *pick(6, 12), device=device)
                 weight = torch.randn(k, c // groups, *filter, device=device)
@@ -96,6 +97,16 @@ class Forward(Convolved):
                 with self.subTest(i=i, device=device):
                     self.assert_conv(self.shared(x), self.shared(weight), bias, padding=padding,
                                      dilation=dilation, stride=pick(1, 3), groups=groups)
+
+    def test_padding_of_the_filters_extent(self):
+        for device in DEVICES:
+            for memory in FORMATS:
+                for groups in (1, 2, 6):
+                    x, weight = (torch.randn(*shape, device=device).to(memory_format=memory)
+                                 for shape in ((2, 6, 5, 4), (6, 6 // groups, 1, 3)))
+                    for padding in ((1, 3), (2, 5), (7, 4)):
+                        self.assert_conv(x, weight, torch.randn(6, device=device),
+                                         padding=padding, groups=groups, stride=(1, 2))
 
     def test_activations(self):
         for activation in ACTIVATIONS:
@@ -185,6 +196,15 @@ class Gradients(Convolved):
                             torch.randn(2, 6, 9, 8).to(memory_format=memory),
                             torch.randn(9, 6 // groups, 3, 3).to(memory_format=memory),
                             torch.randn(9))
+
+    def test_padding_of_the_filters_extent(self):
+        for memory in FORMATS:
+            for groups in (1, 2, 6):
+                how = dict(padding=(3, 5), stride=(2, 1), groups=groups)
+                self.compare(lambda x, w: tessera.torch.conv2d(x, w, **how),
+                             lambda x, w: functional.conv2d(x, w, **how),
+                             torch.randn(2, 6, 5, 4).to(memory_format=memory),
+                             torch.randn(6, 6 // groups, 1, 3).to(memory_format=memory))
 
     def test_gradients_that_repeat(self):
         """A sum over pixels gives all of them one gradient, which PyTorch stores once."""

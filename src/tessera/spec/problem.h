@@ -144,11 +144,12 @@ struct ConvProblem {
   Spatial filter = {1, 1, 1};
   Spatial stride = {1, 1, 1};
   Spatial dilation = {1, 1, 1};
-  Spatial pad = {0, 0, 0};                          // before the first element
-  Spatial pad_right = {kPacked, kPacked, kPacked};  // behind the last one; kPacked: as pad
-  ConvStrides in_strides = kPackedStrides;          // of x
-  ConvStrides weight_strides = kPackedStrides;      // of w
-  ConvStrides out_strides = kPackedStrides;         // of y
+  Spatial pad = {0, 0, 0};  // before the first element
+  // Behind the last one; kPacked: as pad; below 0: so many elements at the end meet no filter.
+  Spatial pad_right = {kPacked, kPacked, kPacked};
+  ConvStrides in_strides = kPackedStrides;      // of x
+  ConvStrides weight_strides = kPackedStrides;  // of w
+  ConvStrides out_strides = kPackedStrides;     // of y
   float alpha = 1.0F;
   float beta = 0.0F;  // 0: C is not read and may be null
   Epilogue epilogue;  // forward

@@ -116,7 +116,8 @@ class ConvKernels : public testing::Test {
       p.filter[i] = is_usual ? random_.integer(1, 3) * 2 + 1 : random_.integer(1, 8);
       p.stride[i] = random_.integer(1, is_usual ? 2 : 3);
       p.dilation[i] = is_usual ? 1 : random_.integer(1, 2);
-      p.pad[i] = random_.integer(0, p.dilation[i] * (p.filter[i] - 1));
+      const std::int64_t reach = p.dilation[i] * (p.filter[i] - 1);
+      p.pad[i] = random_.integer(0, reach + (random_.integer(0, 3) == 0 ? 4 : 0));
       p.size[i] = p.dilation[i] * (p.filter[i] - 1) + random_.integer(1, p.ndim == 3 ? 4 : 17);
     }
     if (random_.coin()) p.alpha = 0.75F;

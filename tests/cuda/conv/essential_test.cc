@@ -1,5 +1,5 @@
 // Convolutions on a GPU against the fp64 reference: every essential kernel on random problems, all
-// dimensions and types, strides of 0, gaps between lines, long sums in slices, and
+// dimensions and types, any padding, strides of 0, gaps between lines, long sums in slices, and
 // what the dispatcher chooses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -61,9 +61,7 @@ class GpuConv : public GpuTest {
       p.filter[dim] = one_filter ? a.warp_tile.k : draw(1, 4);
       p.stride[dim] = one_filter ? a.tile.k : draw(1, 3);
       p.dilation[dim] = one_filter ? 1 : draw(1, 2);
-      const std::int64_t span = (p.filter[dim] - 1) * p.dilation[dim];
-      p.pad[dim] = draw(0, span);
-      p.pad_right[dim] = draw(0, span);
+      convs_.draw_padding(dim, p);
     } while (out_size(p)[dim] < 1);
   }
 

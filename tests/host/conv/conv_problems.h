@@ -50,6 +50,10 @@ class RandomConvs {
   // Lets elements of what the direction reads share a place, by strides of 0: half of all problems.
   void share_places(ConvProblem& p);
 
+  // Every fourth is as wide as the filter or wider, and every fourth on the right leaves out an end
+  // of the image.
+  void draw_padding(std::size_t dim, ConvProblem& p);
+
  private:
   // Strides of dimensions of these sizes, innermost first, with gaps between some of them.
   void spread_out(ConvStrides& strides, const std::vector<std::pair<std::size_t, std::int64_t>>&);
@@ -65,6 +69,16 @@ inline void RandomConvs::spread_out(
     strides[dimension] = size == 1 && coin() ? integer(0, 99) : span;  // of no consequence
     span *= size;
   }
+}
+
+inline void RandomConvs::draw_padding(std::size_t dim, ConvProblem& p) {
+  const std::int64_t reach = p.dilation[dim] * (p.filter[dim] - 1);
+  p.pad[dim] = integer(0, 3) == 0 ? reach + integer(1, 3) : integer(0, reach);
+  const std::int64_t kind = integer(0, 7);
+  p.pad_right[dim] = kind < 4    ? kPacked
+                     : kind == 4 ? reach + integer(1, 3)
+                     : kind == 5 ? integer(0, reach)
+                                 : -integer(0, p.size[dim] + p.pad[dim] - 1);
 }
 
 // An innermost dimension of several elements keeps its stride of 1.
@@ -109,8 +123,7 @@ inline ConvProblem RandomConvs::problem() {
       p.filter[i] = integer(1, 4);
       p.stride[i] = integer(1, 4);
       p.dilation[i] = integer(1, 4);
-      p.pad[i] = integer(0, p.dilation[i] * (p.filter[i] - 1));
-      p.pad_right[i] = coin() ? kPacked : integer(0, p.dilation[i] * (p.filter[i] - 1));
+      draw_padding(i, p);
     } while (out_size(p)[i] == 0);
   }
   if (coin()) return p;

@@ -211,6 +211,14 @@ Verdict ck_supports(const KernelSpec& spec, const Problem& problem) {
   ConvProblem packed = p;
   packed.in_strides = packed.weight_strides = packed.out_strides = kPackedStrides;
   if (with_strides(packed) != with_strides(p)) return {"CK Tile's instances take packed tensors"};
+  for (std::size_t i = 0; i < p.pad.size(); ++i) {
+    const std::int64_t extent = p.dilation[i] * (p.filter[i] - 1) + 1;
+    const std::int64_t right = with_strides(p).pad_right[i];
+    if (std::max(p.pad[i], right) < extent && right >= 0) continue;
+    return {fmt::format(
+        "CK Tile's instances take padding from 0 to below the filter's extent of {}, got {} and {}",
+        extent, p.pad[i], right)};
+  }
   if (p.alpha == 1 && p.beta == 0) return {};
   return {
       fmt::format("CK Tile's instances have alpha=1 and beta=0, got {} and {}", p.alpha, p.beta)};

@@ -217,7 +217,8 @@ std::string gather_illegal(const ConvSignature& s, const Algorithm& a, const Tar
 double too_large(const ConvProblem& p) {
   double pixels = double(p.n), steps = double(std::max(p.c, p.k));
   for (std::size_t i = 0; i < 3; ++i) {
-    const double extent = double(p.size[i]) + double(p.pad[i]) + double(p.pad_right[i]);
+    const std::int64_t right = std::max<std::int64_t>(p.pad_right[i], 0);
+    const double extent = double(p.size[i]) + double(p.pad[i]) + double(right);
     const double line = i == 2 ? extent * double(p.c) / double(p.g) : extent;
     for (const double size : {line, extent, double(p.stride[i]), double(p.dilation[i])}) {
       if (size > kMostPlace) return size;

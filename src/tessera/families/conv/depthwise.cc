@@ -258,7 +258,8 @@ std::int64_t largest_place(const ConvProblem& p) {
   std::int64_t most = 0;
   const Spatial out = out_size(p);
   for (std::size_t i = 0; i < 3; ++i) {
-    most = std::max({most, p.size[i] + 2 * p.pad[i] + p.pad_right[i], out[i] * p.stride[i],
+    const std::int64_t right = std::max<std::int64_t>(p.pad_right[i], 0);
+    most = std::max({most, p.size[i] + 2 * p.pad[i] + right, out[i] * p.stride[i],
                      p.filter[i] * p.dilation[i]});
   }
   return most;

@@ -140,6 +140,10 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {2, 7, 7, 7, 10, 5, 1, 1, 2},
       {2, 128, 64, 16, 8, 3, 2, 1, 1},
       {1, 4, 36, 1, 12, 5, 1, 1, 2},
+      // Filters that do not reach into the image from everywhere.
+      {2, 64, 64, 1, 6, 1, 1, 1, 2},
+      {1, 32, 40, 2, 5, 3, 2, 1, 4},
+      {1, 16, 16, 16, 7, 3, 1, 1, 5},
   };
   const auto& s = std::get<ConvSignature>(spec.signature);
   std::vector<Problem> problems;

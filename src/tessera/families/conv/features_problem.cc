@@ -37,7 +37,8 @@ double padding_share(P f) {
   double inside = 1;
   for (std::size_t i = 0; i < f.out.size(); ++i) {
     const double size = number(f.p.size[i]);
-    inside *= size / (size + number(f.p.pad[i]) + number(f.p.pad_right[i]));
+    const std::int64_t right = std::max<std::int64_t>(f.p.pad_right[i], 0);
+    inside *= size / (size + number(f.p.pad[i]) + number(right));
   }
   return 1 - inside;
 }
