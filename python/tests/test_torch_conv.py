@@ -260,6 +260,65 @@ class Gradients(Convolved):
         self.assertNotIn("aten::convolution", names)
 
 
+class Transposed(Convolved):
+    OURS = (tessera.torch.conv_transpose1d, tessera.torch.conv_transpose2d,
+            tessera.torch.conv_transpose3d)
+    THEIRS = (functional.conv_transpose1d, functional.conv_transpose2d,
+              functional.conv_transpose3d)
+
+    def test_any_output_padding(self):
+        for i in range(40):
+            ndim, groups = i % 3 + 1, self.random.choice((1, 1, 2, 3))
+            pick = lambda low, high: [self.random.randint(low, high) for _ in range(ndim)]
+            filter, dilation, stride = pick(1, 3), pick(1, 4), pick(1, 3)
+            more = [self.random.randint(0, max(d, s) - 1) for d, s in zip(dilation, stride)]
+            sizes = pick(1, 5)
+            most = [(n - 1) * s + d * (f - 1) + m for n, s, d, f, m in
+                    zip(sizes, stride, dilation, filter, more)]
+            padding = [self.random.randint(0, m // 2) for m in most]
+            c, k = (groups * self.random.randint(1, 5) for _ in range(2))
+            x = torch.randn(self.random.randint(1, 3), c, *sizes)
+            tensors = [self.shared(x), torch.randn(c, k // groups, *filter)]
+            if self.random.random() < 0.5:
+                tensors.append(torch.randn(k))
+            how = dict(stride=stride, padding=padding, output_padding=more, groups=groups,
+                       dilation=dilation)
+            with self.subTest(i=i, x=tuple(x.shape), filter=filter, **how):
+                ours, theirs = self.OURS[ndim - 1], self.THEIRS[ndim - 1]
+                self.compare(lambda *t: ours(*t, **how), lambda *t: theirs(*t, **how), *tensors)
+                result, expected = ours(*tensors, **how), theirs(*map(wide, tensors), **how)
+                torch.testing.assert_close(result.double(), expected, rtol=1e-4, atol=1e-4)
+
+    def test_modules(self):
+        for theirs, shape, size in (
+                (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1), (2, 4, 9), None),
+                (nn.ConvTranspose2d(4, 6, 3, 2, 1, groups=2), (4, 5, 6), (10, 12)),
+                (nn.ConvTranspose3d(4, 6, 2, dilation=3, output_padding=2), (2, 4, 3, 2, 4), None)):
+            ours = getattr(tessera.torch, type(theirs).__name__)(
+                theirs.in_channels, theirs.out_channels, theirs.kernel_size, theirs.stride,
+                theirs.padding, theirs.output_padding, theirs.groups, dilation=theirs.dilation)
+            ours.load_state_dict(theirs.state_dict())
+            x = torch.randn(shape)
+            torch.testing.assert_close(ours(x, size), theirs(x, size), rtol=1e-4, atol=1e-4)
+
+    def test_autocast(self):
+        layer = tessera.torch.ConvTranspose2d(4, 6, 3)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            self.assertEqual(layer(torch.randn(2, 4, 8, 8)).dtype, torch.bfloat16)
+
+    def test_sentences(self):
+        x, weight, conv = torch.randn(2, 4, 8), torch.randn(4, 3, 5), tessera.torch.conv_transpose1d
+        self.assert_error("output_padding must be at least 0 and below the stride 2 or the "
+                          "dilation 1, got 2", lambda: conv(x, weight, stride=2, output_padding=2))
+        self.assert_error("conv_transpose1d: the result would have the spatial size (0,); it must "
+                          "have at least 1 element in each dimension",
+                          lambda: conv(x, weight, padding=6))
+        self.assert_error("conv_transpose1d: bias must have the shape (3,), got (4,)",
+                          lambda: conv(x, weight, torch.randn(4)))
+        self.assert_error("conv_transpose1d: the input must have 2 or 3 dimensions and the weight "
+                          "3, got 1 and 3", conv, x[0, 0], weight)
+
+
 class Compile(Convolved):
     def test_operators_obey_pytorchs_rules(self):
         ops, how = torch.ops.tessera, ([2, 1], [1, 0, 1, 1], [1, 1], 2)

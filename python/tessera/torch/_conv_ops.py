@@ -168,4 +168,5 @@ for _operator in (
     register(_operator)
 
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
-    _library.impl("conv", _cast_and_call(torch.ops.tessera.conv.default, _device), _key)
+    for _op in (torch.ops.tessera.conv, torch.ops.tessera.conv_backward_data):
+        _library.impl(_op.default._opname, _cast_and_call(_op.default, _device), _key)
