@@ -68,7 +68,7 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   const Problem plain = family.plain(question.problem);
   if (question.fits || plain == question.problem) return question;
   question.problem = plain;
-  question.in_place += ", asked about the plain problem, to which the estimate adds the rest";
+  question.in_place += ", asked about the plain problem, with the rest by the estimate";
   question.fits = can_judge(model, extract, question.input(input));
   return question;
 }

@@ -80,12 +80,21 @@ std::string percent(double share) {
   return share < kShown ? "less than 0.1%" : fmt::format("{:.1f}%", 100 * share);
 }
 
+// By how much a kernel is slower: percent, and from twice the time on its multiple.
+std::string how_much_slower(double share) {
+  constexpr double kTwice = 1;
+  constexpr double kTenTimes = 9;
+  if (share < kTwice) return percent(share) + " slower";
+  return share < kTenTimes ? fmt::format("{:.1f}x slower", 1 + share)
+                           : fmt::format("{:.0f}x slower", 1 + share);
+}
+
 // Why a kernel lost to which the deciding ranker also gave a time.
 std::string lost_by_time(const Subject& subject, const Considered& entry) {
   const double share = entry.predicted_seconds / subject.decision.predicted_seconds - 1;
   const bool is_analytic = entry.source == ChoiceSource::analytic;
   if (share > kNearTie) {
-    return fmt::format("{} slower{}", percent(share),
+    return fmt::format("{}{}", how_much_slower(share),
                        is_analytic ? largest_loss(subject, entry.spec) : "");
   }
   const std::string time = share < -kNearTie ? percent(-share) + " faster" : "as fast";
@@ -101,8 +110,7 @@ std::string why_lost(const Subject& subject, const Considered& entry) {
   if (decision.source == ChoiceSource::pinned) return "not the kernel asked for";
   if (decision.source == ChoiceSource::tuned) return "not the fastest one measured";
   if (entry.source != decision.source) {
-    return fmt::format("the {} ranker, which decided, has no time for it",
-                       to_string(decision.source));
+    return fmt::format("the {} ranker decided and has no time for it", to_string(decision.source));
   }
   if (entry.predicted_seconds > 0 && decision.predicted_seconds > 0) {
     return lost_by_time(subject, entry);

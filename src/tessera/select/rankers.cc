@@ -105,8 +105,7 @@ class LearnedRanker final : public Ranker {
     }
     if (model_.value == LearnedValue::ratio) {
       return fmt::format(
-          "least time by the learned model among {} legal candidates{}, which the estimate puts at "
-          "{}",
+          "least time by the learned model among {} legal candidates{}: {} by the estimate",
           input.legal.size(), how, format_seconds(best.predicted_seconds));
     }
     if (model_.value == LearnedValue::score) {

@@ -370,6 +370,18 @@ Considered considered(const std::string& name, double seconds, const std::string
   return {KernelSpec{.target = "avx512"}, name, seconds, refusal, source};
 }
 
+TEST(Explain, SaysHowManyTimesSlower) {
+  const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
+  Decision decision = decision_of("gemm_a", ChoiceSource::learned, 1e-6, "least of 4");
+  decision.spec.target = "avx512";
+  decision.considered = {considered("gemm_a", 1e-6), considered("gemm_b", 1.9e-6),
+                         considered("gemm_c", 2.5e-6), considered("gemm_d", 35.182e-6)};
+  const std::string text = explain(problem, {.name = "avx512"}, decision);
+  for (const char* words : {", 90.0% slower\n", ", 2.5x slower\n", ", 35x slower\n"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  }
+}
+
 TEST(Explain, SaysWhatWasChosenAndWhyNot) {
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
   const Target target = {.name = "avx512", .description = "a test row"};
@@ -399,8 +411,8 @@ TEST(Explain, SaysWhatWasChosenAndWhyNot) {
                 "next      gemm_4            predicted 41.2 us (learned), less than 0.1% slower\n"
                 "next      gemm_longer       predicted 44.0 us (learned), 6.8% slower\n"
                 "next      gemm_5            predicted 46.0 us (learned), 11.7% slower\n"
-                "next      gemm_by_estimate  predicted 30.0 us (analytic), the learned ranker, "
-                "which decided, has no time for it\n"
+                "next      gemm_by_estimate  predicted 30.0 us (analytic), the learned ranker "
+                "decided and has no time for it\n"
                 "refused   2 kernels: tile_m 256 > m 64\n"
                 "refused   1 kernel: bf16 takes too long\n"
                 "10 candidates: 7 legal, 3 refused; the numbers of a rule are those of its first "

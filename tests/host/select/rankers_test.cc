@@ -180,10 +180,9 @@ TEST_F(Rankers, LearnedRatiosBecomeTimesByTheEstimate) {
       family_of(in.problem).estimate(in.legal[2], in.problem, in.target, in.threads).seconds;
   EXPECT_DOUBLE_EQ(ranked[0].predicted_seconds, seconds);
   EXPECT_DOUBLE_EQ(ranked[1].predicted_seconds, 2 * seconds);
-  EXPECT_EQ(
-      ranker->why(in, ranked[0]),
-      "least time by the learned model among 3 legal candidates, which the estimate puts at " +
-          format_seconds(seconds));
+  EXPECT_EQ(ranker->why(in, ranked[0]),
+            "least time by the learned model among 3 legal candidates: " + format_seconds(seconds) +
+                " by the estimate");
 }
 
 TEST_F(Rankers, FirstLegalKeepsTheOrderOfNames) {
