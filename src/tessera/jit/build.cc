@@ -11,6 +11,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/foreign_error.h"
 #include "tessera/base/parallel.h"
+#include "tessera/base/seconds.h"
 #include "tessera/jit/compile_internal.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/jit/load_check_internal.h"
@@ -237,7 +238,10 @@ Artifact artifact_of(const Source& source, const std::filesystem::path& binary) 
   return artifact;
 }
 
-Builder::Builder(BuildOptions options) : state_(std::make_unique<State>(std::move(options))) {}
+Builder::Builder(BuildOptions options) {
+  check_seconds("build: timeout_seconds", options.timeout_seconds);
+  state_ = std::make_unique<State>(std::move(options));
+}
 
 Builder::~Builder() = default;
 

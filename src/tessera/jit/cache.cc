@@ -15,6 +15,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/fork.h"
 #include "tessera/base/log.h"
+#include "tessera/base/private_files.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/entry_internal.h"
@@ -179,9 +180,8 @@ Artifact Cache::State::insert(const std::string& name, const std::string& key,
 
 Artifact Cache::State::insert_on_disk(const std::string& name, const std::string& key,
                                       const Produce& produce) {
-  std::error_code ignored;
-  fs::create_directory(folder / "tmp", ignored);
-  fs::create_directory(folder / "locks", ignored);
+  make_private_folder(folder / "tmp");
+  make_private_folder(folder / "locks");
   const FileLock lock(folder / "locks" / key, kLockPatienceSeconds);
   if (std::optional<Artifact> found = find_on_disk(name, key)) return *found;
   std::call_once(swept, [this] { sweep(); });

@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/private_files.h"
 #include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/elf_internal.h"
 
@@ -153,6 +154,10 @@ std::string seal_entry(const fs::path& folder, const std::string& name, const st
 }
 
 std::optional<EntryMeta> read_meta(const fs::path& folder, std::string& damage) {
+  if (const std::string why = why_not_private(folder); !why.empty()) {
+    damage = "its folder " + why;
+    return std::nullopt;
+  }
   const std::optional<std::string> text = read_regular_file(folder / kMetaFile, damage);
   if (!text) {
     damage = fmt::format("{} {}", kMetaFile, damage);

@@ -18,6 +18,8 @@
 #include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/private_files.h"
+#include "tessera/jit/cache_folder.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/lock_internal.h"
 
@@ -26,6 +28,8 @@ namespace {
 
 constexpr std::size_t kKeyDigits = 32;
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::array<const char*, 5> kInnerFolders = {"tmp", "locks", "toolchains", "damaged",
+                                                      "failed"};
 
 std::string describe(int error) { return std::generic_category().message(error); }
 
@@ -44,9 +48,21 @@ void check_safety(const fs::path& folder, const struct stat& status) {
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     refuse(folder,
-           fmt::format("only its owner may write to it, got mode {:04o}; run 'chmod go-w {}'",
+           fmt::format("only its owner may write to it, got mode {:04o}; remove it, or run 'chmod "
+                       "go-w {}' if you trust everybody who could write to it",
                        status.st_mode & 07777, folder.string()));
   }
+}
+
+// A folder that an earlier version made with the umask's rights is narrowed. Each file that was put
+// there and counts as code is checked by itself.
+void check_inner_folder(const fs::path& cache, const char* name) {
+  const fs::path folder = cache / name;
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown) || why_not_private(folder).empty()) return;
+  ::chmod(folder.c_str(), 0700);  // fails for another user's folder
+  const std::string why = why_not_private(folder);
+  if (!why.empty()) refuse(cache, fmt::format("its folder '{}' {}; remove that folder", name, why));
 }
 
 // The folder may hold the user's own files by mistake, so only folders that look like entries are
@@ -106,15 +122,18 @@ fs::path resolve_cache_folder(const CacheOptions& options) {
   return home.is_absolute() ? home / ".cache" / "tessera" : fs::path();
 }
 
+fs::path cache_folder_here() { return resolve_cache_folder({}); }
+
 std::string open_cache_folder(const fs::path& folder) {
-  std::error_code ignored;
-  fs::create_directories(folder.parent_path(), ignored);
+  make_private_folder(folder.parent_path());
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return describe(errno);
   struct stat status {};
   if (::stat(folder.c_str(), &status) != 0) return describe(errno);
   if (!S_ISDIR(status.st_mode)) return describe(ENOTDIR);
   check_safety(folder, status);
-  return ::access(folder.c_str(), R_OK | W_OK | X_OK) == 0 ? "" : describe(errno);
+  if (::access(folder.c_str(), R_OK | W_OK | X_OK) != 0) return describe(errno);
+  for (const char* name : kInnerFolders) check_inner_folder(folder, name);
+  return {};
 }
 
 bool must_load_from_memory(const fs::path& folder) {
@@ -206,8 +225,8 @@ fs::path move_to_shelf(const fs::path& cache, std::string_view shelf, const fs::
                        const std::string& name) {
   std::error_code error;
   const fs::path destination = cache / shelf / name;
-  fs::create_directory(cache / shelf, error);
-  fs::create_directory(cache / "tmp", error);
+  make_private_folder(cache / shelf);
+  make_private_folder(cache / "tmp");
   if (fs::exists(destination, error)) remove_stored(cache, destination);
   return move_folder(folder, destination) ? fs::path() : destination;
 }

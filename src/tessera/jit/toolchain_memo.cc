@@ -13,6 +13,7 @@
 #include "tessera/base/forever.h"
 #include "tessera/base/fork.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/private_files.h"
 #include "tessera/jit/toolchain_memo_internal.h"
 
 namespace tessera::jit {
@@ -66,9 +67,12 @@ std::string hash_content(const fs::path& path) {
   return digest;
 }
 
+// The memo names the compiler that the next build runs, so it counts only when nobody else can have
+// written it.
 std::optional<std::string> read_memo(const fs::path& file) try {
   std::string why;
-  return file.empty() ? std::nullopt : read_regular_file(file, why);
+  if (file.empty() || !why_not_private(file).empty()) return std::nullopt;
+  return read_regular_file(file, why);
 } catch (const Error&) {
   return std::nullopt;
 }
@@ -148,11 +152,11 @@ void save_memo(const fs::path& file, const ToolchainMemo& memo) {
   std::error_code ignored;
   const fs::file_status there = fs::symlink_status(file, ignored);
   if (file.empty() || (fs::exists(there) && !fs::is_regular_file(there))) return;
-  fs::create_directory(file.parent_path(), ignored);
+  make_private_folder(file.parent_path());
   json document = to_json(memo);
   try {
     document["seal"] = hash_hex(document.dump());
-    write_file_atomic(file, document.dump(2) + "\n");
+    write_private_file(file, document.dump(2) + "\n");
   } catch (const Error&) {
     // On a read-only or full disk the memo is not written, and the next process asks the compiler
     // again.

@@ -247,6 +247,59 @@ TEST_F(CacheFolder, NamesBothFoldersWhenNoDiskWorks) {
       [&] { cache.insert("gemm_a", kKeyA, produces("binary")); });
 }
 
+// The umask of this process, as long as this lives.
+struct Umask {
+  explicit Umask(mode_t mask) : before(::umask(mask)) {}
+  ~Umask() { ::umask(before); }
+  mode_t before;
+};
+
+TEST_F(CacheFolder, IsPrivateWhateverTheUmaskIs) {
+  const Umask none(0);
+  const fs::path folder = temp_ / "above" / "cache";
+  Cache cache({.folder = folder});
+  const fs::path binary = cache.insert("gemm_a", kKeyA, produces("a")).binary;
+  write_file(binary, "damage");
+  EXPECT_FALSE(cache.find("gemm_a", kKeyA));
+  for (const char* name : {".", "..", "tmp", "locks", "damaged"}) {
+    EXPECT_EQ(fs::status(folder / name).permissions(), fs::perms::owner_all) << name;
+  }
+}
+
+// Earlier versions made the folders inside with the umask's rights.
+TEST_F(CacheFolder, NarrowsTheFoldersInside) {
+  const fs::path folder = temp_ / "cache";
+  Cache({.folder = folder}).insert("gemm_a", kKeyA, produces("a"));
+  for (const char* name : {"tmp", "locks", "toolchains", "damaged", "failed"}) {
+    fs::create_directory(folder / name);
+    ASSERT_EQ(::chmod((folder / name).c_str(), 0775), 0);
+  }
+  EXPECT_TRUE(Cache({.folder = folder}).find("gemm_a", kKeyA));
+  for (const char* name : {"tmp", "locks", "toolchains", "damaged", "failed"}) {
+    EXPECT_EQ(fs::status(folder / name).permissions(), fs::perms::owner_all) << name;
+  }
+  if (::chown((folder / "toolchains").c_str(), 12345, 12345) != 0)
+    GTEST_SKIP() << "only root can give a folder away";
+  expect_error(ErrorCode::cache_refused,
+               fmt::format("the cache folder {} is refused: its folder 'toolchains' belongs to "
+                           "user 12345, not to user {}; remove that folder",
+                           folder.string(), ::geteuid()),
+               [&] { Cache({.folder = folder}); });
+}
+
+TEST_F(CacheFolder, SetsAsideAnEntryThatOthersMayHaveWritten) {
+  const fs::path folder = temp_ / "cache";
+  Cache cache({.folder = folder});
+  const fs::path entry = cache.insert("gemm_a", kKeyA, produces("a")).binary.parent_path();
+  ASSERT_EQ(::chmod(entry.c_str(), 0775), 0);
+  EXPECT_FALSE(cache.find("gemm_a", kKeyA));
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_NE(log_[0].find(" is damaged: its folder has mode 0775, with which others may write to "
+                         "it; it was moved to "),
+            std::string::npos)
+      << log_[0];
+}
+
 TEST_F(CacheFolder, IsRefusedWhenOthersMayWrite) {
   const fs::path folder = temp_ / "cache";
   fs::create_directory(folder);
@@ -256,7 +309,8 @@ TEST_F(CacheFolder, IsRefusedWhenOthersMayWrite) {
     expect_error(ErrorCode::cache_refused,
                  "the cache folder " + folder.string() +
                      " is refused: only its owner may write to it, got mode " + text +
-                     "; run 'chmod go-w " + folder.string() + "'",
+                     "; remove it, or run 'chmod go-w " + folder.string() +
+                     "' if you trust everybody who could write to it",
                  [&] { Cache({.folder = folder}); });
   }
   ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);

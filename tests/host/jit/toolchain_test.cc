@@ -167,6 +167,33 @@ TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
   }
 }
 
+// What is remembered names the program that the next build runs.
+TEST_F(ToolchainTest, ForgetsWhatOthersMayHaveWritten) {
+  const fs::path path = temp_ / "c++";
+  const fs::path memo = temp_ / "memo";
+  write_compiler(path);
+  const auto is_asked = [&] {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      find_toolchain(path.string(), memo);
+      ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+    const std::string asked = questions(path);
+    fs::remove(path.string() + ".asked");
+    return !asked.empty();
+  };
+  EXPECT_TRUE(is_asked());
+  const fs::path file = memo / names_in(memo).at(0);
+  EXPECT_EQ(fs::status(memo).permissions(), fs::perms::owner_all);
+  ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
+  EXPECT_TRUE(is_asked());
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_FALSE(is_asked());
+  if (::chown(file.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can give a file away";
+  EXPECT_TRUE(is_asked());
+}
+
 // JSON, which holds what is remembered, is UTF-8; the error was JSON's own.
 TEST_F(ToolchainTest, NeedsNoUtf8InItsPathOrItsAnswers) {
   const fs::path folder = temp_ / "caf\xe9";
