@@ -15,6 +15,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
+#include "tessera/base/interruption.h"
+#include "tessera/base/seconds.h"
 #include "tessera/runtime/benchmark_internal.h"
 
 namespace tessera::runtime {
@@ -26,11 +28,17 @@ constexpr int kLeastRounds = 3;
 // run far past min_seconds.
 constexpr double kBatchesPerReading = 4;
 
+// A longer reading looks at the clock once in so many seconds, to be ended by its caller.
+constexpr double kLongestBatch = 0.1;
+
 void check_candidates(const std::vector<Candidate>& candidates, const Protocol& protocol) {
   if (protocol.rounds < 1) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("benchmark: rounds must be at least 1, got {}", protocol.rounds));
   }
+  check_seconds("benchmark: min_seconds", protocol.min_seconds);
+  check_seconds("benchmark: budget_seconds", protocol.budget_seconds);
+  check_seconds("benchmark: soak_seconds", protocol.soak_seconds);
   for (const Candidate& candidate : candidates) {
     if (candidate.call) continue;
     throw Error(ErrorCode::invalid_argument,
@@ -91,7 +99,8 @@ class DeviceMeter final : public Meter {
 // How many calls make a reading, given the seconds of one call.
 std::int64_t batch_of(double once, const Protocol& protocol) {
   if (protocol.flush_caches) return 1;
-  const double batch = protocol.min_seconds / kBatchesPerReading / std::max(once, 1e-9);
+  const double seconds = std::min(protocol.min_seconds / kBatchesPerReading, kLongestBatch);
+  const double batch = seconds / std::max(once, 1e-9);
   return std::max<std::int64_t>(1, std::llround(batch));
 }
 
@@ -102,7 +111,10 @@ struct Runner {
 
 // The last warm-up call, timed alone, tells how many calls make a reading.
 Runner warm_up(const Candidate& candidate, const Protocol& protocol, Meter& meter) {
-  for (int i = 1; i < protocol.warmup; ++i) candidate.call();
+  for (int i = 1; i < protocol.warmup; ++i) {
+    check_interruption();
+    candidate.call();
+  }
   if (protocol.warmup < 1) return {&candidate, 1};
   return {&candidate, batch_of(meter.time(candidate.call), protocol)};
 }
@@ -110,6 +122,7 @@ Runner warm_up(const Candidate& candidate, const Protocol& protocol, Meter& mete
 void soak(const std::vector<Runner>& runners, const Protocol& protocol, Meter& meter) {
   const double begin = meter.now();
   while (meter.now() - begin < protocol.soak_seconds) {
+    check_interruption();
     for (const Runner& runner : runners) meter.time(runner.candidate->call);
   }
 }
@@ -120,6 +133,7 @@ double read_once(const Runner& runner, const Protocol& protocol, Meter& meter) {
   std::int64_t calls = 0;
   double elapsed = 0;
   do {
+    check_interruption();
     elapsed += meter.time([&runner] {
       for (std::int64_t i = 0; i < runner.batch; ++i) runner.candidate->call();
     });

@@ -4,14 +4,12 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
-#include "tessera/base/fork.h"
 #include "tessera/base/inline_vector.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
@@ -21,6 +19,7 @@
 #include "tessera/runtime/cpu_features_internal.h"
 #include "tessera/runtime/launch_checks_internal.h"
 #include "tessera/runtime/memory_internal.h"
+#include "tessera/runtime/openmp_fork_internal.h"
 
 namespace tessera::runtime {
 namespace {
@@ -66,23 +65,13 @@ void team_barrier(void*) {
 
 void no_barrier(void*) {}
 
-// OpenMP's threads do not exist in a child of fork(), but its run-time library waits for them
-// there: a child of a process that has run a team runs without one.
-std::atomic<bool> g_ran_team = false;
-std::atomic<bool> g_is_alone = false;
-
-void note_fork() { g_is_alone.store(g_ran_team.load()); }
-
 void run_alone(const Phases& phases) {
   const CpuThread thread{0, 1, workspace_for(phases, 1), no_barrier, nullptr};
   phases.run(thread);
 }
 
-// Must run before the first team; a handler registered later would miss forks.
 void note_team() {
-  if (g_ran_team.load(std::memory_order_relaxed)) return;
-  at_fork_in_child(note_fork);
-  g_ran_team.store(true);
+  if (!g_openmp.ran_team.load(std::memory_order_relaxed)) g_openmp.ran_team.store(true);
 }
 
 // Returns the size of the team that OpenMP granted. The kernel has run only if the result equals
@@ -246,7 +235,7 @@ class CpuBackend final : public Backend {
     for (const std::string& feature : target.features) {
       if (!cpu_has(feature)) missing.push_back(feature);
     }
-    if (missing.empty()) return {};
+    if (missing.empty()) return why_flags_not_here(target);
     return fmt::format("target '{}' needs the processor features {}, this machine lacks {}",
                        target.name, join(target.features, ", "), join(missing, ", "));
   }
@@ -312,7 +301,8 @@ Place host_place() { return {&cpu_backend(), {}}; }
 // Inside a parallel region one thread per launch is the polite default; a caller that wants nested
 // teams allows them in OpenMP and gives a number of threads.
 int thread_limit(const LaunchOptions& options) {
-  if (options.threads == 1 || g_is_alone.load(std::memory_order_relaxed)) return 1;
+  if (options.threads < 0) refuse_threads(options.threads);
+  if (options.threads == 1 || g_openmp.is_alone.load(std::memory_order_relaxed)) return 1;
   if (omp_get_active_level() >= omp_get_max_active_levels()) return 1;
   if (options.threads > 0) return named_threads(options.threads);
   return omp_in_parallel() != 0 ? 1 : std::min(omp_get_max_threads(), kMaxThreads);

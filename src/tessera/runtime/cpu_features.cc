@@ -1,18 +1,21 @@
 #include "tessera/runtime/cpu_features_internal.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/base/text.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
 #include "tessera/base/processors.h"
 #else
-#include <algorithm>
-#include <string>
-
 #include "tessera/base/files.h"
-#include "tessera/base/text.h"
 #endif
 
 namespace tessera::runtime {
@@ -66,6 +69,34 @@ constexpr std::array kFeatureBits = {
     FeatureBit{"amxint8", 7, 0, edx, 25, kTileState},
     FeatureBit{"avxvnni", 7, 1, eax, 4, kYmmState},
     FeatureBit{"avx512bf16", 7, 1, eax, 5, kZmmState},
+    FeatureBit{"amxfp16", 7, 1, eax, 21, kTileState},
+    FeatureBit{"avxifma", 7, 1, eax, 23, kYmmState},
+    FeatureBit{"avxvnniint8", 7, 1, edx, 4, kYmmState},
+    FeatureBit{"avxneconvert", 7, 1, edx, 5, kYmmState},
+    FeatureBit{"amxcomplex", 7, 1, edx, 8, kTileState},
+    FeatureBit{"avxvnniint16", 7, 1, edx, 10, kYmmState},
+    FeatureBit{"pclmul", 1, 0, ecx, 1, kNoState},
+    FeatureBit{"cx16", 1, 0, ecx, 13, kNoState},
+    FeatureBit{"movbe", 1, 0, ecx, 22, kNoState},
+    FeatureBit{"aes", 1, 0, ecx, 25, kNoState},
+    FeatureBit{"rdrnd", 1, 0, ecx, 30, kNoState},
+    FeatureBit{"fsgsbase", 7, 0, ebx, 0, kNoState},
+    FeatureBit{"rdseed", 7, 0, ebx, 18, kNoState},
+    FeatureBit{"adx", 7, 0, ebx, 19, kNoState},
+    FeatureBit{"clflushopt", 7, 0, ebx, 23, kNoState},
+    FeatureBit{"clwb", 7, 0, ebx, 24, kNoState},
+    FeatureBit{"sha", 7, 0, ebx, 29, kNoState},
+    FeatureBit{"gfni", 7, 0, ecx, 8, kNoState},
+    FeatureBit{"vaes", 7, 0, ecx, 9, kYmmState},
+    FeatureBit{"vpclmulqdq", 7, 0, ecx, 10, kYmmState},
+    FeatureBit{"avx512vp2intersect", 7, 0, edx, 8, kZmmState},
+    FeatureBit{"sahf", 0x80000001, 0, ecx, 0, kNoState},
+    FeatureBit{"lzcnt", 0x80000001, 0, ecx, 5, kNoState},
+    FeatureBit{"sse4a", 0x80000001, 0, ecx, 6, kNoState},
+    FeatureBit{"prfchw", 0x80000001, 0, ecx, 8, kNoState},
+    FeatureBit{"xop", 0x80000001, 0, ecx, 11, kYmmState},
+    FeatureBit{"fma4", 0x80000001, 0, ecx, 16, kYmmState},
+    FeatureBit{"tbm", 0x80000001, 0, ecx, 21, kNoState},
 };
 
 std::array<std::uint32_t, 4> cpuid(std::uint32_t leaf, std::uint32_t subleaf) {
@@ -112,5 +143,115 @@ bool cpu_has(std::string_view feature) {
 }
 
 #endif
+
+namespace {
+
+// Options with a value that choose among instructions which the other flags allow.
+constexpr auto kPreferences = std::to_array<std::string_view>({
+    "-mbranch-cost",
+    "-mbranch-protection",
+    "-mcmodel",
+    "-mfpmath",
+    "-mharden-sls",
+    "-mmove-max",
+    "-mprefer-vector-width",
+    "-mrecip",
+    "-mstore-max",
+    "-mstringop-strategy",
+    "-mtune",
+    "-mtune-ctrl",
+});
+
+// Words of flags whose features have other names: "-msse4", "-march=x86-64-v3", "+dotprod". The
+// features are separated by blanks. None: every processor of the kind has them.
+struct FlagWord {
+  std::string_view word;
+  std::string_view features;
+};
+constexpr auto kFlagWords = std::to_array<FlagWord>({
+    {"64", ""},
+    {"abm", "lzcnt"},
+    {"bmi", "bmi1"},
+    {"fxsr", ""},
+    {"mmx", ""},
+    {"native", ""},
+    {"omit-leaf-frame-pointer", ""},
+    {"red-zone", ""},
+    {"sse", ""},
+    {"sse2", ""},
+    {"sse4", "sse41 sse42"},
+    {"stackrealign", ""},
+    {"vzeroupper", ""},
+    {"x86-64", ""},
+    {"x86-64-v2", "cx16 sahf popcnt sse3 ssse3 sse41 sse42"},
+    {"x86-64-v3",
+     "cx16 sahf popcnt sse3 ssse3 sse41 sse42 avx avx2 bmi1 bmi2 f16c fma lzcnt movbe"},
+    {"x86-64-v4",
+     "cx16 sahf popcnt sse3 ssse3 sse41 sse42 avx avx2 bmi1 bmi2 f16c fma lzcnt movbe avx512f "
+     "avx512bw avx512cd avx512dq avx512vl"},
+    {"armv8-a", ""},
+    {"armv8.1-a", "atomics asimdrdm crc32"},
+    {"armv8.2-a", "atomics asimdrdm crc32"},
+    {"crc", "crc32"},
+    {"crypto", "aes pmull sha1 sha2"},
+    {"dotprod", "asimddp"},
+    {"fp", ""},
+    {"fp16", "asimdhp"},
+    {"lse", "atomics"},
+    {"simd", ""},
+});
+
+// Unknown words stand for themselves, without the separators: "sse4.1" is sse41. A whole option is
+// no feature of any processor.
+std::vector<std::string> features_of(std::string_view word) {
+  if (word.starts_with("-")) return {std::string(word)};
+  const auto* const known = std::find_if(kFlagWords.begin(), kFlagWords.end(),
+                                         [&](const FlagWord& row) { return row.word == word; });
+  std::vector<std::string> features;
+  if (known != kFlagWords.end()) {
+    for (const std::string_view feature : split_words(known->features)) {
+      features.emplace_back(feature);
+    }
+    return features;
+  }
+  std::string plain(word);
+  std::erase_if(plain, [](char c) { return c == '.' || c == '-' || c == '_'; });
+  return {plain};
+}
+
+// The words of a flag that let the compiler use instructions: "avx2" of "-mavx2", "armv8.2-a" and
+// "sve" of "-march=armv8.2-a+sve". An option with a value of another kind stands for itself.
+std::vector<std::string_view> words_of(std::string_view flag) {
+  if (!flag.starts_with("-m") || flag.starts_with("-mno-")) return {};
+  const std::size_t equals = flag.find('=');
+  if (equals == flag.npos) return {flag.substr(2)};
+  const std::string_view key = flag.substr(0, equals);
+  if (std::find(kPreferences.begin(), kPreferences.end(), key) != kPreferences.end()) return {};
+  if (key != "-march" && key != "-mcpu") return {flag};
+  std::vector<std::string_view> words = split(flag.substr(equals + 1), '+');
+  std::erase_if(words, [](std::string_view word) { return word.starts_with("no"); });
+  return words;
+}
+
+}  // namespace
+
+std::string why_flags_not_here(const Target& target) {
+  const auto is_named = [&](const std::string& feature) {
+    return std::find(target.features.begin(), target.features.end(), feature) !=
+           target.features.end();
+  };
+  for (const std::string& flag : target.compile_flags) {
+    for (const std::string_view word : words_of(flag)) {
+      for (const std::string& feature : features_of(word)) {
+        if (is_named(feature) || cpu_has(feature)) continue;
+        return fmt::format(
+            "the compile flag '{}' of target '{}' needs '{}', which this processor lacks or cannot "
+            "be asked for; leave the flag out, or give -march=native in its place",
+            flag, target.name, feature);
+      }
+    }
+  }
+  return {};
+}
 
 }  // namespace tessera::runtime

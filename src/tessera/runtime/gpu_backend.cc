@@ -24,10 +24,7 @@ struct Seen {
   std::vector<DeviceFacts> devices;
   std::string failure;
 };
-Seen devices_seen(const Vendor& vendor) {
-  if (!is_usable(vendor) && vendor.probe != nullptr) {
-    if (auto probed = vendor.probe()) return {std::move(*probed), {}};
-  }
+Seen devices_listed(const Vendor& vendor) {
   Seen seen;
   try {
     seen.devices = list_devices(vendor);
@@ -35,6 +32,19 @@ Seen devices_seen(const Vendor& vendor) {
     seen.failure = error.what();
   }
   return seen;
+}
+
+Seen devices_seen(const Vendor& vendor) {
+  if (!is_usable(vendor) && vendor.probe != nullptr) {
+    if (auto probed = vendor.probe()) return {std::move(*probed), {}};
+  }
+  return devices_listed(vendor);
+}
+
+bool are_alike(const std::vector<DeviceFacts>& devices) {
+  return std::all_of(devices.begin(), devices.end(), [&](const DeviceFacts& device) {
+    return device.name == devices.front().name;
+  });
 }
 
 std::string why_no_device_runs(const Vendor& vendor, const Target& target,
@@ -227,14 +237,15 @@ class GpuBackend final : public Backend {
   }
 
   // May be asked on any machine: it makes no context and needs no driver. HIP is initialised, which
-  // makes no context either.
+  // makes no context either. So is CUDA's driver on a machine with GPUs of several models, because
+  // only the driver knows their order.
   std::string device_name(const LaunchOptions& options) const override {
     if (is_usable(vendor_)) return Gpu::look_up(gpu::driver(vendor_), options.device).name;
     if (!vendor_.library().reason.empty()) return {};
-    const auto probed =
-        vendor_.probe != nullptr ? vendor_.probe() : std::optional(devices_seen(vendor_).devices);
+    std::vector<DeviceFacts> devices = devices_seen(vendor_).devices;
+    if (!are_alike(devices)) devices = devices_listed(vendor_).devices;
     const auto index = static_cast<std::size_t>(options.device);
-    return probed && index < probed->size() ? (*probed)[index].name : std::string();
+    return index < devices.size() ? devices[index].name : std::string();
   }
 
  private:

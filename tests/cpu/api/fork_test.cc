@@ -1,4 +1,5 @@
 // Children of fork(), whose parent's other threads and OpenMP's do not exist.
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,6 +76,52 @@ TEST_F(ApiFork, AfterALaunchAChildRunsWithOneThread) {
             0);
   EXPECT_EQ(runtime::thread_limit({.threads = 2}), 2);
   EXPECT_TRUE(is_right(dispatcher, 200, 2));
+}
+
+// A team that other code of this process runs, on OpenMP's library as the loader finds it.
+void run_foreign_team() {
+  using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+  const auto parallel = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  ASSERT_NE(parallel, nullptr);
+  std::atomic<int> members = 0;
+  parallel([](void* count) { ++*static_cast<std::atomic<int>*>(count); }, &members, 2, 0);
+  ASSERT_EQ(members, 2);
+}
+
+TEST_F(ApiFork, AfterOthersRanATeamAChildRunsAlone) {
+  Dispatcher dispatcher(options());
+  EXPECT_TRUE(is_right(dispatcher, 200, 1));
+  run_foreign_team();
+  EXPECT_EQ(status_of_child([&] {
+              return runtime::thread_limit({.threads = 2}) == 1 && is_right(dispatcher, 200, 2) &&
+                     status_of_child([&] { return is_right(dispatcher, 200, 0); }) == 0;
+            }),
+            0);
+  EXPECT_EQ(runtime::thread_limit({.threads = 2}), 2);
+  EXPECT_TRUE(is_right(dispatcher, 200, 2));
+}
+
+// Threads of other kinds leave a child its team, where the thread that forks has no part in OpenMP.
+TEST_F(ApiFork, BesideThreadsOfOtherKindsAChildRunsATeam) {
+  Dispatcher dispatcher(options());
+  EXPECT_TRUE(is_right(dispatcher, 200, 1));
+  const auto status = [&] {
+    int found = -1;
+    std::thread([&] {
+      found = status_of_child([&] {
+        runtime::set_default_threads(2);
+        return runtime::thread_limit({.threads = 2}) == 2 && is_right(dispatcher, 200, 2);
+      });
+    }).join();
+    return found;
+  };
+  if (status() != 0) GTEST_SKIP() << "an earlier test of this process ran a team";
+  std::atomic<bool> stop = false;
+  std::thread other([&] { stop.wait(false); });
+  EXPECT_EQ(status(), 0);
+  stop = true;
+  stop.notify_all();
+  other.join();
 }
 
 // The parent's flight never lands in the child, and its lock is not the child's.

@@ -475,6 +475,37 @@ bool is_mapped(const fs::path& file) {
   return true;
 }
 
+// What a row's flags let the compiler use must be there.
+TEST(CpuLoad, RefusesFlagsThatTheProcessorCannotServe) {
+  const auto why = [](const std::string& flag) {
+    Target target;
+    target.name = "mine";
+    target.backend = "cpu";
+    target.compile_flags = {"-O2", flag};
+    return host_place().backend->unavailable_reason(target);
+  };
+  const auto sentence = [](const std::string& flag, const std::string& feature) {
+    return "the compile flag '" + flag + "' of target 'mine' needs '" + feature +
+           "', which this processor lacks or cannot be asked for; leave the flag out, or give "
+           "-march=native in its place";
+  };
+  const std::string processor = read_file("/proc/cpuinfo");
+  const bool has_fma4 = processor.find(" fma4 ") != std::string::npos;
+  EXPECT_EQ(why("-mfma4"), has_fma4 ? "" : sentence("-mfma4", "fma4"));
+  for (const auto& [flag, feature] :
+       std::vector<std::pair<std::string, std::string>>{{"-mabi=ms", "-mabi=ms"},
+                                                        {"-march=atari", "atari"},
+                                                        {"-mcpu=native+nosuch", "nosuch"},
+                                                        {"-mno.such", "nosuch"},
+                                                        {"-mdaz-ftz", "dazftz"}}) {
+    EXPECT_EQ(why(flag), flag.find("+no") == flag.npos ? sentence(flag, feature) : "") << flag;
+  }
+  for (const char* flag : {"-march=native", "-mcpu=native", "-mtune=znver5", "-mno-avx512f", "-O3",
+                           "-mprefer-vector-width=256", "-fno-gcse"}) {
+    EXPECT_EQ(why(flag), "") << flag;
+  }
+}
+
 TEST(CpuLoad, CodeStaysMappedWhileSomeoneHoldsIt) {
   const fs::path file = built_folder() / "kernels.so";
   auto first = load("idle");

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 
 #include "tessera/base/error.h"
+#include "tessera/base/interruption.h"
 #include "tessera/runtime/benchmark_internal.h"
 
 namespace tessera::runtime {
@@ -44,6 +46,25 @@ std::string message_of(const std::function<void()>& action) {
     return std::string(to_string(error.code())) + ": " + error.what();
   }
   return "no error";
+}
+
+TEST_F(Benchmark, RefusesTimesWithoutAnEnd) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(message_of([&] { measure({taking("a", 1)}, {.min_seconds = infinity}, fake_now); }),
+            "invalid_argument: benchmark: min_seconds must be from 0 to 86400 seconds, a day, got "
+            "inf");
+  EXPECT_EQ(message_of([&] { measure({taking("a", 1)}, {.soak_seconds = 1e6}, fake_now); }),
+            "invalid_argument: benchmark: soak_seconds must be from 0 to 86400 seconds, a day, got "
+            "1000000");
+  EXPECT_TRUE(calls_.empty());
+}
+
+// The clock stands still, so that nothing else ends the reading.
+TEST_F(Benchmark, EndsBetweenCallsWhenItsCallerAsks) {
+  set_interruption({.stop = [](void*) { return 1; }});
+  EXPECT_EQ(message_of([&] { measure({taking("a", 0)}, {.min_seconds = 60}, fake_now); }),
+            "cancelled: the call-back ended it");
+  set_interruption({});
 }
 
 TEST_F(Benchmark, ReportsSecondsPerCallInTheOrderGiven) {
