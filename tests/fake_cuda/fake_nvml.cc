@@ -1,4 +1,5 @@
-// NVML's entry points: the fake driver's devices, asked without cuInit.
+// NVML's entry points: the fake driver's devices, asked without cuInit. NVML numbers them in the
+// other order when FAKE_NVML_REVERSED is set.
 #include "world.h"
 
 using namespace fake_cuda;
@@ -14,7 +15,9 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned* count) {
 }
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device) {
   if (const Result fault = fault_at(__func__)) return fault;
-  *device = reinterpret_cast<void*>(std::uintptr_t{index} + 1);
+  const bool reversed = std::getenv("FAKE_NVML_REVERSED") != nullptr;
+  const unsigned last = static_cast<unsigned>(world().settings.devices) - 1;
+  *device = reinterpret_cast<void*>(std::uintptr_t{reversed ? last - index : index} + 1);
   return 0;
 }
 EXPORT int nvmlDeviceGetName(void* device, char* name, unsigned size) {

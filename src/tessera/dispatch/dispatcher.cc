@@ -12,6 +12,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/base/processors.h"
+#include "tessera/base/seconds.h"
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
@@ -80,6 +81,7 @@ struct Dispatcher::State {
         registry(shared ? std::move(shared)
                         : std::make_shared<Registry>("dispatcher", options.build)),
         tuning(options, target, *registry, declared_only) {
+    check_seconds("dispatcher: autotune_seconds", options.autotune_seconds);
     registry->add_target(target);
   }
 
@@ -102,7 +104,7 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
   choice.explain = explain;
-  const Advice advice = tuning.advice(key.problem, key.threads, !choice.pinned.empty());
+  const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;
   Decision decision = choose(key.problem, target, choice);
@@ -175,6 +177,14 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
           decision.predicted_seconds, std::move(loaded)};
 }
 
+namespace {
+
+CallerMemory workspace_of(const RunOptions& run) {
+  return {.data = run.launch.workspace, .bytes = run.launch.workspace_bytes};
+}
+
+}  // namespace
+
 Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands) {
   Launch launch = kernel.family->bind(kernel.spec, problem, operands);
   const int worth = kernel.worth_threads;
@@ -209,14 +219,14 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
   family_of(problem).validate(problem);
   if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
-  if (options.force.empty()) state_->tuning.tune_once(problem, key.threads, hash);
+  if (options.force.empty()) state_->tuning.tune_once(key, hash);
   return state_->memo.insert(key, hash, state_->make_ready(key));
 }
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
   const Family& family = *kernel.family;
-  validate_operands(family, problem, operands);
+  validate_operands(family, problem, operands, workspace_of(options));
   const Launch launch = launch_of(kernel, problem, operands);
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
   if (has_packed_operand(problem)) {
@@ -256,7 +266,7 @@ void Dispatcher::set_timing(int cold, int repeat) {
 RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
                            const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  validate_operands(*kernel.family, problem, operands);
+  validate_operands(*kernel.family, problem, operands, workspace_of(options));
   const Launch launch = launch_of(kernel, problem, operands);
   const auto call = [&] { kernel.loaded->launch(launch, options.launch); };
   runtime::Protocol protocol;
@@ -302,6 +312,8 @@ void Dispatcher::pack(const Problem& problem, const Operands& operands, void* pa
                 fmt::format("pack: {} must not be null: {} bytes are to be packed",
                             prepack.from == nullptr ? prepack.operand : "packed", prepack.bytes));
   }
+  check_memory_apart(*kernel.family, kernel.family->tensors(problem), operands,
+                     {"packed", packed, prepack.bytes});
   kernel.loaded->launch(prepack.launch, options.launch);
 }
 

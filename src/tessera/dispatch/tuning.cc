@@ -73,11 +73,11 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
       asks_store_(options.rankers.empty() || options.autotune ||
                   options.without_model == WithoutModel::measure) {}
 
-Advice Tuning::advice(const Problem& problem, int threads, bool is_pinned) const {
-  const std::vector<tune::Measurement> measured = known(problem, threads);
+Advice Tuning::advice(const MemoKey& key) const {
+  const std::vector<tune::Measurement> measured = known(key);
   Advice advice;
   advice.refused = refused_of(measured);
-  advice.pool = pool(problem, is_pinned ? std::vector<Considered>{} : advice.refused);
+  advice.pool = pool(key.problem, key.force.empty() ? advice.refused : std::vector<Considered>{});
   if (asks_store_) {
     advice.rankers.push_back(make_tuned_ranker(
         [winner = winner_of(measured)](const Problem&, const Target&, int) { return winner; }));
@@ -106,39 +106,50 @@ std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
   return specs;
 }
 
-void Tuning::tune_once(const Problem& problem, int threads, std::uint64_t key) {
+void Tuning::tune_once(const MemoKey& key, std::uint64_t hash) {
   const bool replaces_model = options_.without_model == WithoutModel::measure;
   if (!options_.autotune && !replaces_model) return;
   const std::lock_guard lock(tune_mutex_);
-  if (!try_first(key)) return;
-  const std::vector<tune::Measurement> measured = known(problem, threads);
+  if (!try_first(hash)) return;
+  const std::vector<tune::Measurement> measured = known(key);
   if (winner_of(measured)) return;
-  const bool is_without_model = replaces_model && !has_model(problem, threads);
+  const bool is_without_model = replaces_model && !has_model(key);
   if (!options_.autotune && !is_without_model) return;
   tune::AutotuneOptions tuning;
   tuning.budget_seconds = options_.autotune_seconds;
   tuning.top = options_.autotune_top;
-  tuning.threads = threads;
+  tuning.threads = key.threads;
+  tuning.device = key.device;
   tuning.worker = options_.tuning_worker;
   tuning.all = is_without_model;
-  std::vector<KernelSpec> candidates = most_promising(problem, threads, measured);
+  std::vector<KernelSpec> candidates = most_promising(key, measured);
   const auto most = static_cast<std::size_t>(options_.without_model_top);
   if (is_without_model && most > 0 && candidates.size() > most) candidates.resize(most);
-  tune::autotune(problem, target_, candidates, registry_, *open(true), tuning);
+  try {
+    tune::autotune(key.problem, target_, candidates, registry_, *open(true), tuning);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::cancelled) forget(hash);  // the next call tries again
+    throw;
+  }
 }
 
-bool Tuning::has_model(const Problem& problem, int threads) const {
+bool Tuning::has_model(const MemoKey& key) const {
   ChooseOptions choice;
-  choice.threads = threads;
+  choice.threads = key.threads;
   choice.deterministic = options_.deterministic;
   choice.rankers = predictors_;
-  choice.pool = pool(problem, {});
-  return choose(problem, target_, choice).source == ChoiceSource::learned;
+  choice.pool = pool(key.problem, {});
+  return choose(key.problem, target_, choice).source == ChoiceSource::learned;
 }
 
-bool Tuning::try_first(std::uint64_t key) {
+bool Tuning::try_first(std::uint64_t hash) {
   const std::lock_guard lock(open_mutex_);
-  return tried_.insert(key).second;
+  return tried_.insert(hash).second;
+}
+
+void Tuning::forget(std::uint64_t hash) {
+  const std::lock_guard lock(open_mutex_);
+  tried_.erase(hash);
 }
 
 std::filesystem::path Tuning::store_file() const {
@@ -162,12 +173,12 @@ tune::Store* Tuning::open(bool create) const {
 
 // A store that cannot be read costs speed, not results, because the other rankers are asked
 // instead.
-std::vector<tune::Measurement> Tuning::known(const Problem& problem, int threads) const {
+std::vector<tune::Measurement> Tuning::known(const MemoKey& key) const {
   try {
     const tune::Store* store = open(false);
     if (store == nullptr) return {};
-    return store->find(measure::device_name(target_), target_.name, to_string(problem),
-                       measure::filed_threads(target_, threads));
+    return store->find(measure::device_name(target_, key.device), target_.name,
+                       to_string(key.problem), measure::filed_threads(target_, key.threads));
   } catch (const Error& error) {
     if (options_.autotune || options_.without_model == WithoutModel::measure) throw;
     warn_once(error.what());
@@ -181,16 +192,16 @@ std::optional<TunedEntry> Tuning::winner_of(const std::vector<tune::Measurement>
   });
 }
 
-std::vector<KernelSpec> Tuning::most_promising(const Problem& problem, int threads,
+std::vector<KernelSpec> Tuning::most_promising(const MemoKey& key,
                                                const std::vector<tune::Measurement>& known) const {
   ChooseOptions choice;
-  choice.threads = threads;
+  choice.threads = key.threads;
   choice.deterministic = options_.deterministic;
   choice.rankers = predictors_;
-  choice.pool = pool(problem, refused_of(known));
+  choice.pool = pool(key.problem, refused_of(known));
   choice.explain = true;
   std::vector<KernelSpec> best;
-  for (const Considered& candidate : choose(problem, target_, choice).considered) {
+  for (const Considered& candidate : choose(key.problem, target_, choice).considered) {
     if (candidate.refusal.empty()) best.push_back(candidate.spec);
   }
   return best;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/base/fork.h"
-#include "tessera/dispatch/dispatcher.h"
+#include "tessera/dispatch/memo_internal.h"
 #include "tessera/tune/store.h"
 
 namespace tessera {
@@ -41,24 +41,26 @@ class Tuning {
   Tuning(const Tuning&) = delete;
   Tuning& operator=(const Tuning&) = delete;
 
-  // `is_pinned`: the caller names the kernel, and may have a refused one.
-  Advice advice(const Problem& problem, int threads, bool is_pinned) const;
+  // A caller who forces a kernel may have a refused one.
+  Advice advice(const MemoKey& key) const;
 
   // With autotuning on, or where the caller wants measurements in place of a model that has no
-  // opinion, measures the problem unless the store has a winner or `key` was tried before. One
-  // problem is measured at a time, because measurements would disturb each other.
-  void tune_once(const Problem& problem, int threads, std::uint64_t key);
+  // opinion, measures the problem on the key's device, unless the store has a winner for it or
+  // `hash`, the key's, was tried before. One problem is measured at a time, because measurements
+  // would disturb each other.
+  void tune_once(const MemoKey& key, std::uint64_t hash);
 
  private:
-  bool try_first(std::uint64_t key);  // whether the key was not tried before
-  bool has_model(const Problem& problem, int threads) const;
+  bool try_first(std::uint64_t hash);  // whether it was not tried before
+  void forget(std::uint64_t hash);
+  bool has_model(const MemoKey& key) const;
   std::filesystem::path store_file() const;
   tune::Store* open(bool create) const;
-  std::vector<tune::Measurement> known(const Problem& problem, int threads) const;
+  std::vector<tune::Measurement> known(const MemoKey& key) const;
   std::optional<TunedEntry> winner_of(const std::vector<tune::Measurement>& known) const;
   std::optional<std::vector<KernelSpec>> pool(const Problem& problem,
                                               const std::vector<Considered>& refused) const;
-  std::vector<KernelSpec> most_promising(const Problem& problem, int threads,
+  std::vector<KernelSpec> most_promising(const MemoKey& key,
                                          const std::vector<tune::Measurement>& known) const;
 
   const DispatcherOptions& options_;

@@ -129,12 +129,36 @@ void check_apart(const Region& out, const Region& other) {
 
 }  // namespace
 
-// Outputs come first, and every other operand is compared with them.
-void validate_operands(const Family& family, const Problem& problem, const Operands& operands) {
-  validate_operands(family, family.tensors(problem), operands);
+// Gaps of an operand count as the operand's.
+void check_memory_apart(const Family& family, const Tensors& tensors, const Operands& operands,
+                        const CallerMemory& memory) {
+  if (memory.data == nullptr || memory.bytes == 0) return;
+  for (const Tensor& tensor : tensors) {
+    const void* const data = family.pointer(operands, tensor.operand);
+    if (data == nullptr || tensor.is_empty()) continue;
+    const std::size_t bytes =
+        tensor.in_array ? static_cast<std::size_t>(tensor.batches) * sizeof(void*) : tensor.bytes();
+    if (address(memory.data) - address(data) >= bytes &&
+        address(data) - address(memory.data) >= memory.bytes) {
+      continue;
+    }
+    const auto shift = static_cast<std::int64_t>(address(memory.data) - address(data));
+    refuse_operand(family.op,
+                   "{} must not overlap {}, got {} bytes that begin {} bytes {} the start of {}, "
+                   "which spans {} bytes",
+                   memory.name, tensor.name, memory.bytes, shift < 0 ? -shift : shift,
+                   shift < 0 ? "before" : "after", tensor.name, bytes);
+  }
 }
 
-void validate_operands(const Family& family, const Tensors& tensors, const Operands& operands) {
+void validate_operands(const Family& family, const Problem& problem, const Operands& operands,
+                       const CallerMemory& workspace) {
+  validate_operands(family, family.tensors(problem), operands, workspace);
+}
+
+// Outputs come first, and every other operand is compared with them.
+void validate_operands(const Family& family, const Tensors& tensors, const Operands& operands,
+                       const CallerMemory& workspace) {
   const Op op = family.op;
   const auto wanted = static_cast<std::size_t>(op);
   if (operands.index() != wanted) {
@@ -154,6 +178,7 @@ void validate_operands(const Family& family, const Tensors& tensors, const Opera
       if (is_output) outputs[num_outputs++] = region;
     }
   }
+  if (workspace.bytes > 0) check_memory_apart(family, tensors, operands, workspace);
 }
 
 }  // namespace tessera

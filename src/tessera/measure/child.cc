@@ -69,6 +69,7 @@ std::string to_json(const WorkerRequest& request) {
                        {"kernels", request.kernels},
                        {"threads", request.threads},
                        {"device", request.device},
+                       {"device_name", request.device_name},
                        {"seed", request.seed},
                        {"measure", request.measure},
                        {"budget_seconds", request.budget_seconds},
@@ -85,6 +86,7 @@ WorkerRequest worker_request_from_json(std::string_view text) {
     request.kernels = object.at("kernels").get<std::vector<WorkerKernel>>();
     request.threads = object.at("threads").get<int>();
     request.device = object.at("device").get<int>();
+    request.device_name = object.at("device_name").get<std::string>();
     request.seed = object.at("seed").get<std::uint64_t>();
     request.measure = object.at("measure").get<bool>();
     request.budget_seconds = object.at("budget_seconds").get<double>();
@@ -118,6 +120,7 @@ WorkerReply ask_worker(const fs::path& worker, const WorkerRequest& request) {
   SubprocessOptions options;
   options.timeout_seconds = request.timeout_seconds;
   options.merge_stderr = false;
+  options.is_interruptible = true;
   const SubprocessResult child = run_subprocess({worker.string(), to_json(request)}, options);
   if (!child.started) {
     return lost(request, Outcome::failed, fmt::format("'{}' cannot be started", worker.string()));

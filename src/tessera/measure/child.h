@@ -24,6 +24,7 @@ struct WorkerRequest {
   std::vector<WorkerKernel> kernels;
   int threads = 1;
   int device = 0;
+  std::string device_name;  // the model that the parent means by this number
   std::uint64_t seed = 1;
   bool measure = false;         // false: check each kernel once; true: time them, interleaved
   double budget_seconds = 0;    // seconds for measuring
@@ -58,7 +59,7 @@ std::filesystem::path find_worker(const std::string& wanted);
 std::string path_for_child(const std::string& path);
 
 // The parent's side: starts the worker and waits for it. Never throws because of what the child
-// does.
+// does, and Error{cancelled} when check_interruption() does.
 WorkerReply ask_worker(const std::filesystem::path& worker, const WorkerRequest& request);
 
 // The child's side: runs the kernels in this process and returns the reply's line.

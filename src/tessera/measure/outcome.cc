@@ -41,6 +41,16 @@ std::string device_name(const Target& target, int device) {
   return model.empty() ? target.name : model;
 }
 
+void check_device(const Target& target, int device, const std::string& meant) {
+  if (!is_gpu(target)) return;
+  const std::string found = device_name(target, device);
+  if (found == meant) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("device {} is a '{}' in the worker process and a '{}' in its parent; set "
+                          "the variables that select devices before the program starts",
+                          device, found, meant));
+}
+
 int filed_threads(const Target& target, int threads) {
   return counts_threads(target) ? threads : 1;
 }

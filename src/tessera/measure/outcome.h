@@ -18,7 +18,12 @@ Outcome parse_outcome(std::string_view text);
 
 // The device name under which measurements of this target are stored: the model of the processor or
 // of the GPU; the target's name when there is no such GPU.
-std::string device_name(const Target& target, int device = 0);
+std::string device_name(const Target& target, int device);
+
+// In a worker: throws Error{unsupported} when the device of this number is another model than the
+// one that its parent means, as when the parent changed CUDA_VISIBLE_DEVICES after it had started
+// the driver.
+void check_device(const Target& target, int device, const std::string& meant);
 
 // The number of threads under which they are stored. For GPU kernels it is 1.
 int filed_threads(const Target& target, int threads);

@@ -95,6 +95,7 @@ std::vector<WorkerReading> measure(const WorkerRequest& request, const Problem& 
 }
 
 std::vector<WorkerReading> answer(const WorkerRequest& request) {
+  check_device(request.target, request.device, request.device_name);
   const Problem problem = parse_problem(request.problem);
   const Fp8Encoding fp8 = request.target.fp8_encoding;
   OwnedOperands owned = random_operands(problem, request.seed, 1, fp8);

@@ -151,6 +151,7 @@ class Sweep {
     setup_.target = target_;
     setup_.threads = run_.threads;
     setup_.device = options_.device;
+    setup_.device_name = run_.device;
     setup_.seed = options_.seed;
     setup_.finalists = options_.finalists;
     // One GPU reading is enough to drop a hopeless kernel: events measure it, and flushing the

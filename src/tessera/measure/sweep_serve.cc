@@ -106,6 +106,7 @@ class SweepServer {
         stopwatch_(place_, protocol()),
         loaded_(setup_.kernels.size()),
         specs_(setup_.kernels.size()) {
+    check_device(setup_.target, setup_.device, setup_.device_name);
     runtime::set_default_threads(setup_.threads);  // the parent has limited them already
   }
 

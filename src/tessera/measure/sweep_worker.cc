@@ -63,6 +63,7 @@ std::string to_json(const SweepSetup& setup) {
               {"kernels", setup.kernels},
               {"threads", setup.threads},
               {"device", setup.device},
+              {"device_name", setup.device_name},
               {"seed", setup.seed},
               {"rules",
                {rules.least, rules.most, rules.tight, rules.hopeless, rules.slower,
@@ -81,6 +82,7 @@ SweepSetup sweep_setup_from_json(std::string_view text) {
     setup.kernels = object.at("kernels").get<std::vector<WorkerKernel>>();
     setup.threads = object.at("threads").get<int>();
     setup.device = object.at("device").get<int>();
+    setup.device_name = object.at("device_name").get<std::string>();
     setup.seed = object.at("seed").get<std::uint64_t>();
     const json& rules = object.at("rules");
     setup.rules.least = rules.at(0).get<int>();

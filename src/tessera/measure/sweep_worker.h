@@ -25,6 +25,7 @@ struct SweepSetup {
   std::vector<WorkerKernel> kernels;  // requests refer to them by index
   int threads = 1;
   int device = 0;
+  std::string device_name;  // the model that the parent means by this number
   std::uint64_t seed = 1;
   RoundRules rules;
   int finalists = 5;

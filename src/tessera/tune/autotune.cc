@@ -6,6 +6,8 @@
 #include <chrono>
 
 #include "tessera/base/error.h"
+#include "tessera/base/interruption.h"
+#include "tessera/base/seconds.h"
 #include "tessera/measure/child.h"
 #include "tessera/targets/targets.h"
 
@@ -45,6 +47,7 @@ measure::WorkerRequest request_for(const Problem& problem, const Target& target,
   request.target = target;
   request.threads = runtime::thread_limit({.threads = options.threads});
   request.device = options.device;
+  request.device_name = measure::device_name(target, options.device);
   request.seed = options.seed;
   request.timeout_seconds = options.candidate_timeout_seconds;
   return request;
@@ -61,6 +64,7 @@ Entry vet(const KernelSpec& spec, const Target& target, jit::Builder& builder,
     request.kernels = {entry.kernel};
     entry.reading = ask_worker(worker, request).readings.front();
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::cancelled) throw;
     entry.reading = {measure::Outcome::failed, 0, 0, error.what()};
   }
   entry.quick_seconds = entry.reading.seconds;
@@ -115,11 +119,14 @@ bool ranks_before(const Measurement& a, const Measurement& b) {
 std::vector<Measurement> autotune(const Problem& problem, const Target& target,
                                   const std::vector<KernelSpec>& candidates, Registry& registry,
                                   Store& store, const AutotuneOptions& options) {
+  check_seconds("autotune: budget_seconds", options.budget_seconds);
+  check_seconds("autotune: candidate_timeout_seconds", options.candidate_timeout_seconds);
   const std::filesystem::path worker = measure::find_worker(options.worker);
   const Clock clock;
   measure::WorkerRequest request = request_for(problem, target, options);
   std::vector<Entry> entries;
   for (const KernelSpec& spec : candidates) {
+    check_interruption();
     const bool is_enough = static_cast<int>(entries.size()) >= std::max(options.top, 1);
     const bool is_late = clock.seconds() > kVettingShare * options.budget_seconds;
     if (!options.all && (is_enough || (is_late && !entries.empty()))) break;

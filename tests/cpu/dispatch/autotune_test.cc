@@ -112,7 +112,7 @@ TEST_F(AutotuneTest, NeverChoosesAKernelThatCrashedHere) {
   const std::string best = [&] { return Dispatcher(options()).explain(small()).name; }();
   const Target target = load_target("generic");
   tune::Measurement crash;
-  crash.device = measure::device_name(target);
+  crash.device = measure::device_name(target, 0);
   crash.target = "generic";
   crash.problem = to_string(Problem(small()));
   crash.kernel = best;

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
@@ -244,6 +246,71 @@ TEST_F(DispatcherTest, RunsInTheCallersWorkspace) {
       message_of([&] { dispatcher.run(p, owned.operands, run); }, ErrorCode::invalid_argument),
       fmt::format("{}: the workspace must hold at least {} bytes for this launch, got {}",
                   dispatcher.kernel_for(p, run).name, bytes, bytes - 1));
+}
+
+TEST_F(DispatcherTest, RefusesAWorkspaceThatOverlapsAnOperand) {
+  Dispatcher dispatcher(options());
+  for (const char* text : {"gemm m=33 n=17 k=29", "norm kind=softmax rows=5 columns=40 dtype=fp32",
+                           "conv direction=forward n=1 c=4 k=4 h=5 w=5 y=3 x=3 dtype=fp32",
+                           "fmha heads=2 seqlen_q=9 seqlen_k=9 hdim=16 dtype=fp32"}) {
+    const Problem p = parse_problem(text);
+    const measure::OwnedOperands owned = measure::random_operands(p, seed);
+    const Family& family = family_of(p);
+    RunOptions run = with_threads(1);
+    for (const Tensor& tensor : family.tensors(p)) {
+      const auto* const data =
+          static_cast<const char*>(family.pointer(owned.operands, tensor.operand));
+      if (data == nullptr) continue;
+      run.launch.workspace = const_cast<char*>(data + (tensor.bytes() - 1) / 64 * 64);
+      run.launch.workspace_bytes = 64;
+      EXPECT_EQ(
+          message_of([&] { dispatcher.run(p, owned.operands, run); }, ErrorCode::invalid_argument),
+          fmt::format("{}: the workspace must not overlap {}, got 64 bytes that begin {} "
+                      "bytes after the start of {}, which spans {} bytes",
+                      to_string(family.op), tensor.name, (tensor.bytes() - 1) / 64 * 64,
+                      tensor.name, tensor.bytes()));
+      run.launch.workspace = const_cast<char*>(data - 64);
+      run.launch.workspace_bytes = 65;
+      EXPECT_THROW(dispatcher.time(p, owned.operands, run), Error) << text << tensor.name;
+    }
+  }
+}
+
+TEST_F(DispatcherTest, RefusesNegativeThreads) {
+  Dispatcher dispatcher(options());
+  const measure::OwnedOperands owned = measure::random_operands(small(), seed);
+  const RunOptions run = with_threads(-5);
+  const std::string sentence =
+      "threads must be at least 0, which means as many as are useful, got -5";
+  const auto refused = [&](const std::function<void()>& call) {
+    EXPECT_EQ(message_of(call, ErrorCode::invalid_argument), sentence);
+  };
+  refused([&] { dispatcher.run(small(), owned.operands, run); });
+  refused([&] { dispatcher.explain(small(), run); });
+  refused([&] { dispatcher.kernel_for(small(), run); });
+}
+
+TEST_F(DispatcherTest, RefusesAutotuningWithoutAnEnd) {
+  DispatcherOptions o = options();
+  o.autotune_seconds = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(message_of([&] { Dispatcher{o}; }, ErrorCode::invalid_argument),
+            "dispatcher: autotune_seconds must be from 0 to 86400 seconds, a day, got inf");
+  o = options();
+  o.build.timeout_seconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(message_of([&] { Dispatcher{o}; }, ErrorCode::invalid_argument),
+            "build: timeout_seconds must be from 0 to 86400 seconds, a day, got nan");
+}
+
+TEST_F(DispatcherTest, RefusesToPackAnOperandIntoItself) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.preshuffled_b = true;
+  const std::size_t bytes = dispatcher.packed_bytes(p);
+  const runtime::AlignedBuffer b(2 * bytes);
+  const std::string message =
+      message_of([&] { dispatcher.pack(p, GemmOperands{.b = b.data()}, b.data()); },
+                 ErrorCode::invalid_argument);
+  EXPECT_EQ(message.find("gemm: packed must not overlap b, got "), 0U) << message;
 }
 
 // The same results in place: the reference sees C and D as they were.

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "tessera/base/files.h"
+#include "tessera/dispatch/dispatcher.h"
 #include "tessera/measure/child.h"
 #include "tessera/targets/targets.h"
 #include "tessera/tune/autotune.h"
@@ -20,6 +21,8 @@ struct CudaWorkerTest : testing::Test {
   CudaWorkerTest() {
     setenv("TESSERA_CUDA_DRIVER", FAKE_CUDA, 1);
     setenv("TESSERA_NVRTC", FAKE_NVRTC, 1);
+    setenv("FAKE_CUDA_DEVICES", "2", 1);
+    setenv("FAKE_NVML_REVERSED", "1", 1);
     options.worker = TESSERA_WORKER;
     options.top = 2;
     options.budget_seconds = 20;
@@ -39,14 +42,35 @@ struct CudaWorkerTest : testing::Test {
     return legal;
   }
 
-  std::vector<tune::Measurement> run(const char* behaviour) {
-    setenv("FAKE_CUDA_KERNEL", behaviour, 1);
+  jit::BuildOptions build_options() const {
     jit::BuildOptions build;
     build.cache.folder = folder / "cache";
     build.worker = TESSERA_WORKER;
     build.use_shipped_packs = false;
-    Registry registry("worker", build);
+    return build;
+  }
+
+  std::vector<tune::Measurement> run(const char* behaviour) {
+    setenv("FAKE_CUDA_KERNEL", behaviour, 1);
+    Registry registry("worker", build_options());
     return autotune(problem, target, candidates(), registry, store, options);
+  }
+
+  DispatcherOptions dispatcher_options() const {
+    DispatcherOptions o;
+    o.target = "sm90a";
+    o.build = build_options();
+    o.tuning_store = (folder / "store.sqlite").string();
+    o.tuning_worker = TESSERA_WORKER;
+    o.autotune_seconds = 20;
+    o.autotune_top = 2;
+    return o;
+  }
+
+  static RunOptions on_device(int device) {
+    RunOptions run;
+    run.launch.device = device;
+    return run;
   }
 };
 
@@ -59,6 +83,59 @@ TEST_F(CudaWorkerTest, ChecksAndTimesKernelsOnTheDevice) {
     EXPECT_NEAR(m.seconds, 1e-3, 1e-9);
     EXPECT_EQ(m.device, "Fake GPU 0");
   }
+}
+
+// Each of two GPUs of different models has a winner of its own.
+TEST_F(CudaWorkerTest, LooksUpTheWinnerOfTheDevice) {
+  const std::vector<KernelSpec> specs = candidates();
+  ASSERT_EQ(specs.size(), 2U);
+  const DispatcherOptions o = dispatcher_options();
+  for (int device = 0; device < 2; ++device) {
+    tune::Measurement row;
+    row.device = "Fake GPU " + std::to_string(device);
+    row.target = "sm90a";
+    row.problem = to_string(Problem(problem));
+    row.kernel = name_of(specs[static_cast<std::size_t>(device)]);
+    row.threads = 1;
+    row.outcome = Outcome::ok;
+    row.seconds = 1e-3;
+    tune::Store(o.tuning_store).record(row);
+  }
+  const Dispatcher dispatcher(o);
+  for (int device = 0; device < 2; ++device) {
+    const Decision decision = dispatcher.explain(problem, on_device(device));
+    EXPECT_EQ(decision.source, ChoiceSource::tuned);
+    EXPECT_EQ(decision.name, name_of(specs[static_cast<std::size_t>(device)])) << device;
+  }
+}
+
+TEST_F(CudaWorkerTest, MeasuresOnTheDeviceOfTheRun) {
+  setenv("FAKE_CUDA_KERNEL", "gemm", 1);
+  DispatcherOptions o = dispatcher_options();
+  o.autotune = true;
+  Dispatcher dispatcher(o);
+  EXPECT_EQ(dispatcher.kernel_for(problem, on_device(1)).source, ChoiceSource::tuned);
+  const std::vector<tune::Measurement> rows = tune::Store(o.tuning_store).all();
+  EXPECT_EQ(rows.size(), 2U);
+  for (const tune::Measurement& row : rows) EXPECT_EQ(row.device, "Fake GPU 1") << row.note;
+  EXPECT_NE(Dispatcher(dispatcher_options()).explain(problem, on_device(0)).source,
+            ChoiceSource::tuned);
+}
+
+// The parent counts devices in another way than its child, as when CUDA_VISIBLE_DEVICES was changed
+// between.
+TEST_F(CudaWorkerTest, RefusesADeviceThatIsAnother) {
+  WorkerRequest request;
+  request.problem = to_string(Problem(problem));
+  request.target = target;
+  request.kernels = {{name_of(candidates().front()), "/nowhere"}};
+  request.device = 1;
+  request.device_name = "Fake GPU 0";
+  const WorkerReply reply = ask_worker(TESSERA_WORKER, request);
+  EXPECT_EQ(reply.readings.at(0).outcome, Outcome::failed);
+  EXPECT_EQ(reply.readings.at(0).note,
+            "device 1 is a 'Fake GPU 1' in the worker process and a 'Fake GPU 0' in its parent; "
+            "set the variables that select devices before the program starts");
 }
 
 // The arrays hold the device's addresses.

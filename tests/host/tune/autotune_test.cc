@@ -99,8 +99,8 @@ TEST_F(AutotuneTest, MeasuresTheFastestThreeAndRecordsAll) {
   EXPECT_EQ(found[4].outcome, measure::Outcome::wrong);
   EXPECT_EQ(found[4].note, "off by 2");
   EXPECT_EQ(store->all().size(), 5U);
-  const auto best =
-      store->best(measure::device_name(target), target.name, to_string(problem), options.threads);
+  const auto best = store->best(measure::device_name(target, 0), target.name, to_string(problem),
+                                options.threads);
   ASSERT_TRUE(best);
   EXPECT_EQ(best->kernel, name(3));
 }
