@@ -117,6 +117,11 @@ typedef struct tsr_callbacks_t {
   int (*stop)(void* user); /* asked several times a second */
 } tsr_callbacks_t;
 
+/* For the calls of this thread that measure, and take no call-backs of their own: tsr_bench(),
+ * tsr_autotune(), and tsr_plan() of a dispatcher that measures. They ask `stop` several times a
+ * second, between two launches; a result other than 0 ends them with TSR_CANCELLED. NULL: none. */
+TSR_API tsr_status_t tsr_set_stop(int (*stop)(void* user), void* user);
+
 /* ---- Problems -------------------------------------------------------------------------------- */
 
 typedef struct tsr_problem_t tsr_problem_t;
@@ -192,7 +197,7 @@ typedef struct tsr_build_options_t {
   const char* const* packs; /* files that are searched first; ended by NULL, or NULL itself */
   int no_shipped_packs;     /* 1: do not search the packs installed with the library */
   int no_compile;           /* 1: a kernel that is neither cached nor packed is an error */
-  double timeout_seconds;   /* of one compiler run; 0: 120 */
+  double timeout_seconds;   /* of one compiler run, at most 86400; 0: 120 */
   const char*
       hip_compiler; /* for AMD GPUs, a clang++ or libhiprtc.so; NULL: the one that is found */
 } tsr_build_options_t;
@@ -239,7 +244,7 @@ typedef struct tsr_dispatcher_options_t {
                                or "models" in the cache folder */
   int deterministic;        /* 1: only kernels whose bits do not depend on threads or order */
   int autotune;             /* 1: measure each new problem's best kernels and remember the winner */
-  double autotune_seconds;  /* for a problem; 0: 2 */
+  double autotune_seconds;  /* for a problem, at most 86400; 0: 2 */
   int autotune_top;         /* how many of the predicted best are measured; 0: 5 */
   const char* tuning_store; /* NULL: tuning.sqlite in the cache folder */
   /* The pool: choose among the kernels that this registry declares, and load through it. The
@@ -335,7 +340,7 @@ typedef struct tsr_bench_options_t {
   size_t struct_size;
   int rounds;         /* readings; 0: 11 */
   int warmup;         /* calls before the first reading; 0: 2 */
-  double min_seconds; /* of a reading; 0: 0.002 */
+  double min_seconds; /* of a reading, at most 86400; 0: 0.002 */
   int flush_caches;   /* 1: each reading is one call with cold caches */
   uint64_t seed;      /* of random operands */
 } tsr_bench_options_t;

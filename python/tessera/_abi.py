@@ -127,6 +127,7 @@ _FUNCTIONS = {
     "tsr_choose": [_P, _P, _P, _P],
     "tsr_explain": [_P, _P, _P, _INT, _P],
     "tsr_autotune": [_P, _P, _DOUBLE, _INT, _P],
+    "tsr_set_stop": [_P, _P],
     "tsr_plan": [_P, _P, _P, _P],
     "tsr_plan_json": [_P, _P],
     "tsr_operand_count": [_P, _P],

@@ -38,6 +38,7 @@ Json to_json(const std::vector<tune::Measurement>& measurements) {
 std::vector<tune::Measurement> autotune(const tsr_dispatcher_t& tuner, const Problem& problem,
                                         double seconds, int top) {
   check_least("seconds", seconds, 0);
+  check_seconds("seconds", seconds);
   check_least("top", top, 0);
   const DispatcherOptions& defaults = tuner.options;
   const RunOptions run = run_options_of(tuner, nullptr);

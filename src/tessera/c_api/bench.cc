@@ -10,6 +10,7 @@ runtime::Protocol protocol_of(const tsr_bench_options_t& given) {
   check_least("rounds", given.rounds, 0);
   check_least("warmup", given.warmup, 0);
   check_least("min_seconds", given.min_seconds, 0);
+  check_seconds("min_seconds", given.min_seconds);
   runtime::Protocol protocol;
   if (given.rounds > 0) protocol.rounds = given.rounds;
   if (given.warmup > 0) protocol.warmup = given.warmup;

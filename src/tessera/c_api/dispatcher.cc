@@ -9,6 +9,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   check_least("threads", given.threads, 0);
   check_least("device", given.device, 0);
   check_least("autotune_seconds", given.autotune_seconds, 0);
+  check_seconds("autotune_seconds", given.autotune_seconds);
   check_least("autotune_top", given.autotune_top, 0);
   check_least("without_model_top", given.without_model_top, 0);
   DispatcherOptions options;

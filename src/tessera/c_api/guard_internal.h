@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/base/seconds.h"
 #include "tessera/tessera.h"
 
 namespace tessera::c_api {

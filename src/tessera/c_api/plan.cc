@@ -83,7 +83,8 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
     return plan.dispatcher->run(plan.problem, operands, run);
   }
   const ReadyKernel& kernel = plan.kernel;
-  validate_operands(*kernel.family, plan.tensors, operands);
+  validate_operands(*kernel.family, plan.tensors, operands,
+                    {.data = options.workspace, .bytes = options.workspace_bytes});
   kernel.loaded->launch(launch_of(kernel, plan.problem, operands),
                         launch_options_of(plan, options));
 }

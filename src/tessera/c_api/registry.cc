@@ -43,6 +43,7 @@ jit::BuildOptions build_options_of(const tsr_build_options_t* given) {
   const tsr_build_options_t options = options_of(given, "tsr_build_options_t");
   check_least("cache_bytes", static_cast<double>(options.cache_bytes), 0);
   check_least("timeout_seconds", options.timeout_seconds, 0);
+  check_seconds("timeout_seconds", options.timeout_seconds);
   jit::BuildOptions build;
   build.cache.folder = text_or_empty(options.cache);
   if (options.cache_bytes > 0) build.cache.max_bytes = options.cache_bytes;

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -198,6 +199,21 @@ TEST_F(CPlanTest, RefusesAWorkspaceOfTheWrongSize) {
   EXPECT_EQ(tsr_launch(plan, operands, 3, &launch), TSR_INVALID_ARGUMENT);
 }
 
+TEST_F(CPlanTest, RefusesAWorkspaceThatOverlapsAnOperand) {
+  make("gemm m=64 n=64 k=512");
+  size_t bytes = 0;
+  ASSERT_TRUE(ok(tsr_workspace_bytes(plan, &bytes)));
+  std::vector<float> x(64 * 512, 1.0F), y(64 * 64);
+  const void* operands[] = {x.data(), x.data(), y.data()};
+  tsr_launch_options_t launch = TSR_INIT(tsr_launch_options_t);
+  launch.workspace = x.data() + x.size() - 1;
+  launch.workspace_bytes = std::max<std::size_t>(bytes, 64);
+  EXPECT_EQ(tsr_launch(plan, operands, 3, &launch), TSR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tsr_error()).find("the workspace must not overlap a, got "),
+            std::string::npos)
+      << tsr_error();
+}
+
 TEST_F(CPlanTest, ForcesAKernelOrSaysWhyNot) {
   make();
   tsr_choose_options_t choice = TSR_INIT(tsr_choose_options_t);
@@ -268,6 +284,26 @@ TEST_F(CPlanTest, AutotunesAndRemembers) {
   ASSERT_TRUE(ok(tsr_choose(later, problem, nullptr, &decision)));
   EXPECT_EQ(parsed(decision)["source"], "tuned");
   EXPECT_EQ(parsed(decision)["kernel"], rows[0]["kernel"]);
+}
+
+int stop_at_once(void*) { return 1; }
+
+TEST_F(CPlanTest, TimesHaveAnEnd) {
+  make();
+  tsr_bench_options_t bench = TSR_INIT(tsr_bench_options_t);
+  bench.min_seconds = std::numeric_limits<double>::infinity();
+  CText json;
+  EXPECT_EQ(failure(tsr_bench(plan, nullptr, 0, &bench, nullptr, &json)),
+            "invalid_argument: min_seconds must be from 0 to 86400 seconds, a day, got inf");
+  EXPECT_EQ(failure(tsr_autotune(dispatcher, problem, 1e9, 2, &json)),
+            "invalid_argument: seconds must be from 0 to 86400 seconds, a day, got 1000000000");
+  bench.min_seconds = 3600;
+  ASSERT_TRUE(ok(tsr_set_stop(stop_at_once, nullptr)));
+  const std::string benched = failure(tsr_bench(plan, nullptr, 0, &bench, nullptr, &json));
+  const std::string tuned = failure(tsr_autotune(dispatcher, problem, 3600, 2, &json));
+  ASSERT_TRUE(ok(tsr_set_stop(nullptr, nullptr)));
+  EXPECT_EQ(benched, "cancelled: the call-back ended it");
+  EXPECT_EQ(tuned, "cancelled: the call-back ended it");
 }
 
 int stop_after_one(void* user, const char*, size_t done, size_t, const char*) {
