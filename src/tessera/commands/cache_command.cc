@@ -17,6 +17,7 @@ struct CacheCommand {
   std::string action;
   std::string folder;
   std::string pattern = "*";
+  std::string place;  // the cache's folder, whether it is there or not
 };
 
 // "3 kernels and 5 objects that they share".
@@ -46,10 +47,10 @@ int list(const CacheCommand& command, const jit::Cache& cache, const Console& co
         {entry.name, entry.key.substr(0, 12), format_bytes(static_cast<double>(entry.bytes))});
   }
   if (console.json) {
-    console.print_json({{"folder", cache.folder().string()}, {"entries", entries}});
+    console.print_json({{"folder", command.place}, {"entries", entries}});
   } else {
     console.write_out("{}{} in {}\n", entries.empty() ? "" : table.text(), counted(listed),
-                      cache.folder().string());
+                      command.place);
   }
   return 0;
 }
@@ -66,15 +67,14 @@ int verify(const CacheCommand&, const jit::Cache& cache, const Console& console)
   return report.damaged.empty() ? 0 : 1;
 }
 
-int size(const CacheCommand&, const jit::Cache& cache, const Console& console) {
+int size(const CacheCommand& command, const jit::Cache& cache, const Console& console) {
   const std::int64_t bytes = cache.size_bytes();
   const std::vector<jit::EntryInfo> entries = cache.list();
   if (console.json) {
-    console.print_json(
-        {{"folder", cache.folder().string()}, {"entries", entries.size()}, {"bytes", bytes}});
+    console.print_json({{"folder", command.place}, {"entries", entries.size()}, {"bytes", bytes}});
   } else {
     console.write_out("{} in {} in {}\n", format_bytes(static_cast<double>(bytes)),
-                      counted(entries), cache.folder().string());
+                      counted(entries), command.place);
   }
   return 0;
 }
@@ -85,21 +85,28 @@ int clear(const CacheCommand& command, jit::Cache& cache, const Console& console
     console.print_json({{"removed", report.removed}, {"kept", report.kept}});
     return report.kept.empty() ? 0 : 1;
   }
-  console.write_out("{} entries removed from {}\n", report.removed, cache.folder().string());
+  console.write_out("{} entries removed from {}\n", report.removed, command.place);
   if (report.kept.empty()) return 0;
   throw Error(ErrorCode::io_error,
               fmt::format("cache: {} entries could not be removed, the first being: {}",
                           report.kept.size(), report.kept.front()));
 }
 
-// The Cache class creates its folder. A folder that is named here must exist, because its name may
-// be misspelt.
-int run(const CacheCommand& command, const Console& console) {
+// The Cache class creates its folder, and looking at a cache must not. Below a file no folder can
+// be made, so that this is a cache in memory, which holds nothing.
+constexpr const char* kNoFolder = "/dev/null/cache";
+
+// A folder that is named here must exist, because its name may be misspelt.
+int run(CacheCommand command, const Console& console) {
   if (!command.folder.empty() && !fs::is_directory(command.folder)) {
     throw Error(ErrorCode::not_found,
                 fmt::format("cache: there is no folder '{}'", command.folder));
   }
-  jit::Cache cache({.folder = command.folder});
+  const fs::path place =
+      command.folder.empty() ? jit::cache_folder_here() : fs::path(command.folder);
+  const bool is_there = fs::exists(place);
+  jit::Cache cache({.folder = is_there ? fs::path(command.folder) : kNoFolder});
+  command.place = is_there ? cache.folder().string() : place.string();
   if (command.action == "list") return list(command, cache, console);
   if (command.action == "verify") return verify(command, cache, console);
   if (command.action == "size") return size(command, cache, console);

@@ -1,6 +1,7 @@
 // tessera targets, doctor and version: about machines and this installation.
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <map>
@@ -191,15 +192,33 @@ void add_compilers(std::vector<Finding>& findings, bool needed) {
   }
 }
 
+// Whether the first folder above it that exists can be written to.
+bool can_be_made(std::filesystem::path folder) {
+  std::error_code unknown;
+  while (folder.has_relative_path() && !std::filesystem::exists(folder, unknown)) {
+    folder = folder.parent_path();
+  }
+  return std::filesystem::is_directory(folder, unknown) &&
+         ::access(folder.c_str(), W_OK | X_OK) == 0;
+}
+
+// Looking makes no folder.
 Finding find_cache() {
+  const std::filesystem::path folder = jit::cache_folder_here();
+  const Finding unusable = {
+      "kernel cache", false, false,
+      fmt::format("{} cannot be written: kernels are built anew by every process; set "
+                  "TESSERA_CACHE_DIR to a folder that can",
+                  folder.string())};
+  std::error_code unknown;
+  if (!folder.empty() && !std::filesystem::exists(folder, unknown)) {
+    if (!can_be_made(folder)) return unusable;
+    return {"kernel cache", true, false,
+            fmt::format("{}, which the first kernel makes", folder.string())};
+  }
   try {
     const jit::Cache cache({});
-    if (cache.is_memory_only()) {
-      return {"kernel cache", false, false,
-              fmt::format("{} cannot be written: kernels are built anew by every process; set "
-                          "TESSERA_CACHE_DIR to a folder that can",
-                          cache.folder().string())};
-    }
+    if (cache.is_memory_only()) return unusable;
     return {"kernel cache", true, false,
             fmt::format("{}, {} kernels, {}", cache.folder().string(), cache.list().size(),
                         format_bytes(static_cast<double>(cache.size_bytes())))};

@@ -238,6 +238,9 @@ TEST_F(CliText, VersionAndDoctor) {
       "peer openblas", "peer cublaslt", "peer cudnn",   "NVIDIA driver", "AMD HIP",
       "GPU targets",   "NVRTC",         "AMD compiler", "llvm-objdump"};
   EXPECT_EQ(found, expected);
+  const std::string cache = (folder() / "cache").string();
+  EXPECT_EQ(json.at("findings")[2].at("detail"), cache + ", which the first kernel makes");
+  EXPECT_FALSE(fs::exists(cache));
 }
 
 TEST_F(CliText, EmptyCache) {
@@ -246,6 +249,7 @@ TEST_F(CliText, EmptyCache) {
   EXPECT_EQ(run("cache list").out, "0 kernels in " + cache + "\n");
   EXPECT_EQ(run("cache verify").out, "0 entries are sound, 0 were damaged and set aside\n");
   EXPECT_EQ(run("cache clear").out, "0 entries removed from " + cache + "\n");
+  EXPECT_FALSE(fs::exists(cache));  // looking makes none
 }
 
 TEST_F(CliText, ReceiptsAreListedAndSelectKernels) {
