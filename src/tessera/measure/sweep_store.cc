@@ -535,9 +535,18 @@ MergeCount add_to_store(const fs::path& file, std::span<const SweepPart> parts, 
   std::error_code unknown;  // the store that is made says why
   if (fs::exists(fs::symlink_status(file, unknown))) return SweepStore(file).add(parts, conflict);
   const NewStore made(file);
-  const MergeCount count = SweepStore(made.part()).add(parts, conflict);
-  made.give_name();
-  return count;
+  try {
+    const MergeCount count = SweepStore(made.part()).add(parts, conflict);
+    made.give_name();
+    return count;
+  } catch (const Error& error) {  // the caller knows the store's own name only
+    std::string words = error.what();
+    for (std::size_t at = 0; (at = words.find(made.part(), at)) != words.npos;) {
+      words.replace(at, made.part().size(), file.string());
+      at += file.string().size();
+    }
+    throw Error(error.code(), words, error.context());
+  }
 }
 
 }  // namespace tessera::measure

@@ -362,8 +362,9 @@ TEST_F(SweepStoreTest, AFailedMergeLeavesNoStore) {
   const std::span<const SweepPart> first(parts, 1);
   {
     const ResourceLimit full(RLIMIT_FSIZE, 100'000);
-    EXPECT_NE(message_of([&] { add_to_store(file, first, Conflict::refuse); }).find("free space"),
-              std::string::npos);
+    const std::string words = message_of([&] { add_to_store(file, first, Conflict::refuse); });
+    EXPECT_NE(words.find("'" + file.string() + "': "), std::string::npos) << words;
+    EXPECT_NE(words.find("free space"), std::string::npos) << words;
   }
   EXPECT_TRUE(fs::is_empty(folder));
   EXPECT_EQ(add_to_store(file, first, Conflict::refuse).added, 2000);
