@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import _abi, _arrays, _values, _warm
+from . import _abi, _arrays, _interrupt, _values, _warm
 from ._abi import Error
 from ._checks import checked, refusal
 from ._explain import Explanation
@@ -64,6 +64,7 @@ class Dispatcher(_abi.Handle):
         backend = self.target["backend"]
         self._device_key: Tuple[str, int] = (backend, device if backend != "cpu" else 0)
         self._timing: Tuple[int, int] = (0, 0)
+        self._measures = bool(autotune) or without_model == "measure"  # before a plan is made
         self._table: _warm.Table = {}
         self._plans: Dict[Any, Any] = {}  # plans, and what goes with them
 
@@ -141,10 +142,12 @@ class Dispatcher(_abi.Handle):
         """Measures the `top` kernels that are predicted to be best for about `seconds`, and
         remembers them in the tuning store, for dispatchers that are made later.
 
-        Returns [{"kernel", "outcome", "seconds", "spread", "note"}, ...], best first.
+        Returns [{"kernel", "outcome", "seconds", "spread", "note"}, ...], best first. Ctrl-C ends
+        it.
         """
-        text = _abi.text("tsr_autotune", self, as_problem(problem, **fields),
-                         _values.number("seconds", seconds), _values.whole_int("top", top))
+        arguments = (as_problem(problem, **fields), _values.number("seconds", seconds),
+                     _values.whole_int("top", top))
+        text = _interrupt.measured(lambda: _abi.text("tsr_autotune", self, *arguments))
         return json.loads(text)["measurements"]
 
     def __repr__(self) -> str:

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import _abi, _arrays, _dtypes, _values, _warm
+from . import _abi, _arrays, _dtypes, _interrupt, _values, _warm
 from ._abi import Error
 from ._checks import checked, refusal
 from ._problem import Operand, Problem
@@ -42,8 +43,12 @@ class Plan(_abi.Handle):
                  options: Optional[_abi.ChooseOptions] = None) -> None:
         if not isinstance(dispatcher, _abi.Handle) or dispatcher._kind != "dispatcher":
             raise Error(f"a plan is made by a Dispatcher, got {_values.shown(dispatcher)}")
-        self._make("tsr_plan", dispatcher, problem,
-                   None if options is None else ctypes.byref(options))
+        given = None if options is None else ctypes.byref(options)
+        make = functools.partial(self._make, "tsr_plan", dispatcher, problem, given)
+        if dispatcher._measures:
+            _interrupt.measured(make)
+        else:
+            make()
         self.problem = problem
         self.operands = problem.operands
         self.device = dispatcher._device_key
@@ -181,15 +186,15 @@ class Plan(_abi.Handle):
         Returns {"median_seconds", "min_seconds", "spread" (interquartile range over median),
         "seconds": one for each round, "gflops", "gb_per_second"}. 0 means the default: what
         Dispatcher.set_timing() said, or 11 rounds, 2 calls before the first, 0.002 seconds for a
-        round.
+        round. Ctrl-C ends it between two launches.
         """
         warmup, rounds = warmup or self._timing[0], rounds or self._timing[1]
         options = _abi.BenchOptions(rounds=rounds, warmup=warmup, min_seconds=min_seconds,
                                     flush_caches=flush_caches, seed=seed)
         views = self._views(operands, None) if operands else []
         addresses = self._array_of([view.address for view in views]) if views else None
-        return json.loads(_abi.text("tsr_bench", self, addresses, len(views),
-                                    ctypes.byref(options), None))
+        return json.loads(_interrupt.measured(lambda: _abi.text(
+            "tsr_bench", self, addresses, len(views), ctypes.byref(options), None)))
 
     def __repr__(self) -> str:
         return f"<tessera.Plan {self.kernel} for '{self.problem}'>"

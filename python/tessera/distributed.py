@@ -21,6 +21,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import tessera
 from tessera import Error
+from tessera._checks import checked
 
 # A worker that dies takes its shard's measurements with it, unless the folder of shards is shared.
 TRIES = 4
@@ -76,6 +77,7 @@ def measure_shard(options: Dict[str, Any], shard: int, shards: int, folder: str)
         return measure_shard(options, shard, shards, own)
 
 
+@checked
 def sweep(*, store: str, workers: int = 0, address: Optional[str] = None, shards: int = 0,
           gpus: bool = False, **options: Any) -> Dict[str, Any]:
     """Measures problems on Ray's workers and merges the results into `store`.

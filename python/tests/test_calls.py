@@ -9,7 +9,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -61,6 +63,66 @@ class Callbacks(Case):
             with self.assertRaises(KeyboardInterrupt):
                 r.build(max_workers=1, progress=progress)
             self.assertEqual(tessera.Registry("after").list(), [])
+
+    def interrupted(self, call):
+        """Ctrl-C after a while, in this thread's call, which takes longer than any test."""
+        timer, returned = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)), []
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            returned.append(call())
+            timer.join()
+            time.sleep(1)  # Ctrl-C comes here, not to the next test
+        self.assertEqual(returned, [])
+
+    def test_ctrl_c_ends_a_bench(self):
+        plan = tessera.Dispatcher(threads=1).plan("gemm m=64 n=64 k=64")
+        a = numpy.ones((64, 64), "float32")
+        self.interrupted(lambda: plan.bench(min_seconds=1000))
+        self.interrupted(lambda: plan.bench(rounds=10**6, min_seconds=0.01, a=a, b=a,
+                                            out=numpy.empty_like(a)))
+        self.assertGreater(plan.bench(rounds=3)["gflops"], 0)
+
+    def test_ctrl_c_ends_tuning(self):
+        measured = _interrupt.measured
+
+        def interrupted(work):
+            def begin():
+                signal.raise_signal(signal.SIGINT)
+                return work()
+            return measured(begin)
+
+        with tempfile.TemporaryDirectory() as folder:
+            d = tessera.Dispatcher(threads=1, autotune=True, autotune_seconds=1000,
+                                   tuning_store=os.path.join(folder, "t.sqlite"))
+            with unittest.mock.patch.object(_interrupt, "measured", interrupted):
+                for call in (lambda: d.plan("gemm m=64 n=64 k=64"),
+                             lambda: d.autotune("gemm m=64 n=64 k=64", seconds=1000)):
+                    with self.assertRaises(KeyboardInterrupt):
+                        call()
+
+    def test_what_a_handler_raises_in_a_call_back_is_not_lost(self):
+        class Mine(Exception):
+            pass
+
+        def handler(*_):
+            raise Mine
+
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with self.assertRaises(Mine):
+                _interrupt.run(lambda *_: 0, lambda _: signal.raise_signal(signal.SIGUSR1))
+            self.assertIs(signal.getsignal(signal.SIGUSR1), handler)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def test_seconds_have_a_bound(self):
+        plan = tessera.Dispatcher(threads=1).plan("gemm m=4 n=4 k=4")
+        for seconds in (float("inf"), float("nan"), 1e9):
+            for call in (lambda: plan.bench(min_seconds=seconds),
+                         lambda: tessera.Dispatcher(autotune_seconds=seconds),
+                         lambda: tessera.Dispatcher(build={"timeout_seconds": seconds}),
+                         lambda: tessera.autotune("gemm m=4 n=4 k=4", seconds=seconds)):
+                self.assert_refused("seconds must be (from 0 to 86400|at least 0)", call)
 
     def test_the_own_error_of_the_work_is_raised(self):
         def work(callbacks):
