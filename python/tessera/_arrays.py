@@ -50,14 +50,9 @@ class _Tensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
-class _Versioned(ctypes.Structure):
-    """DLManagedTensorVersioned, of DLPack 1.0."""
-
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
-                ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
-
-
+# What a DLManagedTensorVersioned has before its DLTensor: the version, two numbers of 32 bits, the
+# manager and the deleter, and the flags.
+_Header = ctypes.c_uint64 * 4
 _VERSION = (1, 0)  # of DLPack, the newest that is asked for
 _IS_READONLY = 1   # a flag
 
@@ -68,9 +63,9 @@ _DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.restype = ctypes.c_int
-_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_get_name = ctypes.pythonapi.PyCapsule_GetName
+_get_name.restype = ctypes.c_char_p
+_get_name.argtypes = [ctypes.py_object]
 
 
 def packed_strides(shape: Tuple[int, ...]) -> Tuple[int, ...]:
@@ -134,13 +129,17 @@ def _capsule(array: Any, how: Dict[str, Any], what: str) -> Any:
 def _tensor_in(capsule: Any, what: str) -> Tuple[_Tensor, bool]:
     """The tensor, and whether it is read-only. The capsule gives the memory back when it is
     forgotten, because nobody renames it."""
-    if not _is_valid(capsule, b"dltensor_versioned"):
+    name = _get_name(capsule)
+    if name != b"dltensor_versioned":
         return _Tensor.from_address(_get_pointer(capsule, b"dltensor")), False
-    found = _Versioned.from_address(_get_pointer(capsule, b"dltensor_versioned"))
-    if found.major != _VERSION[0]:
-        raise Error(f"{what} is given by version {found.major} of DLPack, but Tessera knows "
-                    f"version {_VERSION[0]}")
-    return found.tensor, bool(found.flags & _IS_READONLY)
+    address = _get_pointer(capsule, name)
+    header = _Header.from_address(address)
+    major = header[0] % 2**32 if sys.byteorder == "little" else header[0] >> 32
+    if major != _VERSION[0]:
+        raise Error(f"{what} is given by version {major} of DLPack, but Tessera knows version "
+                    f"{_VERSION[0]}")
+    tensor = _Tensor.from_address(address + ctypes.sizeof(_Header))
+    return tensor, bool(header[3] & _IS_READONLY)
 
 
 _FORMATS = {"f": "fp32", "e": "fp16", "b": "int8", "i": "int32"}

@@ -34,7 +34,7 @@ def check_array(seed: Any, offset: Any, shape: Sequence[int], dtype: Any) -> Non
 
 def words(dropout: Any, seed: Any, offset: Any, q: Any) -> Optional[Any]:
     """The array of both words beside q; None without dropout."""
-    if _values.number("dropout", dropout) == 0:
+    if (dropout if type(dropout) is float else _values.number("dropout", dropout)) == 0:
         return None
     if seed is None:
         raise Error("seed must be given with dropout: a whole number, or an array of seed and "

@@ -157,8 +157,10 @@ def _launches_of(views: Dict[str, _arrays.View]
     """The views of one launch, and how many bytes further on those of each launch lie. A problem
     has one distance from batch to batch; where both a and b repeat their batches, there are
     several, and as many launches as the smaller dimensions have elements."""
+    rank = max(len(views["a"].shape), len(views["b"].shape)) - 2
+    if rank < 2:  # one dimension has one distance
+        return views, [{}]
     own = {name: max(len(views[name].shape) - 2, 0) for name in "ab"}
-    rank = max(own.values())
     own.update((name, rank) for name in ("out", "residual") if name in views)
     if "residual" in views and views["residual"].shape != views["out"].shape:
         return views, [{}]  # is refused later

@@ -85,6 +85,8 @@ def number(name: str, value: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """True or False, also those of NumPy, and 1 and 0."""
+    if value is True or value is False:
+        return value
     is_number = isinstance(value, int) and value in (0, 1)
     if is_number or type(value).__name__ in ("bool", "bool_"):
         return bool(value)
