@@ -19,8 +19,8 @@ from ._paired import compare, worst_error
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
            "Kept", "Layer", "Linear", "Report", "append_kv", "attention", "compare", "conv1d",
-           "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "layer_norm",
-           "linear", "matmul", "optimize", "rms_norm", "scaled_dot_product_attention", "softmax",
-           "worst_error"]
+           "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+           "layer_norm", "linear", "matmul", "optimize", "rms_norm",
+           "scaled_dot_product_attention", "softmax", "worst_error"]
 
 _flops.register()
