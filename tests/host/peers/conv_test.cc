@@ -53,12 +53,13 @@ TEST(ConvTensors, GroupsApartHaveNoDimensionInCommon) {
   EXPECT_TRUE(conv_tensors(p, 1));
 }
 
-// How many of the random problems the peer computes.
+// How many of the random problems the peer computes. It leaves out those with unusual padding and
+// those whose elements share a place.
 int check_random(const Peer& peer, const runtime::Place& place, std::uint64_t seed) {
   fmt::print("seed {}\n", seed);
   conv::RandomConvs random(seed);
   int computed = 0;
-  for (int i = 0; i < 60; ++i) {
+  for (int i = 0; i < 600 && computed < 30; ++i) {
     ConvProblem p = random.problem();
     p.direction = conv::kDirections[static_cast<std::size_t>(i) % 3];
     random.share_places(p);
