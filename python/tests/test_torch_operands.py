@@ -168,6 +168,10 @@ class WrongTypes(Case):
                 *[(f"conv{n}d", getattr(tt, f"conv{n}d"), {
                     "input": images[n - 1], "weight": filters[n - 1], "bias": torch.randn(5)}, 2)
                   for n in (1, 2, 3)],
+                *[(f"conv_transpose{n}d", getattr(tt, f"conv_transpose{n}d"), {
+                    "input": images[n - 1], "weight": filters[n - 1].transpose(0, 1),
+                    "bias": torch.randn(5)}, 2)
+                  for n in (1, 2, 3)],
                 ("attention", tt.attention, {"q": q, "k": q, "v": q,
                                              "bias": torch.randn(3, 3), "seqlens_q": lengths,
                                              "seqlens_k": lengths}, 3),
@@ -191,7 +195,6 @@ class WrongTypes(Case):
                         self.assertIsInstance(caught.exception, tessera.Error)
                         self.assertRegex(str(caught.exception),
                                          f"^[a-z_0-9]+: {argument} must be a torch.Tensor, got ")
-
 
     def test_no_factors(self):
         eight = torch.randn(1, 3, 2, 16).to(torch.float8_e4m3fn)

@@ -35,7 +35,10 @@ def products(word):
          ((1, 2, 4, 5), (3, 2, 3, 3), (3,))),
         ("conv3d", lambda x, w, b: tt.conv3d(x, w, b, activation=word),
          lambda x, w, b: act(functional.conv3d(x, w, b)),
-         ((1, 2, 3, 3, 4), (3, 2, 2, 2, 2), (3,))))
+         ((1, 2, 3, 3, 4), (3, 2, 2, 2, 2), (3,))),
+        ("conv_transpose2d", lambda x, w, b: act(tt.conv_transpose2d(x, w, b, 2, 1, 1)),
+         lambda x, w, b: act(functional.conv_transpose2d(x, w, b, 2, 1, 1)),
+         ((1, 2, 3, 4), (2, 3, 3, 3), (3,))))
 
 
 VECTORS = (("matrix by vector", tt.matmul, torch.matmul, ((3, 5), (5,))),

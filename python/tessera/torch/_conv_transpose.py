@@ -11,7 +11,7 @@ from .._abi import Error
 from . import _conv_ops
 from ._conv import Numbers, _each
 from ._conv_run import How
-from ._functions import _call, ops
+from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
 
@@ -38,6 +38,7 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
                     padding: Numbers, output_padding: Numbers, groups: int, dilation: Numbers
                     ) -> Tensor:
     name = f"conv_transpose{ndim}d"
+    check_tensors(name, ("input", "weight", "bias"), (x, weight, bias), 2)
     if x.dim() not in (ndim + 1, ndim + 2) or weight.dim() != ndim + 2:
         raise Error(f"{name}: the input must have {ndim + 1} or {ndim + 2} dimensions and the "
                     f"weight {ndim + 2}, got {x.dim()} and {weight.dim()}")
@@ -49,7 +50,7 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
         raise Error(f"{name}: the result would have the spatial size {tuple(size)}; it must have "
                     "at least 1 element in each dimension")
     images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
-    y = _call(ops.conv_backward_data, _conv_ops.run_backward_data, (images, weight), size, *how)
+    y = _call(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size, *how)
     if bias is not None:
         y = y + bias.to(y.dtype).reshape(-1, *[1] * ndim)
     return y if x.dim() == ndim + 2 else y.squeeze(0)
