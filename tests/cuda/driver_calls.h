@@ -24,6 +24,7 @@ void call(const char* name, std::type_identity_t<Types>... arguments) {
 class CurrentContext {
  public:
   CurrentContext() {
+    call<unsigned>("cuInit", 0U);
     call<void**, int>("cuDevicePrimaryCtxRetain", &context_, 0);
     call<void*>("cuCtxPushCurrent_v2", context_);
   }
