@@ -58,9 +58,9 @@ inline NormStatistics merge(NormStatistics a, NormStatistics b) {
   } else {
     if (b.count == 0) return a;
     const float share = b.count / count;
-    const float distance = b.first - a.first;
-    return {count, a.first + distance * share,
-            a.second + b.second + distance * distance * a.count * share};
+    const float distance = b.first - a.first, move = distance * share;
+    // In this order: the square of a distance from no elements may be no float.
+    return {count, a.first + move, a.second + b.second + distance * a.count * move};
   }
 }
 
