@@ -357,6 +357,34 @@ TEST(FmhaAppendReference, LooksAtNewTokensOfLargeCaches) {
   EXPECT_TRUE(offsets.contains(12345 * 8 * 4)) << seed;
 }
 
+// Where a token's elements lie in many rows, each of its rows is among them.
+TEST(FmhaAppendReference, LooksAtAllElementsOfNewTokensOfLargeCaches) {
+  const std::uint64_t seed = std::random_device{}();
+  RandomFmhas random(seed);
+  const FmhaProblem p = fmha_of(
+      parse_problem("fmha kind=append heads=1 seqlen_q=1 seqlen_k=20000 hdim=16 pages=table "
+                    "cache_layout=vectorized page_size=1024 num_pages=20"));
+  PlainCase c(p);
+  fill_append(p, random, c);
+  for (int page = 0; page < 20; ++page) c.store("page_table", page, page);
+  c.store("seqlens_k", 0, 12345);
+  const Reference some = reference(p, c.operands, {.elements = 4000});
+  std::vector<std::pair<std::string_view, std::int64_t>> places;
+  for_each_appended(c.p, std::get<FmhaOperands>(c.operands),
+                    [&](std::string_view name, std::int64_t at, long double value) {
+                      c.store(name, at, static_cast<double>(value));
+                      places.emplace_back(name, at);
+                    });
+  EXPECT_EQ(places.size(), 32U);
+  for (const auto& [name, at] : places) {
+    const double right = c.load(name, at);
+    c.store(name, at, right + 1);
+    EXPECT_EQ(compare(p, c.operands, some).bad, 1) << name << " " << at << " seed " << seed;
+    c.store(name, at, right);
+  }
+  EXPECT_TRUE(compare(p, c.operands, some).ok) << seed;
+}
+
 // Which of two tokens stays is not said where sequences write to one page.
 TEST(FmhaAppendReference, SharedPlacesMayHoldEither) {
   const std::uint64_t seed = std::random_device{}();

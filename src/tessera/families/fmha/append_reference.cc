@@ -101,9 +101,17 @@ class Append {
     }
   }
 
-  // A row of k, or of v, that a head of a new token goes to, counted through all sequences; -1:
-  // there is none.
+  // Rows of k, or of v, that hold elements of a head of one token.
+  std::int64_t pieces(bool is_k) const {
+    if (p_.cache_layout == FmhaCacheLayout::linear) return 1;
+    return is_k ? p_.hdim / run_ : p_.hdim_v;
+  }
+
+  // A row of k, or of v, that a piece of a head of a new token goes to, counted through all
+  // sequences; -1: there is none.
   std::int64_t cache_row(bool is_k, std::int64_t index) const {
+    const std::int64_t piece = index % pieces(is_k);
+    index /= pieces(is_k);
     const std::int64_t token = index % p_.seqlen_q, head = index / p_.seqlen_q % p_.heads_kv;
     const std::int64_t batch = index / p_.seqlen_q / p_.heads_kv;
     if (token >= sequences_[static_cast<std::size_t>(batch)].count) return -1;
@@ -111,8 +119,8 @@ class Append {
     if (place < 0) return -1;
     const std::int64_t heads = place / room_ * p_.heads_kv + head;
     if (p_.cache_layout == FmhaCacheLayout::linear) return heads * room_ + place % room_;
-    if (is_k) return heads * (p_.hdim / run_) * room_ + place % room_;
-    return (heads * (room_ / run_) + place % room_ / run_) * p_.hdim_v;
+    if (is_k) return (heads * pieces(is_k) + piece) * room_ + place % room_;
+    return (heads * (room_ / run_) + place % room_ / run_) * pieces(is_k) + piece;
   }
 
   // The cache and the queries as a kernel leaves them, in `copies` of what was there.
@@ -268,7 +276,7 @@ std::vector<std::int64_t> cache_rows(const Append& append, const FmhaProblem& p,
                                      const Tensor& tensor, const ReferenceLimits& limits) {
   std::vector<std::int64_t> rows = tile::spread_rows(tensor, limits, kAppendCost);
   const std::int64_t all = tensor.rows(), count = std::ssize(rows);
-  const std::int64_t fresh = p.batch * p.heads_kv * p.seqlen_q;
+  const std::int64_t fresh = p.batch * p.heads_kv * p.seqlen_q * append.pieces(is_k);
   if (count == all || fresh == 0) return rows;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto index = static_cast<std::int64_t>(double(fresh) * double(i) / double(count));
