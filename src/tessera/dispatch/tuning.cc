@@ -16,10 +16,6 @@ namespace {
 
 using Rankers = std::vector<std::shared_ptr<const Ranker>>;
 
-// When the cache is in memory only, so is the store, and measurements last as long as the
-// dispatcher.
-constexpr const char* kInMemory = ":memory:";
-
 bool is_refusal(measure::Outcome outcome) {
   return outcome == measure::Outcome::wrong || outcome == measure::Outcome::crashed ||
          outcome == measure::Outcome::timeout;
@@ -157,7 +153,7 @@ std::filesystem::path Tuning::store_file() const {
   const jit::Cache& cache = registry_.builder().cache();
   const std::filesystem::path file = tune::tuning_store_in(cache.folder());
   std::error_code unknown;
-  if (cache.is_memory_only() && !fs::exists(file, unknown)) return kInMemory;
+  if (cache.is_memory_only() && !fs::exists(file, unknown)) return {};
   return file;
 }
 
@@ -167,7 +163,7 @@ tune::Store* Tuning::open(bool create) const {
   const std::filesystem::path file = store_file();
   std::error_code unknown;
   if (!create && !fs::exists(file, unknown)) return nullptr;
-  store_ = std::make_unique<tune::Store>(file);
+  store_ = file.empty() ? std::make_unique<tune::Store>() : std::make_unique<tune::Store>(file);
   return store_.get();
 }
 

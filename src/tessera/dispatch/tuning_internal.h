@@ -54,7 +54,7 @@ class Tuning {
   bool try_first(std::uint64_t hash);  // whether it was not tried before
   void forget(std::uint64_t hash);
   bool has_model(const MemoKey& key) const;
-  std::filesystem::path store_file() const;
+  std::filesystem::path store_file() const;  // empty: in memory, as the cache is
   tune::Store* open(bool create) const;
   std::vector<tune::Measurement> known(const MemoKey& key) const;
   std::optional<TunedEntry> winner_of(const std::vector<tune::Measurement>& known) const;

@@ -205,8 +205,10 @@ Connection connect_reader(const Schema& schema, const fs::path& file) {
 
 Connection open_unlocked(const Schema& schema, const fs::path& file, Access access) {
   const bool reads = access == Access::read;
-  Connection connection = reads ? connect_reader(schema, file)
-                                : connect(schema, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+  const int kind = access == Access::memory ? SQLITE_OPEN_MEMORY : 0;
+  Connection connection =
+      reads ? connect_reader(schema, file)
+            : connect(schema, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | kind);
   if (user_version(connection) == 0 && !has_tables(connection)) {
     if (reads) {
       throw Error(ErrorCode::not_found,
@@ -331,6 +333,7 @@ void Transaction::commit() {
 }
 
 Connection open_database(const Schema& schema, const fs::path& file, Access access) {
+  if (access == Access::memory) return open_unlocked(schema, file, access);
   const FolderLock lock(file, LOCK_SH);
   return open_unlocked(schema, file, access);
 }

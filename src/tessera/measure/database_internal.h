@@ -88,8 +88,8 @@ class Transaction {
 
 // A writer creates the file and its tables when they are missing. A reader changes nothing, with
 // one exception: if a process was killed during a change, the next one that opens the file undoes
-// the change.
-enum class Access { read, write };
+// the change. A database in memory has no file, and lasts as long as its connection.
+enum class Access { read, write, memory };
 
 // Throws what Connection::fail() throws. Throws Error{unsupported} for another version, for a
 // database of another program, and for a schema with additional objects. For readers, throws
@@ -118,7 +118,7 @@ class Database {
       return body(open());
     } catch (const Damage& damage) {
       connection_.db.reset();
-      if (access_ == Access::read) throw damaged(damage);
+      if (access_ != Access::write) throw damaged(damage);
       set_aside(schema_, file_, damage.what);
     }
     try {
@@ -133,7 +133,7 @@ class Database {
       : schema_(schema), file_(std::move(file)), access_(access) {
     if (access_ == Access::read) {
       require_file(schema_, file_);
-    } else {
+    } else if (access_ == Access::write) {
       make_folder_of(schema_, file_);
     }
     with([](const Connection&) { return 0; });

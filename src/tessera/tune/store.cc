@@ -99,6 +99,8 @@ struct Store::State {
 
 Store::Store(const fs::path& file) : state_(new State{{kSchema, file, measure::Access::write}}) {}
 
+Store::Store() : state_(new State{{kSchema, "in memory", measure::Access::memory}}) {}
+
 Store::~Store() = default;
 
 void Store::record(const Measurement& measurement) { record(std::span(&measurement, 1)); }

@@ -46,6 +46,8 @@ class Store {
   // Opens or creates the file and its folder. Throws Error{io_error} when it cannot be opened, and
   // Error{unsupported} when it was written by another version or is a database of something else.
   explicit Store(const std::filesystem::path& file);
+  // In memory, for as long as the object lives.
+  Store();
   ~Store();
   void record(const Measurement& measurement);
   // Stores all measurements, or none when it throws.

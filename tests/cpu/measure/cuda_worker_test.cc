@@ -16,7 +16,7 @@ struct CudaWorkerTest : testing::Test {
   Target target = load_target("sm90a");
   GemmProblem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 20, 30, 40);
   tune::AutotuneOptions options;
-  tune::Store store{":memory:"};
+  tune::Store store;
 
   CudaWorkerTest() {
     setenv("TESSERA_CUDA_DRIVER", FAKE_CUDA, 1);

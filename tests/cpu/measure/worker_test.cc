@@ -43,7 +43,7 @@ struct WorkerTest : testing::Test {
   std::vector<tune::Measurement> run() const {
     Registry registry("worker", build);
     registry.add_target(target);
-    tune::Store store(":memory:");
+    tune::Store store;
     return autotune(problem, target, candidates(), registry, store, options);
   }
 

@@ -50,6 +50,18 @@ Measurement measurement(const std::string& kernel, double seconds,
   return m;
 }
 
+TEST_F(StoreTest, WithoutAFileItIsInMemory) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  const Store store;
+  Store other;
+  other.record(measurement("kernel", 0.1));
+  fs::current_path(before);
+  EXPECT_EQ(other.all().size(), 1U);
+  EXPECT_TRUE(store.all().empty());
+  EXPECT_TRUE(fs::is_empty(folder));
+}
+
 std::vector<Measurement> many(int count) {
   std::vector<Measurement> rows;
   for (int i = 0; i < count; ++i) rows.push_back(measurement(fmt::format("kernel{}", i), 0.1));
