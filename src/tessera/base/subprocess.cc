@@ -84,7 +84,7 @@ std::exception_ptr interrupted() try {
 // and keeps the pipe open is not waited for. An interruption ends the child and is kept.
 int collect(Child child, int pipe, const SubprocessOptions& options, SubprocessResult& result,
             std::exception_ptr& interruption) {
-  constexpr int kBetweenQuestions = 50;  // milliseconds
+  constexpr int kLongestWait = 50;  // milliseconds
   const double timeout_seconds = options.timeout_seconds;
   const bool has_deadline = timeout_seconds > 0;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -94,7 +94,7 @@ int collect(Child child, int pipe, const SubprocessOptions& options, SubprocessR
   while (!has_ended(child)) {
     int wait = wait_milliseconds(has_deadline && !result.timed_out, deadline, process);
     if (options.is_interruptible && !interruption) {
-      wait = wait < 0 ? kBetweenQuestions : std::min(wait, kBetweenQuestions);
+      wait = wait < 0 ? kLongestWait : std::min(wait, kLongestWait);
       if ((interruption = interrupted())) ::kill(-child.id, SIGKILL);
     }
     pollfd events[2] = {{open ? pipe : -1, POLLIN, 0}, {process, POLLIN, 0}};

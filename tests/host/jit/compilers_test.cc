@@ -117,7 +117,9 @@ TEST_F(AnotherCompiler, IsNotBelievedThatItWroteItsKind) {
                    " reported success but its kernel.hsaco must be for ELF machine 224, got "
                    "machine " +
                    std::to_string(kMachine) +
-                   ": --cuda-device-only --offload-arch=gfx942 kernel.hip -o kernel.hsaco",
+                   ": --cuda-device-only --offload-arch=gfx942 kernel.hip -o kernel.hsaco; all it "
+                   "said is in " +
+                   (temp_ / "cache/failed/gemm_a-key/log.txt").string(),
                [&] { compile_with(library_of("")); });
 }
 
