@@ -43,10 +43,22 @@ def _ray() -> Any:
     return ray
 
 
+def _read_variables() -> None:
+    """Makes Ray read its variables anew. It may have been imported before they were set."""
+    try:
+        from ray._raylet import AuthenticationTokenLoader, Config
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+    except (ImportError, AttributeError):
+        raise Error("Ray was imported before tessera.distributed could ask it for a token; import "
+                    "it later, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before",
+                    "unsupported") from None
+
+
 @contextlib.contextmanager
 def _token() -> Iterator[None]:
-    """Ray asks for a token while this lives: the caller's, or a new one. Its processes inherit it;
-    the modules of Ray read the variables when they are imported or first used."""
+    """Ray asks for a token while this lives: the caller's, or a new one. Its processes inherit
+    it."""
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")
     before = {name: os.environ.get(name) for name in names}
     os.environ["RAY_AUTH_MODE"] = "token"
@@ -59,6 +71,8 @@ def _token() -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+        with contextlib.suppress(Error):  # a Ray that cannot has not begun anything
+            _read_variables()
 
 
 def shard_file(folder: str, shard: int, shards: int) -> str:
@@ -95,6 +109,8 @@ def sweep(*, store: str, workers: int = 0, address: Optional[str] = None, shards
     started = workers > 0
     with _token() if started else contextlib.nullcontext():
         ray = _ray()
+        if started:
+            _read_variables()
         try:
             if started:  # for this machine alone
                 ray.init(num_cpus=workers, include_dashboard=False, logging_level="ERROR",

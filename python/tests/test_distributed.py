@@ -60,7 +60,11 @@ class Options(Case):
 
         fake = types.SimpleNamespace(__version__=version, init=init, cluster_resources=dict,
                                      shutdown=lambda: None, is_initialized=lambda: False)
-        return given, unittest.mock.patch.dict(sys.modules, ray=fake)
+        loader = types.SimpleNamespace(reset_cache=lambda: None)
+        core = types.SimpleNamespace(
+            Config=types.SimpleNamespace(initialize=lambda _: given.setdefault("read", True)),
+            AuthenticationTokenLoader=types.SimpleNamespace(instance=lambda: loader))
+        return given, unittest.mock.patch.dict(sys.modules, {"ray": fake, "ray._raylet": core})
 
     def test_local_workers_are_for_this_machine_and_user(self):
         given, patch = self.ray_of("2.60.0")
@@ -72,16 +76,24 @@ class Options(Case):
                     distributed.sweep(store="s.sqlite", workers=2, **OPTIONS)
                 self.assertEqual(given["_node_ip_address"], "127.0.0.1")
                 self.assertEqual(given["mode"], "token")
+                self.assertTrue(given.pop("read"))
                 self.assertGreaterEqual(len(given["token"]), 32)
                 self.assertNotIn("RAY_AUTH_TOKEN", os.environ)
                 self.assertNotIn("RAY_AUTH_MODE", os.environ)
+
+    def test_ray_that_cannot_read_its_variables_anew(self):
+        given, patch = self.ray_of("2.60.0")
+        with patch, unittest.mock.patch.dict(sys.modules, {"ray._raylet": None}):
+            with self.assertRaisesRegex(tessera.Error, "Ray was imported before"):
+                distributed.sweep(store="s.sqlite", workers=2, **OPTIONS)
+        self.assertEqual(given, {})
 
     def test_versions_without_tokens(self):
         for version in ("2.9.3", "2.51.2", "1.13.0"):
             given, patch = self.ray_of(version)
             with patch, self.assertRaisesRegex(tessera.Error, f"2.52 or later.*got {version}"):
                 distributed.sweep(store="s.sqlite", workers=1, **OPTIONS)
-            self.assertEqual(given, {})
+            self.assertNotIn("mode", given)  # init() was not called
         given, patch = self.ray_of("3.0.0rc1")
         with patch, self.assertRaisesRegex(tessera.Error, "no processor"):
             distributed.sweep(store="s.sqlite", address="auto", **OPTIONS)
