@@ -101,8 +101,8 @@ TAKEN = {"linear": {"x": (FEWER_ROWS, MORE_ROWS)},
          "attention": {"v": ("dimension 3 one shorter",),
                        "bias": ("a number", "another type", FEWER_ROWS)},
          "attention_backward": {"bias": ("a number", "another type", FEWER_ROWS)}}
-# Lengths on a GPU are not read by the host, so that only other operands can refuse these; the kernel
-# cuts lengths that exceed the tensors.
+# Lengths on a GPU are not read by the host, so that only other operands can refuse these. The
+# kernel cuts lengths that exceed the tensors.
 UNSEEN_ON_A_GPU = {"attention": {"q": ("dimension 1 one shorter",),
                                  "page_table": ("dimension 1 one shorter",)}}
 
