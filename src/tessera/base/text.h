@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+// Letters and digits of ASCII. isdigit() and isalnum() ask the host's locale, which may have more.
+bool is_digit(char c);
+bool is_alphanumeric(char c);
+
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::vector<std::string_view> split_words(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);

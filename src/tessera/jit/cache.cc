@@ -10,7 +10,6 @@
 #include <mutex>
 #include <set>
 
-#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/fork.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/subprocess.h"

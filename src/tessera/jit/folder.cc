@@ -15,10 +15,10 @@
 #include <cstdlib>
 #include <system_error>
 
-#include "tessera/base/ascii.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/private_files.h"
+#include "tessera/base/text.h"
 #include "tessera/jit/cache_folder.h"
 #include "tessera/jit/entry_internal.h"
 #include "tessera/jit/lock_internal.h"

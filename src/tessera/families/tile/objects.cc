@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tessera/base/ascii.h"
+#include "tessera/base/text.h"
 #include "tessera/families/headers.h"
 
 namespace tessera::tile {
