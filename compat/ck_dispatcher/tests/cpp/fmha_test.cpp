@@ -111,7 +111,7 @@ void plans() {
 // Names of kernels alone: nothing runs, so that no GPU is needed.
 void determinism() {
   const auto gradients = [] {
-    return FmhaSignature().family("bwd").dtype("bf16").mode("batch").mask("no").lse(true).hdim(128);
+    return FmhaSignature().family("bwd").dtype("bf16").mode("batch").mask("no").hdim(128);
   };
   const auto is_atomic = [](const FmhaKernelInstancePtr& one) {
     return one->spec().algorithm.split_k == tessera::SplitK::atomic;
