@@ -1,5 +1,6 @@
 #include "tessera/base/spawn.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -9,7 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
+#include <string_view>
 
 #include "tessera/base/children.h"
 
@@ -58,15 +61,14 @@ void forget_signals() {
 }
 
 // Has exec close the program's own descriptors, which it may have opened without O_CLOEXEC. A child
-// has a table of its own. Kernels before 5.11 cannot do it in one call.
+// has a table of its own.
 void close_beyond_streams() {
-  constexpr unsigned kFirst = STDERR_FILENO + 1;
 #ifdef SYS_close_range
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
   constexpr unsigned kCloseOnExec = 4;
   if (::syscall(SYS_close_range, kFirst, ~0U, kCloseOnExec) == 0) return;
 #endif
-  const auto end = static_cast<int>(::sysconf(_SC_OPEN_MAX));
-  for (int fd = kFirst; fd < end; ++fd) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  close_listed_on_exec();
 }
 
 // Runs in the child, which shares our memory until exec. So nothing here may allocate, and the
@@ -103,6 +105,26 @@ int become(const SpawnPlan& plan, pid_t parent, Place place) {
 }
 
 }  // namespace
+
+// opendir() would allocate, and a child that shares our memory must not.
+void close_listed_on_exec() {
+  const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;
+  alignas(dirent64) char entries[2048];
+  for (;;) {
+    const long bytes = ::syscall(SYS_getdents64, folder, entries, sizeof(entries));
+    if (bytes <= 0) break;
+    for (long at = 0; at < bytes;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      const std::string_view name = entry->d_name;
+      int fd = -1;
+      std::from_chars(name.data(), name.data() + name.size(), fd);  // "." and ".." are no numbers
+      if (fd > STDERR_FILENO) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    }
+  }
+  ::close(folder);
+}
 
 // A signal handler must not run in a child that shares our memory.
 Child spawn(const SpawnPlan& plan) {

@@ -43,6 +43,10 @@ int reap(Child& child);
 // without standard streams, a new descriptor may have one of their numbers.
 int above_streams(int fd);
 
+// Has exec close each descriptor beyond the standard streams that /proc lists: for kernels before
+// 5.11, which cannot do it in one call.
+void close_listed_on_exec();
+
 // Null-terminated, for exec.
 std::vector<char*> pointers_to(std::vector<std::string>& strings);
 

@@ -16,6 +16,7 @@
 #include "resource_limit.h"
 #include "tessera/base/children.h"
 #include "tessera/base/files.h"
+#include "tessera/base/spawn.h"
 
 namespace tessera {
 namespace {
@@ -52,6 +53,23 @@ TEST(Subprocess, GetsNoDescriptorOfTheProgram) {
   EXPECT_EQ(run_shell("test -e " + place + " && echo open || echo closed").output, "closed\n");
   EXPECT_EQ(::fcntl(here, F_GETFD), 0);
   ::close(here);
+}
+
+// In a process of its own, whose descriptors are all changed.
+TEST(Subprocess, ListedDescriptorsCloseOnExec) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int low = ::fcntl(STDOUT_FILENO, F_DUPFD, 40),
+              high = ::fcntl(STDOUT_FILENO, F_DUPFD, 500);
+    bool ok = low >= 40 && high >= 500;
+    for (int i = 0; i < 200; ++i) ::fcntl(STDOUT_FILENO, F_DUPFD, 40);  // more than one reading
+    close_listed_on_exec();
+    for (const int fd : {low, low + 199, high}) ok = ok && ::fcntl(fd, F_GETFD) == FD_CLOEXEC;
+    ::_exit(ok && ::fcntl(STDOUT_FILENO, F_GETFD) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Subprocess, PassesArgumentsUnchanged) {

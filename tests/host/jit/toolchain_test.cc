@@ -26,6 +26,19 @@ std::string questions(const fs::path& path) {
   return try_read_file(path.string() + ".asked").value_or("");
 }
 
+// Whether another process asks the compiler, and does not take what is remembered.
+bool is_asked(const fs::path& path, const fs::path& memo) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    find_toolchain(path.string(), memo);
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  const std::string asked = questions(path);
+  fs::remove(path.string() + ".asked");
+  return !asked.empty();
+}
+
 class ToolchainTest : public testing::Test {
  protected:
   TempFolder temp_;
@@ -131,39 +144,28 @@ TEST_F(ToolchainTest, IsRememberedBetweenProcesses) {
   const fs::path path = temp_ / "c++";
   const fs::path memo = temp_ / "memo";
   write_compiler(path);
-  const auto find_in_another_process = [&] {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      find_toolchain(path.string(), memo);
-      ::_exit(0);
-    }
-    ::waitpid(child, nullptr, 0);
-    const std::string asked = questions(path);
-    fs::remove(path.string() + ".asked");
-    return !asked.empty();
-  };
-  EXPECT_TRUE(find_in_another_process());
-  EXPECT_FALSE(find_in_another_process());
+  EXPECT_TRUE(is_asked(path, memo));
+  EXPECT_FALSE(is_asked(path, memo));
   const std::vector<std::string> files = names_in(memo);
   ASSERT_EQ(files.size(), 1U);
 
   // A pipe in place of the memory is neither read nor written.
   fs::rename(memo / files[0], temp_ / "aside");
   ASSERT_EQ(::mkfifo((memo / files[0]).c_str(), 0600), 0);
-  EXPECT_TRUE(find_in_another_process());
+  EXPECT_TRUE(is_asked(path, memo));
   fs::rename(temp_ / "aside", memo / files[0]);
 
   // A changed compiler and a damaged memory are asked again.
   write_compiler(path, "# an upgrade\n");
-  EXPECT_TRUE(find_in_another_process());
-  EXPECT_FALSE(find_in_another_process());
+  EXPECT_TRUE(is_asked(path, memo));
+  EXPECT_FALSE(is_asked(path, memo));
   const std::string good = read_file(memo / files[0]);
   std::string wrong = good;
   wrong[good.find("c++ 1.0")] = 'C';
   for (const std::string& damaged : {good.substr(0, good.size() / 2), std::string(), wrong}) {
     write_file(memo / files[0], damaged);
-    EXPECT_TRUE(find_in_another_process());
-    EXPECT_FALSE(find_in_another_process());
+    EXPECT_TRUE(is_asked(path, memo));
+    EXPECT_FALSE(is_asked(path, memo));
   }
 }
 
@@ -172,26 +174,15 @@ TEST_F(ToolchainTest, ForgetsWhatOthersMayHaveWritten) {
   const fs::path path = temp_ / "c++";
   const fs::path memo = temp_ / "memo";
   write_compiler(path);
-  const auto is_asked = [&] {
-    const pid_t child = ::fork();
-    if (child == 0) {
-      find_toolchain(path.string(), memo);
-      ::_exit(0);
-    }
-    ::waitpid(child, nullptr, 0);
-    const std::string asked = questions(path);
-    fs::remove(path.string() + ".asked");
-    return !asked.empty();
-  };
-  EXPECT_TRUE(is_asked());
+  EXPECT_TRUE(is_asked(path, memo));
   const fs::path file = memo / names_in(memo).at(0);
   EXPECT_EQ(fs::status(memo).permissions(), fs::perms::owner_all);
   ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
-  EXPECT_TRUE(is_asked());
+  EXPECT_TRUE(is_asked(path, memo));
   EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
-  EXPECT_FALSE(is_asked());
+  EXPECT_FALSE(is_asked(path, memo));
   if (::chown(file.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can give a file away";
-  EXPECT_TRUE(is_asked());
+  EXPECT_TRUE(is_asked(path, memo));
 }
 
 // JSON, which holds what is remembered, is UTF-8; the error was JSON's own.
