@@ -19,7 +19,7 @@ std::span<const EmbeddedFile> hip_headers();
 // The shipped target rows, targets/rows/*.json.
 std::span<const EmbeddedFile> target_rows();
 
-// The preselected kernel sets of every operation, <op>/sets/<target>.json.
+// The preselected kernel sets of every operation, <op>/sets/<backend>.json.
 std::span<const EmbeddedFile> kernel_sets();
 
 // The report page's template, style and script, src/tessera/train/report/.

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "targets_with.h"
-#include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
@@ -39,8 +38,6 @@ class GemmSetsOf : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Targets, GemmSetsOf, testing::ValuesIn(targets_with(Op::gemm)),
                          [](const auto& row) { return row.param; });
 
-// preselected() leaves out what a machine cannot run: on the shipped rows that must be nothing,
-// which the sizes of the sets show.
 TEST_P(GemmSetsOf, KernelsAreLegalAndOfTheSetsSignature) {
   const Target target = load_target(GetParam());
   int found = 0;
@@ -105,29 +102,6 @@ TEST(GemmSets, VariantsOfFp16OnAmd) {
     }
   }
   EXPECT_EQ(all, parts);
-}
-
-TEST(GemmSets, ShippedListsLoseNothing) {
-  for (const EmbeddedFile& file : kernel_sets()) {
-    constexpr std::string_view kFolder = "gemm/sets/";
-    if (!file.path.starts_with(kFolder)) continue;
-    const std::string_view name = file.path.substr(kFolder.size());
-    const std::string target_name(name.substr(0, name.find('.')));
-    const Target target = load_target(target_name);
-    std::size_t listed = 0;
-    for (std::size_t at = file.content.find("\"gemm_"); at != std::string_view::npos;
-         at = file.content.find("\"gemm_", at + 1)) {
-      ++listed;
-    }
-    std::size_t kept = 0;
-    for (const std::string& set : preselected_names()) {
-      try {
-        kept += preselected(set, target).size();
-      } catch (const Error&) {
-      }
-    }
-    EXPECT_EQ(kept, listed) << target_name;
-  }
 }
 
 TEST(GemmSets, MachineWithoutAnInstructionKeepsTheRest) {

@@ -1,4 +1,4 @@
-// The preselected kernels of every family: families/<op>/sets/<target>.json.
+// The preselected kernels of every family: families/<op>/sets/<backend>.json.
 #pragma once
 
 #include <set>
