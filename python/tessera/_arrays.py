@@ -7,6 +7,7 @@ packages is imported.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from typing import Any, Dict, NamedTuple, Optional, Tuple
 
@@ -238,6 +239,17 @@ def check_output(view: View, what: str) -> None:
     for size, stride in zip(view.shape, view.strides):
         if stride == 0 and size > 1 and 0 not in view.shape:
             raise Error(f"{what} has stride 0 over {size} elements, so that results would overlap")
+
+
+def workspace_of(array: Any, stream: Optional[int]) -> View:
+    """The View of memory that a kernel writes as a whole, from its first byte on."""
+    view = view_of(array, "workspace", stream)
+    check_output(view, "workspace")
+    if view.nbytes() != math.prod(view.shape) * _dtypes.BYTES[view.dtype] or min(
+            view.strides, default=0) < 0:
+        raise Error("workspace must be memory without gaps in ascending order, got the shape "
+                    f"{view.shape} and the strides {view.strides} (in elements)")
+    return view
 
 
 def is_on_host(array: Any) -> bool:

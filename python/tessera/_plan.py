@@ -124,10 +124,10 @@ class Plan(_abi.Handle):
 
         Each array must have the type, shape and strides of the problem's operand, see
         Plan.operands. On a CPU the result is written on return, on a GPU the work is enqueued on
-        `stream` (an address, or an object of PyTorch or CuPy). workspace: an array of at least
-        workspace_bytes, at a multiple of 256 bytes (CPU: 64). verify: compares with the fp64
-        reference. Raises Error for a missing or unfit operand, for outputs that overlap another
-        operand, and for a result outside its tolerance.
+        `stream` (an address, or an object of PyTorch or CuPy). workspace: an array without gaps of
+        at least workspace_bytes, at a multiple of 256 bytes (CPU: 64). verify: compares with the
+        fp64 reference. Raises Error for a missing or unfit operand, for outputs and a workspace
+        that overlap another operand, and for a result outside its tolerance.
         """
         if stream is not None or workspace is not None or verify is not False:
             options = self._options(stream, workspace, verify)
@@ -147,7 +147,7 @@ class Plan(_abi.Handle):
         options = _abi.LaunchOptions(stream=_arrays.stream_address(stream),
                                      verify=_values.flag("verify", verify))
         if workspace is not None:
-            view = _arrays.view_of(workspace, "workspace", options.stream)
+            view = _arrays.workspace_of(workspace, options.stream)
             check_device("workspace", view, self.device)
             options.workspace, options.workspace_bytes = view.address, view.nbytes()
             options._keep = view

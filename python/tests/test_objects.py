@@ -154,6 +154,24 @@ class Plans(Case):
                             a=self.a.astype("float16"), b=self.a, out=out)
         self.assert_refused("overlap", self.p.launch, a=self.a, b=self.a, out=self.a)
 
+    def test_workspaces_that_no_kernel_may_fill(self):
+        """A kernel writes all bytes from the first one on."""
+        plan = self.d.plan("gemm m=200 n=200 k=200")
+        a, out = numpy.ones((200, 200), "float32"), numpy.zeros((200, 200), "float32")
+        size = -(-plan.workspace_bytes // 64) * 64
+        self.assertGreater(size, 0)
+        memory = numpy.full(4 * size + 64, 7, "int8")
+        memory = memory[-memory.ctypes.data % 64:][:4 * size]
+        frozen = memory.view()
+        frozen.flags.writeable = False
+        wrong = {"read-only": frozen, "without gaps": memory[::2], "ascending": memory[size::-1],
+                 "read-only, but": numpy.broadcast_to(memory[:1], (size,))}
+        for sentence, workspace in wrong.items():
+            self.assert_refused(sentence, plan.launch, a=a, b=a, out=out, workspace=workspace)
+        self.assertTrue((memory == 7).all() and (out == 0).all())
+        plan.launch(a=a, b=a, out=out, workspace=memory.reshape(2, -1))
+        self.assertTrue((out == 200).all())
+
     def test_use_after_close(self):
         out = numpy.zeros((8, 8), "float32")
         self.p.launch(a=self.a, b=self.a, out=out)
