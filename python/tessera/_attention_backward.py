@@ -68,8 +68,8 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
     chosen = dispatcher_for(dispatcher, views["q"])
     check_views(chosen, list(views.items()))
     options = _attention_shapes.plain(options)
-    leaves = _attention_shapes.leaves_rows(options, len(views["q"].shape),
-                                           arrays.get("seqlens_q"))
+    leaves = _attention_shapes.leaves_gradients(options, views["q"].shape, views["k"].shape,
+                                                arrays.get("seqlens_q"))
     results = {}
     for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v"), ("dbias", "bias")):
         if name == "dbias" and not has_dbias:

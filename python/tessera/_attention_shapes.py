@@ -153,6 +153,13 @@ def leaves_rows(options: Options, rank: int, lengths: Any) -> bool:
     return options.skip_q != 0 or (rank == 4 and lengths is not None)
 
 
+def leaves_gradients(options: Options, q: Tuple[int, ...], k: Tuple[int, ...], lengths: Any
+                     ) -> bool:
+    """The same of the gradients, from the shapes of q and k. Where there are no queries or no keys,
+    the library sees no scores, and leaves the gradient of what a bias adds to them as it is."""
+    return leaves_rows(options, len(q), lengths) or 0 in q or 0 in k
+
+
 # ---- Lengths -------------------------------------------------------------------------------------
 
 def check_sums(name: str, sums: List[int], array: str, tokens: int) -> int:

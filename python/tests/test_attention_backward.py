@@ -1,10 +1,12 @@
 """Gradients of attention by NumPy's arrays against their definition in fp64."""
 import unittest
+import unittest.mock
 
 import ml_dtypes
 import numpy
 
 import tessera
+from tessera import _arrays
 from support import SEED, Case, wide
 from test_attention import heads_first, random_bytes, seen_keys
 
@@ -127,6 +129,22 @@ class AttentionBackward(Case):
         out, lse = tessera.attention(q, k, v, return_lse=True, **how)
         dq, dk, _ = tessera.attention_backward(dout, q, k, v, out, lse, **how)
         self.assertTrue((dq[1, 3:] == 0).all() and (dk[0, 11:] == 0).all())
+
+    def test_no_scores(self):
+        """A bias that all sequences, queries or keys share gets the sum of nothing."""
+        unwritten = unittest.mock.patch.object(
+            _arrays, "empty", lambda shape, *_: numpy.full(shape, numpy.nan, "float32"))
+        for sizes, of_bias in (({"batch": 0}, (1, 1, 20, 30)), ({"queries": 0}, (1, 4, 1, 30)),
+                               ({"keys": 0}, (2, 1, 20, 1))):
+            q, k, v, dout = self.arrays(**sizes)
+            out, lse = tessera.attention(q, k, v, return_lse=True)
+            bias = self.draw(*of_bias)
+            with unwritten:
+                found = tessera.attention_backward(dout, q, k, v, out, lse, bias=bias,
+                                                   return_dbias=True)
+            self.assertEqual([x.shape for x in found], [x.shape for x in (q, k, v, bias)])
+            for gradient in found:
+                self.assertTrue((gradient == 0).all(), f"{sizes}: {gradient}")
 
     def test_refusals(self):
         q, k, v, dout = self.arrays()

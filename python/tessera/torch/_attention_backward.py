@@ -89,11 +89,12 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         dropout_rng = dropout_rng.contiguous() if dropout != 0 else None
     if dout.dim() and dout.stride(-1) != 1:
         dout = dout.contiguous()
+    leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, seqlens_q)
     dbias = None
     if has_dbias and bias is not None:
         bias = _without_copies(bias)
-        dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
-    leaves = _attention_shapes.leaves_rows(options, q.dim(), seqlens_q)
+        make = torch.zeros if leaves else torch.empty
+        dbias = make(bias.shape, dtype=bias.dtype, device=bias.device)
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
                dout, dq, dk, dv, dbias)
