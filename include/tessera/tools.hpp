@@ -9,6 +9,7 @@
 
 #include "tessera/base/files.h"
 #include "tessera/base/foreign_error.h"
+#include "tessera/base/seconds.h"
 #include "tessera/base/streams.h"
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
@@ -36,6 +37,7 @@
 #include "tessera/runtime/cuda_info.h"
 #include "tessera/runtime/emulator.h"
 #include "tessera/runtime/hip_info.h"
+#include "tessera/spec/json_depth.h"
 #include "tessera/targets/cktile_archs.h"
 #include "tessera/tessera.hpp"
 #include "tessera/train/dataset.h"

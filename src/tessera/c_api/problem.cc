@@ -1,6 +1,7 @@
 // Problems: lines, JSON, fields.
 #include "tessera/base/text.h"
 #include "tessera/c_api/handles_internal.h"
+#include "tessera/spec/json_depth.h"
 
 namespace tessera::c_api {
 namespace {
@@ -60,6 +61,7 @@ std::string word_of(const Json& value, std::string_view setter) {
 
 // The setters in the order of their names: which one is called first makes no difference.
 std::vector<Setting> settings_of(std::string_view text) {
+  check_json_depth(text, "problem: the setters");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) {
     throw Error(ErrorCode::parse_error,

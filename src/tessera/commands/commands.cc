@@ -25,6 +25,7 @@ constexpr std::size_t kMostShown = 200;  // bytes of options in a sentence
 
 Json parse_options(std::string_view name, std::string_view text) {
   if (text.empty()) return Json::object();
+  check_json_depth(text, fmt::format("{}: the options", name));
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {

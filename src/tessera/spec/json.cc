@@ -57,9 +57,34 @@ nlohmann::ordered_json number(T value) {
   return json::parse(fmt::format("{}", value));
 }
 
+// How deep lists and objects nest. Up to the byte at which a parser stops, the count is its own.
+std::size_t depth_of(std::string_view text) {
+  std::size_t depth = 0, deepest = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') in_string = !in_string;
+    if (c == '\\' && in_string) ++i;  // the next byte ends no string
+    if (in_string) continue;
+    if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+  }
+  return deepest;
+}
+
 }  // namespace
 
+void check_json_depth(std::string_view text, std::string_view what) {
+  constexpr std::size_t kMost = 64;
+  const std::size_t depth = depth_of(text);
+  if (depth <= kMost) return;
+  throw Error(ErrorCode::parse_error,
+              fmt::format("{}: lists and objects may lie at most {} deep in one another, got {}",
+                          what, kMost, depth));
+}
+
 json parse_json(std::string_view text, std::string_view what) {
+  check_json_depth(text, what);
   // The parser would silently keep the last of two equal keys.
   std::vector<std::set<std::string>> keys;
   const auto refuse_twice = [&](int, json::parse_event_t event, json& value) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/spec/fields_internal.h"
+#include "tessera/spec/json_depth.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera {

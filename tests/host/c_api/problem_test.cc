@@ -228,5 +228,25 @@ TEST(CProblem, RefusesWrongSetters) {
   }
 }
 
+// Texts of such a depth had ended the process, by whatever way they came.
+TEST(CJson, DeepNestingIsRefused) {
+  constexpr std::size_t kDeep = 200000;
+  const std::string deep = std::string(kDeep, '[') + std::string(kDeep, ']');
+  const auto object = [&](const std::string& key) { return "{\"" + key + "\": " + deep + "}"; };
+  const std::string words =
+      ": lists and objects may lie at most 64 deep in one another, got 200001";
+  CProblem problem;
+  EXPECT_EQ(failure(tsr_problem_build("fmha", object("lse").c_str(), &problem)),
+            "parse_error: problem: the setters" + words);
+  EXPECT_EQ(failure(tsr_problem_from_json(object("op").c_str(), &problem)),
+            "parse_error: problem" + words);
+  testing_support::CKernelSet set;
+  EXPECT_EQ(failure(tsr_kernel_set_from_json(object("kernels").c_str(), &set)),
+            "parse_error: kernel set" + words);
+  CText json;
+  EXPECT_EQ(failure(tsr_command("list", object("op").c_str(), nullptr, nullptr, &json)),
+            "parse_error: list: the options" + words);
+}
+
 }  // namespace
 }  // namespace tessera

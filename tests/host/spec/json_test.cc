@@ -35,6 +35,18 @@ TEST(Json, SurvivesDeepNesting) {
   EXPECT_THROW(parse_json(deep, "file"), Error);
 }
 
+TEST(Json, DeepNestingIsRefused) {
+  const auto nested = [](std::size_t deep) {
+    return std::string(deep, '[') + std::string(deep, ']');
+  };
+  expect_error(ErrorCode::parse_error,
+               "file: lists and objects may lie at most 64 deep in one another, got 200000",
+               [&] { parse_json(nested(200000), "file"); });
+  EXPECT_EQ(parse_json(nested(64), "file").size(), 1U);
+  const std::string text = "\"\\\"" + std::string(100, '{') + "\"";
+  EXPECT_EQ(parse_json(text, "file"), "\"" + std::string(100, '{'));
+}
+
 TEST(Json, NumbersKeepTheirShortestText) {
   EXPECT_EQ(json_number(0.1F).dump(), "0.1");
   EXPECT_EQ(json_number(1.0F).dump(), "1");
