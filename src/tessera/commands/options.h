@@ -57,12 +57,12 @@ Target resolve_target_here(const std::string& name);
 using Check = std::function<std::string(const std::string& text)>;
 std::string check_not_empty(const std::string& text);
 
-// Limits of options in seconds. The most is about thirty years, which every clock can count.
+// Limits of options in seconds. The most is that of the calls which get them.
 constexpr double kLeastSeconds = 1e-3;  // the least time limit
-constexpr double kMostSeconds = 1e9;
+constexpr double kMostSeconds = kMostCallSeconds;
 // Reads a decimal number whose point is a point, whatever the host's locale.
 bool read_real(std::string_view text, double& value);
-// Checks for a finite number from `least` to `most`.
+// Checks for a number from `least` to `most`.
 Check real_from(double least, double most = kMostSeconds);
 // Check for a whole number of at least `least`.
 Check whole_from(int least);

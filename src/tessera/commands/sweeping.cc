@@ -17,8 +17,10 @@ double read_seconds(const std::string& command, const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   const std::string unit(stop, end);
   const double scale = unit == "h" ? 3600 : unit == "m" ? 60 : unit.empty() || unit == "s" ? 1 : 0;
-  const double seconds = number * scale;  // NaN fails this too
-  if (error == std::errc() && seconds > 0 && seconds <= kMostSeconds) return seconds;
+  const double seconds = number * scale;
+  constexpr double kMost = 1e9;  // thirty years, which every clock can count
+  // NaN fails this too.
+  if (error == std::errc() && seconds > 0 && seconds <= kMost) return seconds;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("{}: --budget is a time above 0 such as 90s, 30m or 2h, got '{}'",
                           command, text));

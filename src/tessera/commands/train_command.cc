@@ -11,6 +11,8 @@
 namespace tessera::commands {
 namespace {
 
+constexpr double kMostPower = 1e9;
+
 constexpr std::size_t kShownFeatures = 10;
 
 struct TrainCommand {
@@ -205,8 +207,8 @@ Action declare_train(CLI::App& app) {
   add_integer_option(app, "--hard-examples", options.hard_rounds, 0,
                      "Rounds in which the problems with the worst choices get twice the weight; "
                      "the best round counts");
-  add_real_option(app, "--weight-power", options.weight_power, -kMostSeconds,
-                  "A row counts as its efficiency to this power; 0: all the same");
+  add_real_option(app, "--weight-power", options.weight_power, -kMostPower,
+                  "A row counts as its efficiency to this power; 0: all the same", kMostPower);
   app.add_option("--param", command->params, "NAME=VALUE for LightGBM, such as learning_rate=0.05");
   add_seed_option(app, options.seed, "Of the trees' sampling");
   add_integer_option(app, "--jobs", options.threads, 1, "Threads of LightGBM, at most 1024");

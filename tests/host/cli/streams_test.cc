@@ -101,7 +101,7 @@ TEST_F(CliStreams, SignsOfLifeHaveALimit) {
       run(words_of(kGenerate + "--output-dir x"), {"TESSERA_PROGRESS_SECONDS=soon"});
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.err,
-            "tessera: TESSERA_PROGRESS_SECONDS must be a number from 0 to 1000000000, got soon\n");
+            "tessera: TESSERA_PROGRESS_SECONDS must be a number from 0 to 86400, got soon\n");
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
 
 TEST_F(CliWords, NumbersThatAreNone) {
   const std::string seed = "--seed: must be a whole number from 0 to 9223372036854775807, got ";
-  const std::string seconds = ": must be a number from 0 to 1000000000, got ";
-  const std::string limit = ": must be a number from 0.001 to 1000000000, got ";
+  const std::string seconds = ": must be a number from 0 to 86400, got ";
+  const std::string limit = ": must be a number from 0.001 to 86400, got ";
   expect({
       {"run gemm m=1 n=1 k=1 --seed -1", "run: " + seed + "-1", kUsage},
       {"verify --seed 1.5", "verify: " + seed + "1.5", kUsage},
@@ -74,6 +74,9 @@ TEST_F(CliWords, NumbersThatAreNone) {
       {"bench gemm --min-seconds -1", "bench: --min-seconds" + seconds + "-1", kUsage},
       {"bench gemm --min-seconds 0x1p3", "bench: --min-seconds" + seconds + "0x1p3", kUsage},
       {"bench gemm --soak nan", "bench: --soak" + seconds + "nan", kUsage},
+      {"search --seconds 86401", "search: --seconds" + seconds + "86401", kUsage},
+      {"bench gemm --peer-seconds 86401", "bench: --peer-seconds" + seconds + "86401", kUsage},
+      {"sweep --timeout 86401", "sweep: --timeout" + limit + "86401", kUsage},
       {"sweep --timeout nan", "sweep: --timeout" + limit + "nan", kUsage},
       {"sweep --timeout 0", "sweep: --timeout" + limit + "0", kUsage},
       {"run --autotune-seconds nan", "run: --autotune-seconds" + limit + "nan", kUsage},

@@ -222,7 +222,7 @@ TEST_F(Commands, ValuesMayLookLikeOptions) {
   expect_error("list", R"({"target": "avx512", "pattern": "--sets"})", ErrorCode::not_found,
                "no kernel for avx512 passes these filters; tessera list shows what there is");
   expect_invalid("search", R"({"problem": "gemm m=1 n=1 k=1", "seconds": -1})",
-                 "search: --seconds: must be a number from 0 to 1000000000, got -1");
+                 "search: --seconds: must be a number from 0 to 86400, got -1");
 }
 
 TEST_F(Commands, ElementsOfListsKeepTheirCommas) {
