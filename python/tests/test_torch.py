@@ -4,6 +4,7 @@ Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=
 TESSERA_TEST_SEED=N repeats a run.
 """
 import copy
+import itertools
 import os
 import random
 import time
@@ -188,6 +189,22 @@ class Matmul(Case):
         self.assert_error("matmul: the leading dimensions of a (2, 3) and b (3, 2) do not go "
                           "together", tessera.torch.matmul, torch.randn(2, 3, 5, 8),
                           torch.randn(3, 2, 8, 4))
+
+    def test_batches_on_both_sides_of_any_strides(self):
+        """What is copied because of its strides has other distances than it had."""
+        views = {
+            "expanded": lambda *shape: torch.randn(1, *shape[1:]).expand(shape),
+            "every second": lambda *shape: torch.randn(*shape, 2)[..., 0],
+            "columns": lambda *shape: torch.randn(*shape).mT.contiguous().mT,
+            "gaps": lambda *shape: torch.randn(*shape[:-1], shape[-1] + 3)[..., 1:-2],
+            "plain": torch.randn}
+        for (one, left), (other, right) in itertools.product(views.items(), repeat=2):
+            for lead_a, lead_b in (((3, 1), (3, 2)), ((3,), (3, 1)), ((1, 3), (2, 1)),
+                                   ((2, 1, 3), (2, 2, 1)), ((2, 1, 3), (1, 2, 1))):
+                a, b = left(*lead_a, 4, 8), right(*lead_b, 8, 5)
+                with self.subTest(a=(one, a.shape), b=(other, b.shape)):
+                    self.assert_close(tessera.torch.matmul(a, b), wide(a) @ wide(b),
+                                      product_tolerance(a, b, 0, a.dtype))
 
     def test_residual(self):
         a, b, bias, residual = (torch.randn(s) for s in ((9, 16), (16, 7), (7,), (9, 7)))

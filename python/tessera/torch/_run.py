@@ -188,8 +188,8 @@ def _gemm(key: Any, tensors: List[Optional[Tensor]], activation: Optional[str],
     check_devices(list(zip((*labels, "bias", "residual", "packed"), (*tensors, packed))))
     copied = [tuple(tensor.shape) if tensor is not None and _lies_badly(tensor) else None
               for tensor in tensors]
-    for i, shape in enumerate(_spread_shapes(tensors) if not transpose else ()):
-        copied[i] = shape or copied[i]
+    if not transpose:
+        copied = _spread(tensors, copied)
     try:
         return _gemm_with(key, tensors, copied, activation, transpose, packed, kernel)
     except Error as error:
@@ -198,24 +198,26 @@ def _gemm(key: Any, tensors: List[Optional[Tensor]], activation: Optional[str],
                   for shape, tensor in zip(copied, tensors)]
         if error.code != "invalid_argument" or uneven == copied:
             raise
+        uneven = uneven if transpose else _spread(tensors, uneven)
         return _gemm_with(key, tensors, uneven, activation, transpose, packed, kernel)
 
 
-def _spread_shapes(tensors: Sequence[Optional[Tensor]]) -> List[Optional[Tuple[int, ...]]]:
-    """The shapes in which a and b are copied, where no single distance leads from each of its
-    matrices to the next: both are broadcast, each along another dimension."""
+def _spread(tensors: Sequence[Optional[Tensor]], copied: List[Any]) -> List[Any]:
+    """The shapes in which tensors are copied, with a and b in the result's leading dimensions where
+    no single distance leads from each of their matrices to the next, as they lie or in the copy:
+    both are broadcast, each along another dimension."""
     a, b = tensors[:2]
     assert a is not None and b is not None
-    leads = [tuple(tensor.shape[:-2]) for tensor in (a, b)]
-    lead = broadcast(("a", "b"), leads)
-    found: List[Optional[Tuple[int, ...]]] = []
-    for tensor, own in zip((a, b), leads):
-        missing = len(lead) - len(own)
-        steps = (0,) * missing + tuple(0 if size == 1 else step
-                                       for size, step in zip(own, tensor.stride()))
+    lead = broadcast(("a", "b"), [tuple(tensor.shape[:-2]) for tensor in (a, b)])
+    found = []
+    for tensor, shape in zip((a, b), copied):
+        own = tuple(tensor.shape[:-2])
+        strides = tensor.stride() if shape is None else _arrays.packed_strides(tuple(tensor.shape))
+        steps = (0,) * (len(lead) - len(own)) + tuple(0 if size == 1 else step
+                                                      for size, step in zip(own, strides))
         is_even = not own or collapse(lead, [steps]) is not None
-        found.append(None if is_even else (*lead, *tensor.shape[-2:]))
-    return found
+        found.append(shape if is_even else (*lead, *tensor.shape[-2:]))
+    return [*found, *copied[2:]]
 
 
 def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[Any],
