@@ -75,7 +75,8 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
         if name == "dbias" and not has_dbias:
             continue
         made = _arrays.empty(views[of].shape, views[of].dtype, arrays[of], views[of])
-        if leaves:
+        if leaves or (name == "dbias" and _attention_shapes.has_no_scores(views["q"].shape,
+                                                                          views["k"].shape)):
             made[...] = 0
         results[name], views[name] = made, _arrays.view_of(made, name)
     plan = _plan_of(options, views, chosen)

@@ -117,6 +117,19 @@ class ScaledDotProduct(Gradients):
                 q, k, v, mask.expand(2, 4, 20, 30)),
             [q, k, v, self.draw(2, 1, 20, 30)], torch.float32, "expanded")
 
+    def test_no_scores(self):
+        """A mask that is broadcast over nothing has a gradient of 0. Here PyTorch fills new memory
+        with NaN."""
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        for batch, queries, keys in ((0, 3, 4), (2, 0, 4), (2, 3, 0), (0, 0, 0)):
+            for shape in ((1, 1), (queries, 1), (2, 1, keys)):
+                tensors = [self.draw(batch, 2, queries, 8), self.draw(batch, 2, keys, 8),
+                           self.draw(batch, 2, keys, 8), self.draw(*shape)]
+                self.assert_gradients(scaled_dot_product_attention,
+                                      lambda q, k, v, mask: attended(q, k, v, bias=mask), tensors,
+                                      torch.float32, (batch, queries, keys, shape))
+
     def test_truth_values(self):
         q, k, v = self.draw(2, 4, 20, 32), self.draw(2, 4, 30, 32), self.draw(2, 4, 30, 32)
         mask = torch.rand(2, 1, 20, 30) < 0.6
