@@ -153,6 +153,20 @@ class ForwardMode(Transforms):
                 self.assert_same(lambda f, given: transform(lambda x: f(x, *given[1:]).sum())(
                     given[0]), ours, theirs, tensors, f"{name} {word}")
 
+    def test_second_order_beyond_a_sum(self):
+        """What comes behind a function has a gradient that changes with the function's result."""
+        func = torch.func
+        for name, ours, theirs, shapes in (*CASES, *products("silu")):
+            for transform in (lambda f: func.grad(lambda x: func.grad(f)(x).sin().sum()),
+                              lambda f: lambda x: func.jvp(func.grad(f), (x,), (x,))[1]):
+                self.assert_same(
+                    lambda f, given: transform(lambda x: f(x, *given[1:]).sin().sum())(given[0]),
+                    ours, theirs, self.draw(shapes), name)
+        q = torch.randn(1, 2, 3, 8)
+        for transform in (func.hessian, lambda f: func.jacrev(func.jacrev(f))):
+            with self.assertRaisesRegex(tessera.Error, "no derivative in forward|no second deriv"):
+                transform(lambda q: tt.scaled_dot_product_attention(q, q, q).sin().sum())(q)
+
     def test_of_operators(self):
         """The gradients of a convolution are operators with derivatives, too."""
         how = ([1, 1], [1, 1, 1, 1], [1, 1], 1)

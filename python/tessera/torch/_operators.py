@@ -2,6 +2,7 @@
 results without memory, its derivatives in both directions, and its batches under torch.vmap."""
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -73,7 +74,8 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
 
     def forward(ctx: Any, *arguments: Any) -> Any:
         *inputs, keyset = arguments
-        result = below(keyset, tuple(inputs))
+        with _recording_levels_below():
+            result = below(keyset, tuple(inputs))
         if operator.setup is not None:
             operator.setup(ctx, filled(tuple(inputs)), result)
         return result
@@ -106,6 +108,17 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
             return apply(*arguments, keyset)
         return below(keyset, arguments)
     return kernel
+
+
+def _recording_levels_below() -> Any:
+    """A Function's forward() runs with derivatives switched off, in all levels of torch.func. Those
+    below need theirs, for second derivatives; at the level itself nothing more is recorded."""
+    if not _C._are_functorch_transforms_active():
+        return contextlib.nullcontext()
+    stack = contextlib.ExitStack()
+    stack.enter_context(torch.enable_grad())
+    stack.enter_context(forward_ad._set_fwd_grad_enabled(True))
+    return stack
 
 
 def _has_levels() -> bool:
