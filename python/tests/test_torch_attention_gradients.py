@@ -356,6 +356,16 @@ class Attention(Gradients):
         self.assertTrue(torch.equal(out, plain[0]) and torch.equal(lse, plain[1]))
         self.assertIsNotNone(torch.autograd.grad(out.sum(), q)[0])
 
+    def test_results_that_are_written_into(self):
+        """Of both orders of heads and tokens, as a dropout in place does."""
+        q = self.draw(2, 4, 20, 32)
+        for x in (q, q.transpose(1, 2).contiguous().transpose(1, 2)):
+            leaf = x.clone().requires_grad_()
+            out = scaled_dot_product_attention(leaf, leaf, leaf)
+            out += 1
+            out.sum().backward()
+            self.assertEqual(leaf.grad.shape, leaf.shape)
+
     def test_operator_without_lse(self):
         """The backward pass computes it."""
         tensors = [self.draw(2, 4, 20, 32) for _ in range(3)]

@@ -206,6 +206,23 @@ class Gradients(Convolved):
                              torch.randn(2, 6, 5, 4).to(memory_format=memory),
                              torch.randn(6, 6 // groups, 1, 3).to(memory_format=memory))
 
+    def test_results_that_are_written_into(self):
+        """A ReLU in place follows a convolution of either memory, as torchvision's models have."""
+        for memory in (torch.contiguous_format, torch.channels_last):
+            x, w = (t.contiguous(memory_format=memory)
+                    for t in (torch.randn(2, 3, 6, 5), torch.randn(4, 3, 3, 3)))
+            for ours, theirs in ((tessera.torch.conv2d, functional.conv2d),
+                                 (lambda x, w: tessera.torch.conv_transpose2d(x, w.transpose(0, 1)),
+                                  lambda x, w: functional.conv_transpose2d(x, w.transpose(0, 1)))):
+                found = []
+                for function, kind in ((ours, torch.float32), (theirs, torch.float64)):
+                    leaves = [t.to(kind).requires_grad_() for t in (x, w)]
+                    y = function(*leaves)
+                    y.relu_()
+                    found.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
+                for one, other in zip(*found):
+                    torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-3)
+
     def test_gradients_that_repeat(self):
         """A sum over pixels gives all of them one gradient, which PyTorch stores once."""
         losses = (lambda y: y.sum((2, 3)).square().sum(), lambda y: y.sum(3).square().sum(),

@@ -168,8 +168,9 @@ def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool
     dtype = dtype or (torch.float16 if q.itemsize == 1 else q.dtype)
     if token_first == (layout == "bshd"):
         return q.new_empty(shape, dtype=dtype), lse, random
-    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return q.new_empty(swapped, dtype=dtype).transpose(-2, -3), lse, random
+    lead = len(shape) - 3
+    order = (*range(lead), lead + 1, lead, lead + 2)
+    return _run.new_in_order(q, shape, order, dtype), lse, random
 
 
 # ---- Calls ---------------------------------------------------------------------------------------

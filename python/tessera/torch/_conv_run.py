@@ -55,8 +55,7 @@ def new_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) 
     """A tensor of such a shape without gaps in such a memory."""
     if memory == "nchw":
         return like.new_empty(tuple(shape), dtype=dtype)
-    order = to_memory(len(shape), "nchw", memory)
-    return like.new_empty(tuple(shape[i] for i in order), dtype=dtype).permute(inverse(order))
+    return _run.new_in_order(like, shape, to_memory(len(shape), "nchw", memory), dtype)
 
 
 def _in_memory(tensor: Tensor, memory: str) -> Tensor:

@@ -114,6 +114,16 @@ def _check_operand(plan: Plan, operand: Operand, tensor: Optional[Tensor]) -> No
                     f"problem '{plan.problem}', got {reach} bytes of {words[0]}")
 
 
+def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype: torch.dtype
+                 ) -> Tensor:
+    """A new tensor without gaps, with its dimensions in that order in memory. It is no view, because
+    PyTorch lets nobody write into a view that an operator with a derivative returns."""
+    strides: List[Any] = [1] * len(shape)
+    for outer, inner in zip(order[-2::-1], order[:0:-1]):
+        strides[outer] = strides[inner] * torch.sym_max(shape[inner], 1)
+    return like.new_empty_strided(tuple(shape), strides, dtype=dtype)
+
+
 def copy_as(tensor: Optional[Tensor], shape: Optional[Tuple[int, ...]]) -> Optional[Tensor]:
     """The tensor, or a copy without gaps in a shape to which it is broadcast."""
     return tensor if tensor is None or shape is None else tensor.expand(shape).contiguous()
