@@ -286,6 +286,33 @@ class Fmha(Case):
                              self.lib.fmha_dispatcher_last_error())
             self.near(out.transpose(0, 2, 1, 3), self.reference(2))
 
+    def test_groups_with_heads_outside_of_tokens(self):
+        p = self.p
+        grouped = lambda x: numpy.ascontiguousarray(x.transpose(1, 0, 2, 3))  # noqa: E731
+        apart = lambda x, shape: x.reshape(  # noqa: E731
+            shape[1], shape[0], *shape[2:]).transpose(1, 0, 2, 3)
+        q, k, v = map(grouped, (self.q, self.k, self.v))
+        self.assertEqual(self.fwd(2, groups=1, q=q, k=k, v=v), 0,
+                         self.lib.fmha_dispatcher_last_error())
+        self.near(apart(self.out, p.o_shape), self.reference(2))
+        for paged in (0, 1):
+            self.assertEqual(self.call("run_splitkv", q, k, v, self.out, *self.sizes, p.scale, 2, 3,
+                                       1, b"fp16", 0, 1, 1, 0, 0, 0, paged, 8, -1, -1), 0,
+                             self.lib.fmha_dispatcher_last_error())
+            self.near(apart(self.out, p.o_shape), self.reference(2))
+        out, weights, lse = fmha_utils.cpu_attention_fwd_with_intermediates(
+            self.q, self.k, self.v, p.scale)
+        grad = self.draw(*p.o_shape, dtype="float16")
+        results = [numpy.zeros(x.shape, "float16") for x in (q, k, v)]
+        self.assertEqual(self.call(
+            "run_bwd", q, k, v, grouped(out.astype("float16")),
+            numpy.ascontiguousarray(lse.astype("float32").transpose(1, 0, 2)), grouped(grad),
+            *results, *self.sizes, p.scale, b"fp16", 0, 0, 0, 0, 1, 1, 0, 0), 0,
+            self.lib.fmha_dispatcher_last_error())
+        wanted = fmha_utils.cpu_attention_bwd(self.q, self.k, self.v, out, grad, weights, p.scale)
+        for got, exact, shape in zip(results, wanted, (p.q_shape, p.k_shape, p.v_shape)):
+            self.near(apart(got, shape), exact, 1e-2, 1e-2)
+
     def test_parts_and_pages(self):
         for paged in (0, 1):
             self.assertEqual(self.call("run_splitkv", self.q, self.k, self.v, self.out, *self.sizes,

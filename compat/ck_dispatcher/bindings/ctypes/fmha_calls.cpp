@@ -18,9 +18,11 @@ bool is_backward(const FmhaCall& call) { return call.family == "bwd"; }
 bool is_append(const FmhaCall& call) { return call.family == "fwd_appendkv"; }
 
 // {batch, head, token, element} in memory, as strides of {batch, head, token, element}. Sequences
-// of groups lie one behind the other: heads are then outside of all tokens.
-FmhaStrides heads_first(std::int64_t heads, std::int64_t tokens, std::int64_t size) {
-  return {heads * tokens * size, tokens * size, size, 1};
+// of groups lie one behind the other: heads are then outside of all tokens, and there is no
+// distance of sequences.
+FmhaStrides heads_first(const FmhaCall& call, std::int64_t heads, std::int64_t tokens,
+                        std::int64_t size) {
+  return {call.groups ? 0 : heads * tokens * size, tokens * size, size, 1};
 }
 
 void set_strides(FmhaProblem& p, const FmhaCall& call) {
@@ -28,17 +30,18 @@ void set_strides(FmhaProblem& p, const FmhaCall& call) {
   const std::int64_t rows_q = call.groups ? call.batch * call.seqlen_q : call.seqlen_q;
   const std::int64_t rows_k = call.groups ? call.batch * call.seqlen_k : call.seqlen_k;
   if (!is_append(call) || p.rotate_q) {
-    p.q_strides = heads_first(call.heads, rows_q, call.hdim);
-    p.out_strides = heads_first(call.heads, rows_q, is_append(call) ? call.hdim : call.hdim_v);
+    p.q_strides = heads_first(call, call.heads, rows_q, call.hdim);
+    p.out_strides =
+        heads_first(call, call.heads, rows_q, is_append(call) ? call.hdim : call.hdim_v);
   }
   if (is_append(call)) {
-    p.k_new_strides = heads_first(call.heads_kv, rows_k, call.hdim);
-    p.v_new_strides = heads_first(call.heads_kv, rows_k, call.hdim_v);
+    p.k_new_strides = heads_first(call, call.heads_kv, rows_k, call.hdim);
+    p.v_new_strides = heads_first(call, call.heads_kv, rows_k, call.hdim_v);
     return;
   }
   if (call.page_size == 0) {
-    p.k_strides = heads_first(call.heads_kv, rows_k, call.hdim);
-    if (call.v_rowmajor) p.v_strides = heads_first(call.heads_kv, rows_k, call.hdim_v);
+    p.k_strides = heads_first(call, call.heads_kv, rows_k, call.hdim);
+    if (call.v_rowmajor) p.v_strides = heads_first(call, call.heads_kv, rows_k, call.hdim_v);
   }
   if (is_backward(call)) {
     p.dout_strides = p.out_strides;
@@ -48,8 +51,15 @@ void set_strides(FmhaProblem& p, const FmhaCall& call) {
   }
 }
 
-// K or V, {batch, head, token, element} or with perm 0 {batch, token, head, element}, as pages that
-// follow each other: {page, token, head, element}. The last page of a sequence ends in zeros.
+// Where a token of K or V lies in the caller's tensor, in rows of one head's elements: {batch,
+// head, token}, in groups {head, token of all sequences}, and with perm 0 {batch, token, head}.
+std::int64_t source_row(const FmhaCall& call, std::int64_t b, std::int64_t h, std::int64_t t) {
+  if (!call.perm) return (b * call.seqlen_k + t) * call.heads_kv + h;
+  return (call.groups ? h * call.batch + b : b * call.heads_kv + h) * call.seqlen_k + t;
+}
+
+// K or V as pages that follow each other: {page, token, head, element}. The last page of a sequence
+// ends in zeros.
 std::vector<char> pages_of(const void* tensor, const FmhaCall& call, std::int64_t size,
                            tessera::DType type) {
   const std::int64_t pages = (call.seqlen_k + call.page_size - 1) / call.page_size;
@@ -60,8 +70,7 @@ std::vector<char> pages_of(const void* tensor, const FmhaCall& call, std::int64_
   for (std::int64_t b = 0; b < call.batch; ++b) {
     for (std::int64_t h = 0; h < call.heads_kv; ++h) {
       for (std::int64_t t = 0; t < call.seqlen_k; ++t) {
-        const std::int64_t source = call.perm ? (b * call.heads_kv + h) * call.seqlen_k + t
-                                              : (b * call.seqlen_k + t) * call.heads_kv + h;
+        const std::int64_t source = source_row(call, b, h, t);
         const std::int64_t target = (b * room + t) * call.heads_kv + h;
         std::memcpy(made.data() + static_cast<std::size_t>(target) * row,
                     from + static_cast<std::size_t>(source) * row, row);
