@@ -164,7 +164,7 @@ class GroupedConvProblem:
 
     @property
     def is_3d(self) -> bool:
-        return self.Di > 1 or self.Z > 1 or self.pad_d > 0
+        return _conv.is_3d(self.Di, self.Z, self.pad_d)
 
     @property
     def ndim_spatial(self) -> int:

@@ -113,14 +113,19 @@ class Gemm(Case):
         for i in range(count):
             self.assertEqual(lib.dispatcher_get_kernel_name_at(i, name, 300), 0)
             names.append(name.value.decode())
-        self.assertEqual(lib.dispatcher_get_kernel_name_at(count, name, 300), -1)
-        self.assertEqual(lib.dispatcher_get_kernel_name_at(-1, name, 300), -1)
+        for index in (count, -1):
+            self.assertEqual(lib.dispatcher_get_kernel_name_at(index, name, 300), -1)
+            self.assertEqual(lib.dispatcher_last_error().decode(), "the number of a kernel must be "
+                             f"from 0 to {count - 1}, got {index}")
         self.assertEqual(lib.dispatcher_get_kernel_name().decode(), names[0])
         whole = json.loads(lib.dispatcher_export_registry_json())
         self.assertEqual([row["identifier"] for row in whole["kernels"]], names)
         self.assertEqual(whole["metadata"]["total_kernels"], count)
         shapes = [ctypes.c_int() for _ in range(9)]
         self.assertEqual(lib.dispatcher_get_kernel_config(*map(ctypes.byref, shapes)), 0)
+        self.assertEqual(lib.dispatcher_get_kernel_config(*[None] * 9), -1)
+        self.assertEqual(lib.dispatcher_last_error(),
+                         b"the nine places of the shapes must not be null")
         row = whole["kernels"][0]["algorithm"]
         self.assertEqual([shape.value for shape in shapes],
                          [row[key][axis] for key in ("tile_shape", "warp_tile_shape", "wave_shape")
@@ -189,6 +194,11 @@ class Conv(Case):
         self.assertEqual(self.lib.conv_dispatcher_run(at(self.x), at(self.w), at(y),
                                                       ctypes.byref(problem), None), -3)
         self.assertEqual(self.lib.conv_dispatcher_is_supported(ctypes.byref(problem)), 0)
+        for field in ("input_d", "filter_z", "pad_d"):
+            problem = in_c(self.p, 0)
+            setattr(problem, field, -3)
+            self.assertEqual(self.lib.conv_dispatcher_is_supported(ctypes.byref(problem)), 0, field)
+            self.assertIn(b"got -3", self.lib.conv_dispatcher_last_error())
         self.assertEqual(self.lib.conv_dispatcher_run(None, at(self.w), at(y),
                                                       ctypes.byref(in_c(self.p, 0)), None), -1)
         self.assertEqual(self.lib.conv_dispatcher_run(at(self.x), at(self.w), at(y), None, None),
@@ -225,6 +235,7 @@ class Conv(Case):
         self.assertEqual(lib.conv_dispatcher_select_kernel(problem, name, 3), -1)
         self.assertEqual(lib.conv_dispatcher_get_kernel_name(0, name, 300), 0)
         self.assertEqual(lib.conv_dispatcher_get_kernel_name(10**6, name, 300), -1)
+        self.assertIn(b", got 1000000", lib.conv_dispatcher_last_error())
         self.assertEqual(lib.conv_dispatcher_cleanup(), 0)
         self.assertEqual(lib.conv_dispatcher_get_kernel_count(), 0)
         self.bwdw.conv_bwdw_cleanup()
@@ -359,7 +370,14 @@ class Fmha(Case):
 
     def test_return_codes(self):
         self.assertEqual(self.fwd(9), -2)
-        self.assertIn(b"mask_type", self.lib.fmha_dispatcher_last_error())
+        self.assertIn(b"unknown mask_type '9'", self.lib.fmha_dispatcher_last_error())
+        self.assertEqual(self.fwd(0, bias=-7), -2)
+        self.assertIn(b"unknown bias_type '-7'", self.lib.fmha_dispatcher_last_error())
+        sizes = (1, 2**30, 1, 2**10, 1, 16, 16)  # lse alone would be 4 TiB
+        self.assertEqual(self.call("run_fwd", self.q, self.k, self.v, self.out, *sizes, 1.0, 0, 0,
+                                   1, 0, 16, 16, 1, 1, b"fp16", 0, -1, -1, 0, 0, 0), -1)
+        self.assertEqual(self.lib.fmha_dispatcher_last_error(), b"there is not enough memory for a "
+                         b"problem of these sizes; give smaller ones")
         null = ctypes.c_void_p(None)
         self.assertEqual(self.fwd(0, q=null), -1)
         self.assertGreater(self.lib.fmha_dispatcher_kernel_count(), 0)
@@ -398,6 +416,11 @@ class GpuHelper(Case):
         self.assertEqual((found.returncode, json.loads(found.stdout)),
                          (1, {"error": "No kernel selected"}))
         self.assertIn("must be at least 1, got 8, 0 and 8", found.stderr)
+
+    def test_no_memory(self):
+        found = self.run_helper("1000000", "1000000", "1000000")
+        self.assertEqual((found.returncode, json.loads(found.stdout)["error"]), (
+            1, "there is not enough memory for matrices of these sizes; give smaller ones"))
 
     def test_a_wrong_result(self):
         """A driver plays a GPU that runs no kernel."""

@@ -44,7 +44,9 @@ tessera::ConvProblem conv_problem_of(const ConvProblemC& p) {
   if (p.direction < 0 || p.direction > 2) {
     refuse("direction must be 0, 1 or 2, got " + std::to_string(p.direction));
   }
-  const bool deep = p.input_d > 1 || p.filter_z > 1 || p.pad_d > 0;
+  // Two dimensions have a depth of 1, or leave it at 0; another one is a third, and is checked.
+  const auto is_flat = [](int size) { return size == 0 || size == 1; };
+  const bool deep = !is_flat(p.input_d) || !is_flat(p.filter_z) || p.pad_d != 0;
   const tessera::ConvDirection direction = kDirections[static_cast<std::size_t>(p.direction)];
   const tessera::DType type = tessera::parse_dtype(DISPATCHER_DTYPE);
   tessera::ConvProblem made =

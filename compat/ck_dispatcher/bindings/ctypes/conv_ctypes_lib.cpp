@@ -71,10 +71,7 @@ int conv_dispatcher_get_kernel_count() {
 }
 
 int conv_dispatcher_get_kernel_name(int index, char* buffer, int size) {
-  const auto live = conv_slot.get();
-  if (live == nullptr || index < 0 || index >= conv_dispatcher_get_kernel_count()) return -1;
-  return ck_compat::copy_name(tessera::name_of(live->kernels[static_cast<std::size_t>(index)]),
-                              buffer, size);
+  return ck_compat::copy_name_at(conv_slot.get(), index, buffer, size);
 }
 
 const char* conv_dispatcher_version() { return "1.0.0"; }

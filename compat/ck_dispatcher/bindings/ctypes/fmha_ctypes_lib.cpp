@@ -14,15 +14,16 @@ constexpr float kSoftCap = 30.0F;
 constexpr int kSinkTokens = 4;
 constexpr int kPageTokens = 64;
 
-const char* mask_word(int type) {
-  constexpr const char* kWords[] = {"no", "top_left", "bottom_right", "generic"};
-  return type >= 0 && type <= 3 ? kWords[type] : "an unknown number";
+// A number's word; one that has none stays a number, which the problem builder refuses.
+template <std::size_t count>
+std::string word_of(const char* const (&words)[count], int number) {
+  return number >= 0 && number < static_cast<int>(count) ? words[number] : std::to_string(number);
 }
 
-const char* bias_word(int type) {
-  constexpr const char* kWords[] = {"no", "elementwise", "alibi"};
-  return type >= 0 && type <= 2 ? kWords[type] : "an unknown number";
-}
+constexpr const char* kMasks[] = {"no", "top_left", "bottom_right", "generic"};
+constexpr const char* kBiases[] = {"no", "elementwise", "alibi"};
+constexpr const char* kRopes[] = {"none", "interleaved", "half_rotated"};
+constexpr const char* kScales[] = {"no", "pertensor", "blockscale", "kv_blockscale"};
 
 // What all calls have.
 FmhaCall call_of(const char* family, const char* data_type, int batch, int nhead_q, int nhead_k,
@@ -99,7 +100,7 @@ int fmha_dispatcher_run_fwd(const void* q, const void* k, const void* v, void* o
   FmhaCall call =
       call_of("fwd", data_type, batch, nhead_q, nhead_k, seqlen_q, seqlen_k, hdim_q, hdim_v);
   call.q = q, call.k = k, call.v = v, call.out = o, call.scale = scale;
-  call.mask = mask_word(mask_type), call.bias = bias_word(bias_type);
+  call.mask = word_of(kMasks, mask_type), call.bias = word_of(kBiases, bias_type);
   call.lse = has_lse != 0, call.perm = perm != 0, call.groups = is_group_mode != 0;
   call.v_rowmajor = is_v_rowmajor != 0;
   call.p_drop = has_dropout != 0 ? kDropped : 0.0F;
@@ -120,7 +121,7 @@ int fmha_dispatcher_run_bwd(const void* q, const void* k, const void* v, const v
       call_of("bwd", data_type, batch, nhead_q, nhead_k, seqlen_q, seqlen_k, hdim_q, hdim_v);
   call.q = q, call.k = k, call.v = v, call.out = const_cast<void*>(o), call.scale = scale;
   call.lse_in = lse, call.dout = d_o, call.dq = dq, call.dk = dk, call.dv = dv;
-  call.mask = mask_word(mask_type), call.bias = bias_word(bias_type);
+  call.mask = word_of(kMasks, mask_type), call.bias = word_of(kBiases, bias_type);
   call.p_drop = has_dropout != 0 ? kDropped : 0.0F;
   call.dbias = has_dbias != 0, call.deterministic = is_deterministic != 0;
   call.groups = is_group_mode != 0, call.store_random = is_store_randval != 0;
@@ -137,7 +138,8 @@ int fmha_dispatcher_run_splitkv(const void* q, const void* k, const void* v, voi
   FmhaCall call = call_of("fwd_splitkv", data_type, batch, nhead_q, nhead_k, seqlen_q, seqlen_k,
                           hdim_q, hdim_v);
   call.q = q, call.k = k, call.v = v, call.out = o, call.scale = scale;
-  call.mask = mask_word(mask_type), call.bias = bias_word(bias_type), call.splits = num_splits;
+  call.mask = word_of(kMasks, mask_type), call.bias = word_of(kBiases, bias_type),
+  call.splits = num_splits;
   call.lse = has_lse != 0, call.perm = perm != 0, call.groups = is_group_mode != 0;
   call.v_rowmajor = is_v_rowmajor != 0;
   call.has_window = mask_type == 3, call.window = {window_left, window_right};
@@ -156,7 +158,8 @@ int fmha_dispatcher_run_pagedkv(const void* q, const void* k, const void* v, voi
   FmhaCall call = call_of("fwd_pagedkv", data_type, batch, nhead_q, nhead_k, seqlen_q, seqlen_k,
                           hdim_q, hdim_v);
   call.q = q, call.k = k, call.v = v, call.out = o, call.scale = scale;
-  call.mask = mask_word(mask_type), call.bias = bias_word(bias_type), call.lse = has_lse != 0;
+  call.mask = word_of(kMasks, mask_type), call.bias = word_of(kBiases, bias_type),
+  call.lse = has_lse != 0;
   call.v_rowmajor = is_v_rowmajor != 0;
   call.soft_cap = has_logits != 0 ? kSoftCap : 0.0F;
   call.sink = has_sink != 0 ? kSinkTokens : 0, call.skip = skip_min_seqlen_q;
@@ -173,8 +176,7 @@ int fmha_dispatcher_run_appendkv(const void* q, const void* knew, const void* vn
                           hdim_q, hdim_v);
   call.q = q, call.k = knew, call.v = vnew;
   call.v_rowmajor = is_v_rowmajor != 0;
-  constexpr const char* kRope[] = {"none", "interleaved", "half_rotated"};
-  call.rope = rope_type >= 0 && rope_type <= 2 ? kRope[rope_type] : "an unknown number";
+  call.rope = word_of(kRopes, rope_type);
   if (paged_kv != 0) set_pages(call, page_block_size);
   return finish(call, time_ms);
 }
@@ -189,15 +191,15 @@ int fmha_dispatcher_run_batch_prefill(
   FmhaCall call = call_of("batch_prefill", data_type, batch, nhead_q, nhead_k, seqlen_q, seqlen_k,
                           hdim_q, hdim_v);
   call.q = q, call.k = k, call.v = v, call.out = o, call.scale = scale;
-  call.mask = mask_word(mask_type), call.bias = bias_word(bias_type), call.lse = has_lse != 0;
+  call.mask = word_of(kMasks, mask_type), call.bias = word_of(kBiases, bias_type),
+  call.lse = has_lse != 0;
   call.groups = true, call.perm = false;
   call.vectorized = kv_layout == 0, call.listed = kv_lookup == 0;
   call.v_rowmajor = is_v_rowmajor != 0;
   call.p_drop = has_dropout != 0 ? kDropped : 0.0F;
   call.soft_cap = has_logits != 0 ? kSoftCap : 0.0F;
   call.sink = has_sink != 0 ? kSinkTokens : 0, call.skip = skip_min_seqlen_q;
-  constexpr const char* kScales[] = {"no", "pertensor", "blockscale", "kv_blockscale"};
-  call.qscale = qscale_type >= 0 && qscale_type <= 3 ? kScales[qscale_type] : "an unknown number";
+  call.qscale = word_of(kScales, qscale_type);
   call.verify = verify_fp8 != 0;
   call.descale_q = q_descale, call.descale_k = k_descale, call.descale_v = v_descale;
   set_pages(call, page_block_size);

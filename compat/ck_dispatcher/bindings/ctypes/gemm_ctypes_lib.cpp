@@ -123,7 +123,11 @@ int dispatcher_get_kernel_config(int* tile_m, int* tile_n, int* tile_k, int* war
                                  int* warp_tile_n, int* warp_tile_k, int* warp_m, int* warp_n,
                                  int* warp_k) {
   const auto live = live_or_error();
-  if (live == nullptr || live->kernels.empty()) return -1;
+  if (live == nullptr) return -1;
+  if (live->kernels.empty()) {
+    ck_compat::set_error(ck_compat::target_text(live) + " has no kernels of this type and layout");
+    return -1;
+  }
   const tessera::Algorithm& how = live->kernels.front().algorithm;
   const auto store = [](const tessera::Shape3& shape, int* m, int* n, int* k) {
     if (m == nullptr || n == nullptr || k == nullptr) return false;
@@ -133,6 +137,7 @@ int dispatcher_get_kernel_config(int* tile_m, int* tile_n, int* tile_k, int* war
   const bool stored = store(how.tile, tile_m, tile_n, tile_k) &&
                       store(how.warp_tile, warp_tile_m, warp_tile_n, warp_tile_k) &&
                       store(how.wave, warp_m, warp_n, warp_k);
+  if (!stored) ck_compat::set_error("the nine places of the shapes must not be null");
   return stored ? 0 : -1;
 }
 
@@ -143,10 +148,7 @@ const char* dispatcher_get_kernel_name() {
 }
 
 int dispatcher_get_kernel_name_at(int index, char* buffer, int size) {
-  const auto live = live_or_error();
-  if (live == nullptr || index < 0 || index >= dispatcher_get_kernel_count()) return -1;
-  return ck_compat::copy_name(tessera::name_of(live->kernels[static_cast<std::size_t>(index)]),
-                              buffer, size);
+  return ck_compat::copy_name_at(slot.get(), index, buffer, size);
 }
 
 const char* dispatcher_last_error() { return ck_compat::last_error(); }

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -130,5 +132,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: gpu_helper M N K [--validate]\n");
     return 1;
   }
-  return run(sizes, validate);
+  try {
+    return run(sizes, validate);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return fail("there is not enough memory for matrices of these sizes; give smaller ones");
 }

@@ -1,6 +1,8 @@
 #include "live.h"
 
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include "ck_tile/dispatcher/json_text.hpp"
 
@@ -9,6 +11,9 @@ namespace {
 
 thread_local std::string error_text;
 thread_local std::string kept_text;
+
+constexpr const char* kNoMemory =
+    "there is not enough memory for a problem of these sizes; give smaller ones";
 
 }  // namespace
 
@@ -53,6 +58,18 @@ const char* keep(std::string text) {
   return kept_text.c_str();
 }
 
+int copy_name_at(const std::shared_ptr<const Live>& live, int index, char* buffer, int size) {
+  const int count = live == nullptr ? 0 : static_cast<int>(live->kernels.size());
+  if (index >= 0 && index < count) {
+    return copy_name(tessera::name_of(live->kernels[static_cast<std::size_t>(index)]), buffer,
+                     size);
+  }
+  set_error(live == nullptr ? "the library is not initialised, so that it has no kernels"
+                            : "the number of a kernel must be from 0 to " +
+                                  std::to_string(count - 1) + ", got " + std::to_string(index));
+  return -1;
+}
+
 int copy_name(const std::string& name, char* buffer, int size) {
   if (buffer == nullptr || size <= static_cast<int>(name.size())) {
     set_error("a buffer of " + std::to_string(size) + " bytes has no room for '" + name +
@@ -85,6 +102,12 @@ Outcome guarded(const std::function<void()>& work) {
   } catch (const tessera::Error& error) {
     set_error(error.what());
     return outcome_of(error);
+  } catch (const std::bad_alloc&) {
+    set_error(kNoMemory);
+    return Outcome::failed;
+  } catch (const std::length_error&) {
+    set_error(kNoMemory);
+    return Outcome::failed;
   } catch (const std::exception& error) {
     set_error(error.what());
     return Outcome::failed;

@@ -53,6 +53,8 @@ const char* last_error();
 const char* keep(std::string text);
 // Copies a name; -1 where there is no room for it with its ending zero.
 int copy_name(const std::string& name, char* buffer, int size);
+// The name of a kernel by its number; -1 where there is none, with a sentence.
+int copy_name_at(const std::shared_ptr<const Live>& live, int index, char* buffer, int size);
 
 // What became of a call.
 enum class Outcome { done, failed, no_kernel, invalid };

@@ -28,6 +28,11 @@ def variant_word(word: str) -> str:
     return found
 
 
+def is_3d(depth: int, filter_depth: int, pad: int) -> bool:
+    """Two dimensions have a depth of 1, or leave it at 0; another one is a third, and is checked."""
+    return depth not in (0, 1) or filter_depth not in (0, 1) or pad != 0
+
+
 def problem_of(p: Any, dtype: str, layout: str = "nhwgc") -> tessera.Problem:
     """p: with the original's fields N, C, K, G, Hi, Wi, Y, X, stride_h, ..., direction."""
     fields: Dict[str, Any] = {

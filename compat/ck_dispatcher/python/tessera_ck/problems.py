@@ -43,7 +43,7 @@ def problem_of(op_type: str, given: Dict[str, Any], spec: Optional[Dict[str, Any
         for name, value in list(vars(fields).items()):
             if name not in ("direction", "dtype", "layout") and isinstance(value, float):
                 setattr(fields, name, int(value))
-        fields.is_3d = fields.Di > 1 or fields.Z > 1 or fields.pad_d > 0
+        fields.is_3d = conv.is_3d(fields.Di, fields.Z, fields.pad_d)
         return conv.problem_of(fields, dtype, str(given.get("layout", "nhwgc")))
     raise Error(f"there is no operation '{op_type}' with a model; there are gemm_universal and "
                 "grouped_conv", "not_found")
