@@ -14,6 +14,7 @@ import numpy
 import tessera
 from tessera import Error, _abi
 from tessera_ck import gemm as _gemm
+from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import targets as _targets
@@ -144,6 +145,7 @@ class DispatcherLib:
 
     @classmethod
     def auto(cls, recompile: bool = False, verbose: bool = True) -> Optional["DispatcherLib"]:
+        _hints.of_argument("recompile", recompile, False)
         made = cls()
         if verbose:
             print(made.target)
@@ -519,6 +521,8 @@ def preshuffle_weight_matrix(B: Any, warp_tile_n: int = 0, warp_tile_k: int = 0,
                              arch: Optional[str] = None) -> tessera.PackedWeight:
     """B, K x N, packed for the kernel that Tessera chooses; tessera.matmul takes it as B. The warp
     tile is the kernel's own."""
+    _hints.of_argument("warp_tile_n", warp_tile_n, 0)
+    _hints.of_argument("warp_tile_k", warp_tile_k, 0)
     if _targets.why_not_here(_targets.resolve(arch)):
         raise Error(_targets.why_not_here(_targets.resolve(arch)), "unsupported")
     return tessera.prepack(B)

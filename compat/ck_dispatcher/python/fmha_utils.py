@@ -16,6 +16,7 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import fmha as _fmha
+from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import targets as _targets
@@ -449,6 +450,7 @@ def setup_multiple_fmha_dispatchers(
     """Builds the kernels of all configurations, `max_workers` at a time; progress_callback(done,
     total) is called after each. library_path is a file for FmhaRunner.from_library(). The library
     has threads of its own, so that an executor is not needed, and not used."""
+    _hints.of_argument("executor", executor)
     results = []
     for config in configs:
         started = time.perf_counter()
@@ -480,7 +482,8 @@ def _setup(config: FmhaKernelConfig, folder: Optional[Any], max_workers: Optiona
 
 def fmha_compile_flags(arch: Optional[str] = None, hipcc: Optional[str] = None,
                        family: str = "fwd") -> List[str]:
-    """The flags that the target's row gives to the compiler of kernels."""
+    """The flags that the target's row gives to the compiler of kernels, for all families."""
+    _hints.of_argument("hipcc", hipcc)
     return list(_targets.dispatcher_of(_targets.resolve(arch).word).target["compile_flags"])
 
 

@@ -12,6 +12,7 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import conv as _conv
+from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import targets as _targets
@@ -142,6 +143,7 @@ class GroupedConvProblem:
 
     def __post_init__(self) -> None:
         self.direction = _conv.variant_word(self.direction)
+        _hints.of_argument("split_k", self.split_k, 1)
         if self.C % self.G or self.K % self.G:
             raise ValueError(f"C={self.C} and K={self.K} must both divide by G={self.G}")
 

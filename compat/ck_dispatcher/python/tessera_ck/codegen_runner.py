@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import tessera
 from tessera import Error
 
-from . import gemm, targets
+from . import gemm, hints, targets
 from .scripts import line_of
 
 NAMES = "kernel_names.json"
@@ -89,6 +89,7 @@ class CodegenRunner:
     def __init__(self, codegen_path: Optional[Any] = None, output_dir: Optional[Any] = None,
                  datatype: str = "fp16", layout: str = "rcr", gpu_target: Optional[str] = None,
                  max_workers: Optional[int] = None) -> None:
+        hints.of_argument("codegen_path", codegen_path)
         self.codegen_path = codegen_path
         self.output_dir = pathlib.Path(output_dir or "build/generated_kernels")
         self.datatype, self.layout = datatype, layout

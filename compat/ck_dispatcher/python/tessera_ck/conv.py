@@ -6,6 +6,7 @@ from typing import Any, Dict, List
 import tessera
 from tessera import Error
 
+from . import hints
 from .gemm import Wish, triple
 from .targets import Target, dispatcher_of, pipelines
 
@@ -66,6 +67,7 @@ def wish_of(config: Any, target: Target) -> Wish:
     if not there:
         row = dispatcher_of(target.word).target["name"]
         return Wish([], [f"target {row} has no kernels for convolutions"], False)
+    ignored = hints.of_config(config, hints.CONV)
     if config.pipeline in there:
         name = named_kernel(config, target)
         try:
@@ -74,10 +76,10 @@ def wish_of(config: Any, target: Target) -> Wish:
             return Wish([], [str(error)], True)
         if not shown["legal"]:
             return Wish([], [f"{name}: {shown['reason']}"], True)
-        return Wish([shown["kernel"]], [], True)
+        return Wish([shown["kernel"]], ignored, True)
     note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
             "kernels for this direction, type and layout are taken")
-    return Wish(essential(config, target), [note], False)
+    return Wish(essential(config, target), [note, *ignored], False)
 
 
 def essential(config: Any, target: Target) -> List[str]:

@@ -8,6 +8,7 @@ import numpy
 import tessera
 from tessera import Error
 
+from . import hints
 from .gemm import Wish, triple
 from .targets import Target, pipelines
 
@@ -149,6 +150,7 @@ def named_kernels(config: Any, target: Target) -> Wish:
     there = pipelines(target, "fmha")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for attention"], False)
+    ignored = hints.of_config(config, hints.FMHA)
     kind = KINDS.get(config.family, "forward")
     kernels = tessera.KernelSet("ck_dispatcher", target.word)
     if config.pipeline in there:
@@ -159,14 +161,14 @@ def named_kernels(config: Any, target: Target) -> Wish:
         except Error as error:
             return Wish([], [str(error)], True)
         if found:
-            return Wish(found, [], True)
+            return Wish(found, ignored, True)
         return Wish([], [f"{target.name} has no kernel of attention with " + ", ".join(
             f"{key}={word}" for key, word in patterns.items())], True)
     note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
             "kernels for this kind and type are taken")
     try:
-        return Wish(kernels.preselected(f"{kind}_{config.data_type}_essential").kernels, [note],
-                    False)
+        return Wish(kernels.preselected(f"{kind}_{config.data_type}_essential").kernels,
+                    [note, *ignored], False)
     except Error as error:
         return Wish([], [str(error)], False)
 

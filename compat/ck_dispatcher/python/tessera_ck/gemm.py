@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 import tessera
 from tessera import Error
 
+from . import hints
 from .kernel_files import list_kernels
 from .targets import Target, pipelines
 
@@ -120,14 +121,16 @@ def named_kernel(config: Any, target: Target) -> str:
 def wish_of(config: Any, target: Target) -> Wish:
     """The kernels for a configuration. One that names a pipeline of the target is exact. Another is
     a wish for what to compute; how is then the target's to say."""
+    ignored = hints.of_config(config, hints.GEMM)
     there = pipelines(target, "gemm")
     if PIPELINES.get(config.pipeline, config.pipeline) in there:
-        return _exact(config, target)
+        exact = _exact(config, target)
+        return exact._replace(corrections=ignored) if exact.kernels else exact
     tile = triple(config.tile_m, config.tile_n, config.tile_k)
     note = (f"pipeline {config.pipeline}, tile {tile} are not those of {target.name}, whose "
             f"pipelines are {', '.join(there)}; its kernels for these types and this layout are "
             "taken")
-    return Wish(general_kernels(config, target), [note], False)
+    return Wish(general_kernels(config, target), [note, *ignored], False)
 
 
 def _exact(config: Any, target: Target) -> Wish:

@@ -139,6 +139,23 @@ void determinism() {
   for (const FmhaKernelInstancePtr& one : strict.get_all()) CHECK(!is_atomic(one));
 }
 
+void hints() {
+  const auto told = [] { return ignored_hints().size(); };
+  const std::size_t before = told();
+  // As Tessera's kernels do it anyway.
+  (void)FmhaAlgorithm().padding(true, true, true, true).trload(false).block_per_cu(-1).wave_m0(4);
+  CHECK(told() == before);
+  for (int again = 0; again < 2; ++again) {
+    (void)FmhaAlgorithm().alignments(8, 8).block_per_cu(2).num_wave_groups(2).max_splits_log2(5);
+    (void)FmhaAlgorithm().padding(false, true, true, true).trload(true).constraint("a").wave_m0(2);
+    (void)FmhaAlgorithm().selection_rank(1).warp({16, 16, 16, 16, 16, 16, 16, 16, 16});
+    CHECK(told() == before + 10);
+  }
+  const std::vector<std::string> all = ignored_hints();
+  CHECK(std::count(all.begin(), all.end(),
+                   "block_per_cu changes nothing: Tessera's kernels decide it by themselves") == 1);
+}
+
 void receipts() {
   FmhaRegistry registry("receipts");
   CHECK(registry.register_set(FmhaKernelSet().add(FmhaSignature().profile("pytorch"))) > 0);
@@ -169,6 +186,7 @@ int main() {
   running();
   plans();
   determinism();
+  hints();
   receipts();
   problems_and_json();
   return finish("fmha");

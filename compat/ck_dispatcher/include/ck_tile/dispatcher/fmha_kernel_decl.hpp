@@ -55,45 +55,66 @@ struct FmhaSignature {
   FmhaSignature& receipt(int number) { return receipt_ = std::to_string(number), *this; }
 };
 
-// How it computes it. Fields that Tessera's kernels don't have are kept, and not looked at.
+// How it computes it.
 struct FmhaAlgorithm {
   std::array<int, 6> tile_{128, 64, 32, 128, 32, 128};
-  std::array<int, 9> wave_{4, 1, 1, 4, 1, 1, 1, 1, 1}, warp_{32, 32, 16, 32, 32, 16, 16, 16, 16};
   std::string pipeline_ = "qr";
 
   FmhaAlgorithm& tile(int m0, int n0, int k0, int n1, int k1, int k0max) {
     return tile_ = {m0, n0, k0, n1, k1, k0max}, *this;
   }
-  FmhaAlgorithm& wave(const std::array<int, 9>& all) { return wave_ = all, *this; }
-  FmhaAlgorithm& warp(const std::array<int, 9>& all) { return warp_ = all, *this; }
+  FmhaAlgorithm& wave(const std::array<int, 9>& all) {
+    for (int i = 0; i < 9; ++i) wave(i, all[static_cast<std::size_t>(i)]);
+    return *this;
+  }
+  FmhaAlgorithm& warp(const std::array<int, 9>& all) {
+    for (int i = 0; i < 9; ++i) warp(i, all[static_cast<std::size_t>(i)]);
+    return *this;
+  }
   FmhaAlgorithm& tile_m0(int v) { return tile_[0] = v, *this; }
   FmhaAlgorithm& tile_n0(int v) { return tile_[1] = v, *this; }
   FmhaAlgorithm& tile_k0(int v) { return tile_[2] = v, *this; }
   FmhaAlgorithm& tile_n1(int v) { return tile_[3] = v, *this; }
   FmhaAlgorithm& tile_k1(int v) { return tile_[4] = v, *this; }
   FmhaAlgorithm& tile_k0max(int v) { return tile_[5] = v, *this; }
-  FmhaAlgorithm& wave_m0(int v) { return wave_[0] = v, *this; }
-  FmhaAlgorithm& wave_n0(int v) { return wave_[1] = v, *this; }
-  FmhaAlgorithm& wave_k0(int v) { return wave_[2] = v, *this; }
-  FmhaAlgorithm& wave_m1(int v) { return wave_[3] = v, *this; }
-  FmhaAlgorithm& wave_n1(int v) { return wave_[4] = v, *this; }
-  FmhaAlgorithm& wave_k1(int v) { return wave_[5] = v, *this; }
-  FmhaAlgorithm& warp_m0(int v) { return warp_[0] = v, *this; }
-  FmhaAlgorithm& warp_n0(int v) { return warp_[1] = v, *this; }
-  FmhaAlgorithm& warp_k0(int v) { return warp_[2] = v, *this; }
-  FmhaAlgorithm& warp_m1(int v) { return warp_[3] = v, *this; }
-  FmhaAlgorithm& warp_n1(int v) { return warp_[4] = v, *this; }
-  FmhaAlgorithm& warp_k1(int v) { return warp_[5] = v, *this; }
+  FmhaAlgorithm& wave_m0(int v) { return wave(0, v); }
+  FmhaAlgorithm& wave_n0(int v) { return wave(1, v); }
+  FmhaAlgorithm& wave_k0(int v) { return wave(2, v); }
+  FmhaAlgorithm& wave_m1(int v) { return wave(3, v); }
+  FmhaAlgorithm& wave_n1(int v) { return wave(4, v); }
+  FmhaAlgorithm& wave_k1(int v) { return wave(5, v); }
+  FmhaAlgorithm& warp_m0(int v) { return warp(0, v); }
+  FmhaAlgorithm& warp_n0(int v) { return warp(1, v); }
+  FmhaAlgorithm& warp_k0(int v) { return warp(2, v); }
+  FmhaAlgorithm& warp_m1(int v) { return warp(3, v); }
+  FmhaAlgorithm& warp_n1(int v) { return warp(4, v); }
+  FmhaAlgorithm& warp_k1(int v) { return warp(5, v); }
   FmhaAlgorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
-  FmhaAlgorithm& padding(bool, bool, bool, bool) { return *this; }
-  FmhaAlgorithm& trload(bool) { return *this; }
-  FmhaAlgorithm& alignments(int, int) { return *this; }
-  FmhaAlgorithm& block_per_cu(int) { return *this; }
-  FmhaAlgorithm& num_wave_groups(int) { return *this; }
-  FmhaAlgorithm& max_splits_log2(int) { return *this; }
   FmhaAlgorithm& max_seq_len_q(int rows) { return tile_m0(rows); }
-  FmhaAlgorithm& selection_rank(int) { return *this; }
-  FmhaAlgorithm& constraint(const std::string&) { return *this; }
+  FmhaAlgorithm& padding(bool s, bool sk, bool d, bool dv) {
+    return hint("padding", !s || !sk || !d || !dv, detail::kAnySize);
+  }
+  FmhaAlgorithm& trload(bool value) { return hint("trload", value); }
+  FmhaAlgorithm& alignments(int, int) { return hint("alignments", true); }
+  FmhaAlgorithm& block_per_cu(int n) { return hint("block_per_cu", n != -1); }
+  FmhaAlgorithm& num_wave_groups(int n) { return hint("num_wave_groups", n != 1); }
+  FmhaAlgorithm& max_splits_log2(int) { return hint("max_splits_log2", true); }
+  FmhaAlgorithm& selection_rank(int rank) { return hint("selection_rank", rank != 0); }
+  FmhaAlgorithm& constraint(const std::string& text) { return hint("constraint", !text.empty()); }
+
+ private:
+  FmhaAlgorithm& hint(const char* name, bool is_asked, const char* why = detail::kOwn) {
+    detail::changes_nothing(name, is_asked, why);
+    return *this;
+  }
+  FmhaAlgorithm& wave(int place, int v) {
+    constexpr std::array kUsual{4, 1, 1, 4, 1, 1, 1, 1, 1};
+    return hint("wave", v != kUsual[static_cast<std::size_t>(place)]);
+  }
+  FmhaAlgorithm& warp(int place, int v) {
+    constexpr std::array kUsual{32, 32, 16, 32, 32, 16, 16, 16, 16};
+    return hint("warp", v != kUsual[static_cast<std::size_t>(place)]);
+  }
 };
 
 struct FmhaDeclaration {
@@ -184,9 +205,11 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
       builder.where("cache_layout", s.cache_layout_);
     }
     const std::string& pipeline = wanted.algorithm.pipeline_;
-    if (pipeline != decl::ANY &&
-        decl::detail::has_pipeline(*machine, tessera::Op::fmha, pipeline)) {
+    if (!decl::detail::has_pipeline(*machine, tessera::Op::fmha, pipeline)) {
+      decl::detail::tell_other_kernels(*machine, pipeline);
+    } else if (pipeline != decl::ANY) {
       const std::array<int, 6>& t = wanted.algorithm.tile_;
+      detail::changes_nothing("tile_k0, tile_n1, tile_k1", t[2] != 32 || t[3] != 128 || t[4] != 32);
       builder.pipeline(pipeline).tile(decl::detail::pattern({t[0], t[1], t[5]}));
     }
     return detail::allowed(builder.build().specs, s.deterministic_);

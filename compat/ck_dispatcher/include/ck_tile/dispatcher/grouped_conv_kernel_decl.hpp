@@ -14,17 +14,20 @@
 namespace ck_tile::dispatcher {
 
 struct GroupedConvSignature {
-  std::string dtype_ = "fp16", dtype_workspace_, dtype_bias_, layout_ = "nhwgc";
+  std::string dtype_ = "fp16", layout_ = "nhwgc";
   std::string conv_type_ = "forward", spec_ = "default";
   int dims_ = 2;
   std::int64_t groups_ = 1;
 
   GroupedConvSignature& dtype(const std::string& word) { return dtype_ = word, *this; }
-  // Sums and biases have the types that Tessera's kernels have.
-  GroupedConvSignature& dtype_workspace(const std::string& w) {
-    return dtype_workspace_ = w, *this;
+  GroupedConvSignature& dtype_workspace(const std::string& word) {
+    detail::changes_nothing("dtype_workspace", !word.empty());
+    return *this;
   }
-  GroupedConvSignature& dtype_bias(const std::string& word) { return dtype_bias_ = word, *this; }
+  GroupedConvSignature& dtype_bias(const std::string& word) {
+    detail::changes_nothing("dtype_bias", !word.empty(), "no kernel of a set adds a bias");
+    return *this;
+  }
   GroupedConvSignature& layout(const std::string& word) { return layout_ = word, *this; }
   // forward, bwd_data, bwd_weight, and the longer words.
   GroupedConvSignature& conv_type(const std::string& word) { return conv_type_ = word, *this; }
@@ -36,22 +39,33 @@ struct GroupedConvSignature {
 
 struct GroupedConvAlgorithm {
   Shape tile_{1, 128, 128}, wave_{2, 2, 1}, warp_{32, 32, 16};
-  std::string pipeline_ = "compv3", scheduler_ = "intrawave", epilogue_ = "cshuffle";
+  std::string pipeline_ = "compv3", scheduler_ = "intrawave";
 
   GroupedConvAlgorithm& tile(int m, int n, int k) { return tile_ = {m, n, k}, *this; }
   GroupedConvAlgorithm& wave(int m, int n, int k = 1) { return wave_ = {m, n, k}, *this; }
   GroupedConvAlgorithm& warp(int m, int n, int k) { return warp_ = {m, n, k}, *this; }
   GroupedConvAlgorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
   GroupedConvAlgorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
-  GroupedConvAlgorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
-  // What Tessera's kernels decide by themselves.
-  GroupedConvAlgorithm& tile_output(int, int) { return *this; }
-  GroupedConvAlgorithm& vector_sizes(int, int, int) { return *this; }
-  GroupedConvAlgorithm& memory_op(const std::string&) { return *this; }
-  GroupedConvAlgorithm& block_per_cu(int) { return *this; }
-  GroupedConvAlgorithm& num_wave_groups(int) { return *this; }
-  GroupedConvAlgorithm& num_groups_to_merge(int) { return *this; }
-  GroupedConvAlgorithm& double_smem_buffer(bool) { return *this; }
+  GroupedConvAlgorithm& epilogue(const std::string& word) {
+    return hint("epilogue", word != "cshuffle" && word != decl::ANY);
+  }
+  GroupedConvAlgorithm& tile_output(int, int) { return hint("tile_output", true); }
+  GroupedConvAlgorithm& vector_sizes(int a, int b, int c) {
+    return hint("vector_sizes", a != 4 || b != 8 || c != 8);
+  }
+  GroupedConvAlgorithm& memory_op(const std::string& word) {
+    return hint("memory_op", word != "set");
+  }
+  GroupedConvAlgorithm& block_per_cu(int n) { return hint("block_per_cu", n != 1); }
+  GroupedConvAlgorithm& num_wave_groups(int n) { return hint("num_wave_groups", n != 1); }
+  GroupedConvAlgorithm& num_groups_to_merge(int n) { return hint("num_groups_to_merge", n != 1); }
+  GroupedConvAlgorithm& double_smem_buffer(bool b) { return hint("double_smem_buffer", b); }
+
+ private:
+  GroupedConvAlgorithm& hint(const char* name, bool is_asked) {
+    detail::changes_nothing(name, is_asked);
+    return *this;
+  }
 };
 
 struct GroupedConvDeclaration {
@@ -108,6 +122,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
   const std::string direction = detail::direction_word(s.conv_type_);
   const bool is_own = decl::detail::has_pipeline(*machine, tessera::Op::conv, a.pipeline_);
   if (!is_own) {
+    decl::detail::tell_other_kernels(*machine, a.pipeline_);
     const auto found =
         shipped(*machine, direction + "_" + s.dtype_ + "_" + s.layout_ + "_essential");
     if (!found.empty()) return found;
@@ -119,6 +134,11 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
     if (is_own && a.pipeline_ != decl::ANY) {
       builder.pipeline(a.pipeline_).tile(decl::detail::pattern(a.tile_));
       builder.wave(decl::detail::pattern(a.wave_)).warp_tile(decl::detail::pattern(a.warp_));
+      // The usual word is that of AMD's kernels, which a declaration has that names none.
+      const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
+      if (is_named && tessera::is_gpu(machine->dispatcher->target())) {
+        builder.where("scheduler", a.scheduler_);
+      }
     }
     return builder.build().specs;
   } catch (const tessera::Error& error) {

@@ -85,6 +85,7 @@ struct GroupedConvProblem {
         is_3d() ? tessera::conv_problem(type, direction, N, C, K, {i[0], i[1], i[2]},
                                         {f[0], f[1], f[2]})
                 : tessera::conv_problem(type, direction, N, C, K, {i[1], i[2]}, {f[1], f[2]});
+    detail::changes_nothing("split_k", split_k != 1);
     made.g = G, made.stride = stride, made.pad = padding, made.dilation = dilation;
     return made;
   }

@@ -55,7 +55,11 @@ class GroupedConvKernelInstance {
       : key_(conv_key_of(spec)), spec_(spec), machine_(std::move(machine)) {}
 
   const GroupedConvKernelKey& key() const { return key_; }
-  const std::string& name(bool /*use_instance_string*/ = false) const { return key_.kernel; }
+  const std::string& name(bool use_instance_string = false) const {
+    detail::changes_nothing("use_instance_string", use_instance_string,
+                            "a kernel has one name, which is lossless");
+    return key_.kernel;
+  }
   const tessera::KernelSpec& spec() const { return spec_; }
   bool matches(const GroupedConvProblem& problem) const { return key_.op == problem.op; }
   bool is_supported(const GroupedConvProblem& problem) const {

@@ -6,7 +6,8 @@
 //     .add(Signature().dtype("fp16").layout("rcr"), Algorithm().tile(64, 64, 64).wave(ANY_INT)));
 //
 // A set's kernels are those that the target has of its declarations. Where a declaration's pipeline
-// is not one of the target's, the target's shipped kernels for the types and layout are taken.
+// is not one of the target's, the target's shipped kernels for the types and layout are taken,
+// which stderr says once.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +60,7 @@ struct Signature {
 
 struct Algorithm {
   Shape tile_{128, 128, 32}, wave_{2, 2, 1}, warp_{32, 32, 16};
-  std::string pipeline_ = "compv4", scheduler_ = "intrawave", epilogue_ = "cshuffle";
+  std::string pipeline_ = "compv4", scheduler_ = "intrawave";
   bool preshuffle_ = false;
 
   Algorithm& tile(int m, int n = ANY_INT, int k = ANY_INT) { return set(tile_, m, n, k); }
@@ -67,8 +68,14 @@ struct Algorithm {
   Algorithm& warp(int m, int n = ANY_INT, int k = ANY_INT) { return set(warp_, m, n, k); }
   Algorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
   Algorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
-  Algorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
-  Algorithm& pad(bool, bool, bool) { return *this; }  // every kernel takes every size
+  Algorithm& epilogue(const std::string& word) {
+    dispatcher::detail::changes_nothing("epilogue", word != "cshuffle" && word != ANY);
+    return *this;
+  }
+  Algorithm& pad(bool m, bool n, bool k) {
+    dispatcher::detail::changes_nothing("pad", !m || !n || !k, dispatcher::detail::kAnySize);
+    return *this;
+  }
   Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
 
  private:
@@ -126,6 +133,12 @@ inline bool has_pipeline(const Machine& machine, tessera::Op op, const std::stri
   return false;
 }
 
+// Says that a declaration's pipeline is not one of the target's.
+inline void tell_other_kernels(const Machine& machine, const std::string& pipeline) {
+  dispatcher::detail::tell("pipeline " + pipeline + " is not one of " + machine.name +
+                           "'s; its own kernels for what is declared are taken");
+}
+
 inline std::string chain_of(const Signature& signature) {
   return dispatcher::detail::epilogue_text(signature.elementwise_, signature.num_d_);
 }
@@ -175,9 +188,15 @@ inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
 inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
   const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
   try {
+    const tessera::DType sums = tessera::parse_dtype(wanted.signature.dtype_acc_);
+    dispatcher::detail::changes_nothing(
+        "dtype_acc",
+        sums != tessera::default_accumulator(tessera::parse_dtype(wanted.signature.dtype_a_)),
+        dispatcher::detail::kSums);
     if (detail::has_pipeline(*machine, tessera::Op::gemm, wanted.algorithm.pipeline_)) {
       return detail::matching(*machine, wanted);
     }
+    detail::tell_other_kernels(*machine, wanted.algorithm.pipeline_);
     return detail::own_kernels(*machine, wanted);
   } catch (const tessera::Error& error) {
     throw DispatcherError(error.what());

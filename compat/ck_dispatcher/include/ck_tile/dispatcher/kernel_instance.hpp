@@ -65,6 +65,7 @@ class KernelInstance {
  private:
   tessera::GemmProblem asked(const Problem& problem) const {
     const auto& s = std::get<tessera::GemmSignature>(spec_.signature);
+    detail::changes_nothing("split_k", problem.k_batch != 1);
     tessera::GemmProblem made =
         tessera::gemm_problem(s.a, s.layout, problem.M, problem.N, problem.K);
     made.b = s.b, made.acc = s.acc, made.out = s.out, made.d = s.d;

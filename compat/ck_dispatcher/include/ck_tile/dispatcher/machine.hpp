@@ -12,6 +12,7 @@
 #include <tessera/tessera.hpp>
 
 #include "ck_tile/dispatcher/dispatcher_error.hpp"
+#include "ck_tile/dispatcher/ignored.hpp"
 
 namespace ck_tile::dispatcher {
 

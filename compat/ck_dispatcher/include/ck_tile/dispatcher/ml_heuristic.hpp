@@ -23,8 +23,9 @@ class MLHeuristic {
   // outlive the heuristic. A model that cannot be loaded is not an exception: is_loaded() is false,
   // and error() a sentence. Whether a model's values are logarithms, its folder says.
   MLHeuristic(const std::string& path, Registry* registry, const HardwareProfile& = {},
-              bool /*log_transform*/ = false)
+              bool log_transform = false)
       : registry_(registry) {
+    detail::changes_nothing("log_transform", log_transform, "the model's folder says it");
     tsr_model_t* made = nullptr;
     if (tsr_model_load(path.c_str(), &made) != TSR_OK) {
       error_ = tsr_error();
