@@ -36,8 +36,8 @@ inline std::vector<std::string> right_kernels(const std::string& json) {
 // does.
 inline std::vector<std::string> measured(const Machine& machine, const tessera::Problem& problem) {
   tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
-  const bool is_cpu = machine.dispatcher->target().backend == "cpu";
-  options.target = is_cpu ? nullptr : machine.name.c_str();
+  const std::string& target = machine.options.target;
+  options.target = target.empty() ? nullptr : target.c_str();
   tsr_dispatcher_t* made = nullptr;
   check_status(tsr_dispatcher_create(&options, &made));
   const std::unique_ptr<tsr_dispatcher_t, void (*)(tsr_dispatcher_t*)> dispatcher(
