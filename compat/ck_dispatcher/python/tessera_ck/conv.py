@@ -30,7 +30,7 @@ def variant_word(word: str) -> str:
 
 
 def is_3d(depth: int, filter_depth: int, pad: int) -> bool:
-    """Two dimensions have a depth of 1, or leave it at 0; another one is a third, and is checked."""
+    """Two dimensions have a depth of 1, or leave it at 0; another depth is a third, and checked."""
     return depth not in (0, 1) or filter_depth not in (0, 1) or pad != 0
 
 

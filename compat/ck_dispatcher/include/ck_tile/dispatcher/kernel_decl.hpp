@@ -19,12 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "ck_tile/dispatcher/declared.hpp"
 #include "ck_tile/dispatcher/kernel_key.hpp"
 
 namespace ck_tile::dispatcher::decl {
-
-inline constexpr const char* ANY = "*";
-inline constexpr int ANY_INT = -1;
 
 struct Signature {
   std::string dtype_a_ = "fp16", dtype_b_ = "fp16", dtype_c_ = "fp16", dtype_acc_ = "fp32";
@@ -116,28 +114,6 @@ class KernelSet {
 };
 
 namespace detail {
-
-inline std::string pattern(const Shape& shape) {
-  const auto number = [](int value) { return value == ANY_INT ? "*" : std::to_string(value); };
-  return number(shape.m) + "x" + number(shape.n) + "x" + number(shape.k);
-}
-
-inline bool has_pipeline(const Machine& machine, tessera::Op op, const std::string& word) {
-  if (word == ANY) return true;
-  const auto& spaces = machine.dispatcher->target().spaces;
-  const auto space = spaces.find(op);
-  if (space == spaces.end()) return false;
-  for (const tessera::Pipeline pipeline : space->second.pipelines) {
-    if (tessera::to_string(pipeline) == word) return true;
-  }
-  return false;
-}
-
-// Says that a declaration's pipeline is not one of the target's.
-inline void tell_other_kernels(const Machine& machine, const std::string& pipeline) {
-  dispatcher::detail::tell("pipeline " + pipeline + " is not one of " + machine.name +
-                           "'s; its own kernels for what is declared are taken");
-}
 
 inline std::string chain_of(const Signature& signature) {
   return dispatcher::detail::epilogue_text(signature.elementwise_, signature.num_d_);
