@@ -75,8 +75,7 @@ def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
         if name == "dbias" and not has_dbias:
             continue
         made = _arrays.empty(views[of].shape, views[of].dtype, arrays[of], views[of])
-        if leaves or (name == "dbias" and _attention_shapes.has_no_scores(views["q"].shape,
-                                                                          views["k"].shape)):
+        if leaves:
             made[...] = 0
         results[name], views[name] = made, _arrays.view_of(made, name)
     plan = _plan_of(options, views, chosen)

@@ -116,8 +116,8 @@ def _check_operand(plan: Plan, operand: Operand, tensor: Optional[Tensor]) -> No
 
 def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype: torch.dtype
                  ) -> Tensor:
-    """A new tensor without gaps, with its dimensions in that order in memory. It is no view, because
-    PyTorch lets nobody write into a view that an operator with a derivative returns."""
+    """A new tensor without gaps, with its dimensions in that order in memory. It is no view,
+    because PyTorch lets nobody write into a view that an operator with a derivative returns."""
     strides: List[Any] = [1] * len(shape)
     for outer, inner in zip(order[-2::-1], order[:0:-1]):
         strides[outer] = strides[inner] * torch.sym_max(shape[inner], 1)
