@@ -167,6 +167,24 @@ TEST_F(ConvKernels, PointwiseLayersAreProducts) {
   }
 }
 
+// The gradient by w of a batch of no images is beta * C, and no image is read.
+TEST_F(ConvKernels, PointwiseGradientsOfNoImages) {
+  fmt::print("seed {}\n", seed_);
+  const Target target = targets_here().front();
+  for (const std::string_view shape : {"g=1 layout=nchw", "g=2 layout=nchw", "g=2 layout=nhwgc"}) {
+    for (const int beta : {0, 1}) {
+      const Problem problem =
+          parse_problem(fmt::format("conv direction=backward_weight n=0 c=24 k=40 h=65 w=65 "
+                                    "beta={} {}",
+                                    beta, shape));
+      std::vector<KernelSpec> specs = serving(problem, target);
+      std::erase_if(specs, [](const KernelSpec& spec) { return !spec.algorithm.pointwise; });
+      ASSERT_FALSE(specs.empty());
+      check(specs.front(), std::get<ConvProblem>(problem), 2);
+    }
+  }
+}
+
 // More channels than a vector and a block of vectors have lanes, filters with and without a window.
 TEST_F(ConvKernels, DepthwiseOnesAreCorrectOnDepthwiseProblems) {
   fmt::print("seed {}\n", seed_);

@@ -91,6 +91,40 @@ TEST(ConvPointwise, LaunchesAreThoseOfTheProduct) {
   EXPECT_GE(served, 4);
 }
 
+// A gradient by w of no images is a product whose sums have no elements.
+TEST(ConvPointwise, NoImages) {
+  struct Case {
+    std::string_view layer, product;
+  };
+  constexpr Case kCases[] = {
+      {"direction=backward_weight g=1", "m=40 n=24 k=0 layout=rcr ld_a=35 ld_b=35"},
+      {"direction=backward_weight g=2",
+       "m=20 n=12 k=0 batch=2 layout=rcr ld_a=35 ld_b=35 batch_stride_a=700 batch_stride_b=420"}};
+  const Target target = load_target("avx512");
+  float memory[1] = {};
+  for (const auto& [words, matrices] : kCases) {
+    const Problem layer =
+        parse_problem(fmt::format("conv n=0 c=24 k=40 h=5 w=7 layout=nchw {}", words));
+    const Problem product = parse_problem(fmt::format("gemm {}", matrices));
+    int served = 0;
+    for (const KernelSpec& spec : pointwise_kernels(layer, target)) {
+      if (!family().supports(spec, layer, target)) continue;
+      ++served;
+      const Launch launch = family().bind(
+          spec, layer,
+          ConvOperands{.in = memory, .grad_out = memory, .d = {}, .grad_weight = memory});
+      const Launch wanted =
+          family_of(Op::gemm).bind(product_kernel(spec), product,
+                                   GemmOperands{.a = memory, .b = memory, .d = {}, .out = memory});
+      ASSERT_EQ(launch.arguments.size(), wanted.arguments.size());
+      EXPECT_EQ(
+          std::memcmp(launch.arguments.data(), wanted.arguments.data(), wanted.arguments.size()), 0)
+          << name_of(spec) << " on " << words;
+    }
+    EXPECT_GE(served, 1) << words;
+  }
+}
+
 TEST(ConvPointwise, SaysWhyALayerIsNoProduct) {
   EXPECT_EQ(refusal("conv direction=forward n=1 c=8 k=8 w=5 x=3"),
             "pointwise kernels need a filter of 1, strides of 1 and no padding");

@@ -70,8 +70,11 @@ struct Rows {
   std::int64_t ld, width;
 };
 
-// nchw: the image and the group cannot both be counted by GEMM's batch.
-bool batch_counts_images(const ConvProblem& p) { return p.layout == ConvLayout::nchw && p.g == 1; }
+// nchw: the image and the group cannot both be counted by GEMM's batch. The gradient by w is a sum
+// over the images, also over none.
+bool batch_counts_images(const ConvProblem& p) {
+  return p.layout == ConvLayout::nchw && p.g == 1 && p.direction != ConvDirection::backward_weight;
+}
 
 // Why the layer is no product of matrices; empty where it is, and `lines` is set.
 std::string no_product(const ConvProblem& p, Lines& lines) {
@@ -143,8 +146,7 @@ GemmProblem product_of(const ConvProblem& p, const Lines& lines) {
   const Matrix w = {lines.w, images ? 0 : p.weight_strides[0]};
   const Matrix y = {lines.y, p.out_strides[batch]};
   const std::int64_t c = p.c / p.g, k = p.k / p.g;
-  const std::int64_t pixels =
-      p.size[0] * p.size[1] * p.size[2] * (p.layout == ConvLayout::nhwgc ? p.n : 1);
+  const std::int64_t pixels = p.size[0] * p.size[1] * p.size[2] * (images ? 1 : p.n);
   const auto set = [&](std::int64_t rows, std::int64_t columns, std::int64_t depth, const Matrix& a,
                        const Matrix& b, const Matrix& out) {
     product.m = rows, product.n = columns, product.k = depth;
