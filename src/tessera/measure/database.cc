@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <new>
 #include <thread>
@@ -145,6 +146,12 @@ bool is_of(const Schema& schema, std::string_view sql) {
          (at == 0 || own[at - 1] == ';');
 }
 
+// What ANALYZE makes.
+bool is_of_sqlite(std::string_view sql) {
+  return sql == "CREATE TABLE sqlite_stat1(tbl,idx,stat)" ||
+         sql == "CREATE TABLE sqlite_stat4(tbl,idx,neq,nlt,ndlt,sample)";
+}
+
 // SQLite evaluates the expressions in a schema (checks, generated columns, indexes). So the whole
 // schema must be exactly what this library writes; objects that SQLite makes for itself are
 // allowed.
@@ -152,7 +159,7 @@ void require_own_schema(const Connection& connection) {
   Statement query(connection, "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL");
   while (query.step()) {
     const std::string sql = query.text(2);
-    if (is_of(*connection.schema, sql) || sql.starts_with("CREATE TABLE sqlite_")) continue;
+    if (is_of(*connection.schema, sql) || is_of_sqlite(sql)) continue;
     throw Error(ErrorCode::unsupported,
                 fmt::format("{} '{}' holds the {} '{}', which is not as this library makes it: "
                             "nothing of the file was read; name another store",
@@ -167,7 +174,42 @@ void require_sound_pages(const Connection& connection) {
   Statement query(connection, "PRAGMA quick_check(1)");
   if (!query.step()) return;
   const std::string words = query.text(0);
-  if (words != "ok") throw Damage{words.substr(words.rfind('\n') + 1)};
+  if (words == "ok") return;
+  const std::string last = words.substr(words.rfind('\n') + 1);
+  // "Page 11: btreeInitPage() returns error code 11".
+  const bool names_a_function = last.find("()") != std::string::npos;
+  throw Damage{names_a_function ? last.substr(0, last.rfind(':')) + " cannot be read" : last};
+}
+
+// Where a change of several databases was left half done, the journal ends with the name of a file,
+// the name's bytes, their sum, and the magic bytes with which it begins.
+bool names_another_file(const fs::path& journal) {
+  constexpr std::string_view kMagic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+  std::array<char, 16> end{};
+  std::ifstream in(journal, std::ios::binary);
+  in.seekg(-static_cast<std::streamoff>(end.size()), std::ios::end);
+  if (!in.read(end.data(), end.size())) return false;
+  return std::string_view(end.data() + 8, 8) == kMagic &&
+         std::string_view(end.data(), 4) != std::string_view("\0\0\0\0", 4);
+}
+
+// The files beside a store may have come with it. SQLite would write to what a link names, and
+// would remove a file that a journal names. No store of this library has either.
+void require_own_journals(const Schema& schema, const fs::path& file) {
+  std::error_code ignored;
+  const std::string real = fs::weakly_canonical(file, ignored).string();
+  for (const char* suffix : {"-journal", "-wal", "-shm"}) {
+    const fs::path beside = real + suffix;
+    const fs::file_status status = fs::symlink_status(beside, ignored);
+    if (!fs::exists(status)) continue;
+    if (fs::is_regular_file(status) && !names_another_file(beside)) continue;
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{} '{}': the file '{}' beside it {}, as none of this library does: "
+                    "nothing of the store was read; remove that file",
+                    schema.noun, file.string(), beside.filename().string(),
+                    fs::is_regular_file(status) ? "names another file" : "is not a regular file"));
+  }
 }
 
 // SQLite takes some names for something else than files: ":memory:", "file:name?mode=rwc". None of
@@ -184,6 +226,7 @@ std::string plain_name(const Schema& schema, const fs::path& file) {
 Connection connect(const Schema& schema, const fs::path& file, int flags) {
   sqlite3* raw = nullptr;
   const std::string name = plain_name(schema, file);
+  require_own_journals(schema, file);
   const int code = sqlite3_open_v2(name.c_str(), &raw, flags | SQLITE_OPEN_FULLMUTEX, nullptr);
   Connection connection{&schema, file, {}};
   connection.db.reset(raw);
@@ -195,8 +238,20 @@ Connection connect(const Schema& schema, const fs::path& file, int flags) {
   return connection;
 }
 
+// In WAL mode SQLite makes files beside a store for readers, too.
+void require_rollback_mode(const Schema& schema, const fs::path& file) {
+  std::array<char, 20> begin{};  // the last two bytes are 2 in WAL mode
+  std::ifstream in(file, std::ios::binary);
+  if (!in.read(begin.data(), begin.size()) || begin[18] != 2 || begin[19] != 2) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{} '{}' is in SQLite's WAL mode, in which readers write: change it by "
+                          "sqlite3 '{}' 'PRAGMA journal_mode = DELETE'",
+                          schema.noun, file.string(), file.string()));
+}
+
 // Only a process that may write can undo the change of a killed process.
 Connection connect_reader(const Schema& schema, const fs::path& file) {
+  require_rollback_mode(schema, file);
   Connection connection = connect(schema, file, SQLITE_OPEN_READONLY);
   sqlite3_exec(connection.db.get(), "PRAGMA user_version", nullptr, nullptr, nullptr);
   const bool is_left = sqlite3_extended_errcode(connection.db.get()) == SQLITE_READONLY_ROLLBACK;
@@ -342,10 +397,10 @@ void require_file(const Schema& schema, const fs::path& file) {
   std::error_code refused;
   const fs::file_status there = fs::status(file, refused);
   if (fs::is_regular_file(there)) return;
-  const bool is_none = !refused || there.type() == fs::file_type::not_found;
-  throw Error(ErrorCode::not_found,
-              fmt::format("{} '{}': {}", schema.noun, file.string(),
-                          is_none ? "there is no such file" : refused.message()));
+  const std::string why = there.type() == fs::file_type::not_found ? "there is no such file"
+                          : refused                                ? refused.message()
+                                                                   : "it is not a regular file";
+  throw Error(ErrorCode::not_found, fmt::format("{} '{}': {}", schema.noun, file.string(), why));
 }
 
 void make_folder_of(const Schema& schema, const fs::path& file) {

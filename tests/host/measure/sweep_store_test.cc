@@ -213,6 +213,54 @@ TEST_F(SweepStoreTest, ReadersTakeBackWhatAKilledProcessLeft) {
   EXPECT_FALSE(fs::exists(file.string() + "-journal"));
 }
 
+// Such a journal is made where a change of several databases is left half done. SQLite would apply
+// it and remove the file that it names.
+TEST_F(SweepStoreTest, AJournalThatNamesAnotherFileIsRefused) {
+  { add(*std::make_unique<SweepStore>(file), random_data(sweep_run("a"), 2, 3, seed)); }
+  const auto number = [](std::size_t value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xff);
+    return bytes;
+  };
+  const std::string magic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+  const std::string victim = (folder / "precious").string();
+  write_file(victim, "work of years");
+  std::size_t sum = 0;
+  for (const char c : victim) sum += static_cast<std::size_t>(c);
+  std::string journal = magic + number(0) + number(1) + number(fs::file_size(file) / 4096) +
+                        number(512) + number(4096);
+  journal.resize(512);
+  journal += number((1 << 30) / 4096 + 1) + victim + number(victim.size()) + number(sum) + magic;
+  const fs::path beside = file.string() + "-journal";
+  const auto sentence = [&](const std::string& what) {
+    return "sweep store '" + file.string() + "': the file 'sweep.sqlite-journal' beside it " +
+           what + ", as none of this library does: nothing of the store was read; remove that file";
+  };
+  fs::create_symlink(file, folder / "link.sqlite");
+  for (const OpenMode mode : {OpenMode::existing, OpenMode::create}) {
+    write_file(beside, journal);
+    EXPECT_EQ(message_of([&] { SweepStore(file, mode).read(); }), sentence("names another file"));
+    EXPECT_NE(message_of([&] { SweepStore(folder / "link.sqlite", mode).read(); }), "no error");
+    EXPECT_EQ(read_file(victim), "work of years");
+    EXPECT_EQ(read_file(beside), journal);
+    fs::remove(beside);
+    fs::create_symlink(folder / "elsewhere", beside);
+    EXPECT_EQ(message_of([&] { SweepStore(file, mode).read(); }),
+              sentence("is not a regular file"));
+    EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+    fs::remove(beside);
+  }
+  EXPECT_EQ(message_of([&] { SweepStore(file, OpenMode::existing).read(); }), "no error");
+}
+
+TEST_F(SweepStoreTest, ReadersMakeNoFilesOfWalMode) {
+  EXPECT_EQ(message_after("PRAGMA journal_mode = WAL"),
+            "sweep store '" + file.string() +
+                "' is in SQLite's WAL mode, in which readers write: " + "change it by sqlite3 '" +
+                file.string() + "' 'PRAGMA journal_mode = DELETE'");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+}
+
 TEST_F(SweepStoreTest, LacksATableOrAColumn) {
   EXPECT_EQ(message_after("ALTER TABLE rows RENAME COLUMN note TO remark"),
             foreign("table 'rows'"));
@@ -232,6 +280,10 @@ TEST_F(SweepStoreTest, RefusesASchemaThatRunsSomething) {
   EXPECT_EQ(message_after("DROP TABLE kernels; CREATE TABLE kernels(id INTEGER PRIMARY KEY,"
                           " text TEXT NOT NULL UNIQUE, CHECK(hex(text) <> 'a'))"),
             foreign("table 'kernels'"));
+  EXPECT_EQ(
+      message_after("PRAGMA writable_schema = ON; INSERT INTO sqlite_master VALUES ('table',"
+                    " 'sqlite_x', 'sqlite_x', 2, 'CREATE TABLE sqlite_x(a CHECK(hex(a) > 1))')"),
+      foreign("table 'sqlite_x'"));
   EXPECT_EQ(message_after("ANALYZE"), "no error");
 }
 
@@ -304,6 +356,8 @@ TEST_F(SweepStoreTest, ATreeThatHoldsAPageTwiceIsDamage) {
 TEST_F(SweepStoreTest, ReadersLeaveMissingAndDamagedFilesAlone) {
   EXPECT_EQ(message_of([&] { const SweepStore store(file, OpenMode::existing); }),
             "sweep store '" + file.string() + "': there is no such file");
+  EXPECT_EQ(message_of([&] { SweepStore(folder, OpenMode::existing); }),
+            "sweep store '" + folder.string() + "': it is not a regular file");
   EXPECT_FALSE(fs::exists(file));
   write_file(file, "");
   EXPECT_EQ(message_of([&] { const SweepStore store(file, OpenMode::existing); }),
