@@ -46,13 +46,17 @@ class Descriptor {
   int fd_;
 };
 
-// Returns 0 or the errno that stopped the reading. `size` is a guess only: files in /proc say 0,
-// and a file may grow while it is read.
-int read_open(int fd, off_t size, std::string& content) {
+constexpr std::size_t kMostWithoutSize = 1 << 28;  // bytes of a device or a pipe
+
+// Returns 0 or the errno that stopped the reading. The size is a guess only: files in /proc say 0,
+// and a file may grow while it is read. A device or a pipe may never end.
+int read_open(int fd, const struct stat& status, std::string& content) {
+  const std::size_t most = S_ISREG(status.st_mode) ? content.max_size() : kMostWithoutSize + 1;
   std::size_t used = 0;
-  content.resize(static_cast<std::size_t>(size) + 1);
+  content.resize(static_cast<std::size_t>(status.st_size) + 1);
   for (;;) {
-    if (used == content.size()) content.resize(content.size() * 2);
+    if (used == most) return EFBIG;
+    if (used == content.size()) content.resize(std::min(content.size() * 2, most));
     const ssize_t got = ::read(fd, content.data() + used, content.size() - used);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno;
@@ -68,7 +72,7 @@ int read_all(const fs::path& path, std::string& content) {
   if (fd.get() < 0) return errno;
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return errno;
-  return read_open(fd.get(), status.st_size, content);
+  return read_open(fd.get(), status, content);
 }
 
 // Failures that say nothing about the file: the process is short of something, or a server is away.
@@ -167,7 +171,15 @@ int replace_content(const fs::path& destination, std::string_view content,
 
 std::string read_file(const fs::path& path) {
   std::string content;
-  if (const int error = read_all(path, content)) fail("read", path, error);
+  const int error = read_all(path, content);
+  if (error == EFBIG && content.size() > kMostWithoutSize) {
+    throw Error(
+        ErrorCode::io_error,
+        fmt::format("cannot read {}: it is no regular file and does not end within {} bytes; "
+                    "copy it to a file first",
+                    path.string(), kMostWithoutSize));
+  }
+  if (error != 0) fail("read", path, error);
   return content;
 }
 
@@ -198,7 +210,7 @@ std::optional<std::string> read_regular_file(const fs::path& path, std::string& 
     return std::nullopt;
   }
   std::string content;
-  if (error == 0) error = read_open(fd.get(), status.st_size, content);
+  if (error == 0) error = read_open(fd.get(), status, content);
   if (error == 0) return content;
   if (is_passing(error)) fail("read", path, error);
   why = error == ENOENT || error == ENOTDIR

@@ -49,6 +49,15 @@ TEST_F(Files, ReadsFilesThatDoNotKnowTheirSize) {
   EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos);
 }
 
+TEST_F(Files, ADeviceWithoutEndIsRefused) {
+  expect_error(ErrorCode::io_error,
+               "cannot read /dev/zero: it is no regular file and does not end within 268435456 "
+               "bytes; copy it to a file first",
+               [] { read_file("/dev/zero"); });
+  EXPECT_EQ(try_read_file("/dev/zero"), std::nullopt);
+  EXPECT_EQ(read_file("/dev/null"), "");
+}
+
 TEST_F(Files, SayWhatFailed) {
   const std::string missing = (folder_ / "missing").string();
   const std::string below = (folder_ / "missing" / "file").string();
