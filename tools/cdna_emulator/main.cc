@@ -153,7 +153,16 @@ std::vector<u8> read_arguments(const Json& json, const Buffers& buffers) {
 
 Json read_description(const std::string& name) {
   const auto file = read_file(name, kMostLaunchBytes);
-  Json json = Json::parse(file.begin(), file.end(), nullptr, false);
+  // Showing a value calls itself for each level.
+  const auto is_shallow = [&](int depth, Json::parse_event_t, const Json&) {
+    constexpr int kMost = 64;
+    if (depth > kMost) {
+      refuse("Lists and objects of '" + name + "' may lie at most " + std::to_string(kMost) +
+             " deep in one another.");
+    }
+    return true;
+  };
+  Json json = Json::parse(file.begin(), file.end(), is_shallow, false);
   if (json.is_object()) return json;
   refuse("'" + name + "' must hold a JSON object such as {\"grid\": [2, 1, 1]}.");
 }

@@ -172,6 +172,8 @@ TEST(Program, RefusesDescriptionsThatAreNone) {
   std::ofstream(object, std::ios::binary)
       .write(reinterpret_cast<const char*>(file.data()), static_cast<std::streamsize>(file.size()));
   const std::string program = EMULATOR_PROGRAM " ", run = program + object.string() + " --launch ";
+  const std::string levels(200000, '['), ends(200000, ']');
+  const std::string deep = R"({"arguments": [)" + levels + ends + "]}";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"arguments": [{}]})", "An argument is one of "},
       {R"({"arguments": [5, {}]})", "An argument is one of "},
@@ -185,6 +187,7 @@ TEST(Program, RefusesDescriptionsThatAreNone) {
       {R"({"grid": [2147483647, 2147483647, 4]})", "there may be 1 to 2^32 of each."},
       {R"({"block": "wide"})", "\"block\" of a launch must be of the form [1,1,1], got \"wide\"."},
       {R"({)", "must hold a JSON object such as"},
+      {deep, "may lie at most 64 deep in one another."},
   };
   for (const auto& [text, sentence] : cases) {
     std::ofstream(launch) << text;
