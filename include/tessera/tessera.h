@@ -109,12 +109,13 @@ TSR_API tsr_status_t tsr_add_python_prefix(const char* prefix);
 typedef void (*tsr_log_sink_t)(void* user, int level, const char* sentence);
 TSR_API tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user);
 
-/* Both may be NULL. A result other than 0 ends the work soon, with TSR_CANCELLED. */
+/* Both may be NULL. A result other than 0 ends the work soon, with TSR_CANCELLED. A kernel
+ * that is being compiled is finished first. */
 typedef struct tsr_callbacks_t {
   size_t struct_size;
   void* user;
   int (*progress)(void* user, const char* label, size_t done, size_t total, const char* what);
-  int (*stop)(void* user); /* asked several times a second */
+  int (*stop)(void* user); /* asked several times a second, but not during a compilation */
 } tsr_callbacks_t;
 
 /* For the calls of this thread that measure, and take no call-backs of their own: tsr_bench(),
