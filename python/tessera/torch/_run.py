@@ -116,11 +116,13 @@ def _check_operand(plan: Plan, operand: Operand, tensor: Optional[Tensor]) -> No
 
 def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype: torch.dtype
                  ) -> Tensor:
-    """A new tensor without gaps, with its dimensions in that order in memory. It is no view,
-    because PyTorch lets nobody write into a view that an operator with a derivative returns."""
+    """A new tensor without gaps, with its dimensions in that order in memory. It is no view:
+    PyTorch lets nobody write into a view that an operator with a derivative returns."""
     strides: List[Any] = [1] * len(shape)
-    for outer, inner in zip(order[-2::-1], order[:0:-1]):
-        strides[outer] = strides[inner] * torch.sym_max(shape[inner], 1)
+    step: Any = 1
+    for at in reversed(order):
+        strides[at], size = step, shape[at]
+        step = step * (size or 1 if type(size) is int else torch.sym_max(size, 1))
     return like.new_empty_strided(tuple(shape), strides, dtype=dtype)
 
 
