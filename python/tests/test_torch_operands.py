@@ -203,6 +203,18 @@ class WrongTypes(Case):
                         self.assertRegex(str(caught.exception),
                                          f"^[a-z_0-9]+: {argument} must be a torch.Tensor, got ")
 
+    def test_tensors_without_strides(self):
+        nested = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(2, 8)])
+        jagged = torch.nested.nested_tensor([torch.randn(3, 8)], layout=torch.jagged)
+        for name, function, tensors, _ in self.functions():
+            argument, tensor = next(iter(tensors.items()))
+            for value in (tensor.to_sparse(), tensor.float().to_mkldnn(), nested, jagged):
+                with self.subTest(function=name, layout=value.layout):
+                    with self.assertRaisesRegex(
+                            tessera.Error, f"^[a-z_0-9]+: {argument} is .* and Tessera takes "
+                                           "strided tensors; .* makes one"):
+                        function(**{**tensors, argument: value})
+
     def test_no_factors(self):
         eight = torch.randn(1, 3, 2, 16).to(torch.float8_e4m3fn)
         factors = {name: torch.ones(1) for name in ("descale_q", "descale_k", "descale_v")}

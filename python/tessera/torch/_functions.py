@@ -21,7 +21,8 @@ class WrongType(Error, TypeError):
 
 
 def check_tensors(function: str, names: Sequence[str], tensors: Sequence[Any], needed: int) -> None:
-    """Refuses what is no tensor. The first `needed` may not be None either."""
+    """Refuses what is no tensor, or a tensor without strides. The first `needed` may not be None
+    either."""
     if torch.compiler.is_compiling():
         return  # PyTorch looks at them
     for position, (name, tensor) in enumerate(zip(names, tensors)):
@@ -30,6 +31,11 @@ def check_tensors(function: str, names: Sequence[str], tensors: Sequence[Any], n
             raise WrongType(f"{function}: {name} must be a torch.Tensor, got " +
                             ("None" if tensor is None else f"{type(tensor).__name__}; "
                              "torch.as_tensor() makes one of numbers and arrays"))
+        if isinstance(tensor, Tensor) and (tensor.is_nested or tensor.layout is not _STRIDED):
+            kind, way = (("a nested tensor", "torch.nested.to_padded_tensor()") if tensor.is_nested
+                         else (f"of the layout {tensor.layout}", "to_dense()"))
+            raise Error(f"{function}: {name} is {kind}, and Tessera takes strided tensors; {way} "
+                        "makes one", "unsupported")
 
 
 def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
@@ -41,7 +47,7 @@ def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
                 return False
         elif (type(tensor) not in _TYPES or tensor.is_neg() or
               not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not _STRIDED or
-              tensor._is_zerotensor()):
+              tensor._is_zerotensor() or tensor.is_nested):
             return False
     return not (torch.is_grad_enabled() and _C._any_requires_grad(*tensors)
                 or forward_ad._current_level >= 0
