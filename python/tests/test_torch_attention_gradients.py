@@ -416,6 +416,80 @@ class Attention(Gradients):
             self.assertAlmostEqual(one, other, places=5)
 
 
+class GradientOfLse(Gradients):
+    """Of functions that return (out, lse) or lse alone."""
+
+    def right(self, q, k, v, bias=None, soft_cap=0.0):
+        """Of (batch, heads, tokens, hdim) in fp64."""
+        scores = q @ k.mT * q.shape[-1]**-0.5
+        scores = soft_cap * torch.tanh(scores / soft_cap) if soft_cap else scores
+        scores = scores if bias is None else scores + bias
+        return torch.softmax(scores, -1) @ v, torch.logsumexp(scores, -1)
+
+    def assert_right(self, ours, theirs, tensors, dtype, hint, size=1.0, with_out=True):
+        """size: of the gradient of lse, beside which that of out has a size of 1."""
+        found = []
+        mine, wide = self.leaves(tensors), self.leaves([x.double() for x in tensors])
+        (out, lse), (right_out, right_lse) = ours(*mine), theirs(*wide)
+        dout, dlse = self.draw(*out.shape, dtype=dtype), size * self.draw(*lse.shape)
+        for results, kind, leaves in (((out, lse), dtype, mine),
+                                      ((right_out, right_lse), torch.float64, wide)):
+            ends, grads = results[1:], (dlse.to(results[1].dtype),)
+            if with_out:
+                ends, grads = results, (dout.to(kind), *grads)
+            found.append(torch.autograd.grad(ends, leaves, grads, allow_unused=True))
+        for at, (got, want, leaf) in enumerate(zip(*found, mine)):
+            want = torch.zeros_like(leaf).double() if want is None else want
+            self.assertEqual((got.shape, got.dtype), (leaf.shape, leaf.dtype))
+            most = max(float(want.abs().max()), min(size, 1.0))
+            self.assertLessEqual(float((got.double() - want).abs().max()),
+                                 4 * LIMITS[dtype] * most, f"gradient {at} of {hint}, {SEED}")
+
+    def test_types_and_sizes(self):
+        for dtype in LIMITS:
+            for layout in ("bshd", "bhsd"):
+                turn = (lambda x: x.transpose(1, 2)) if layout == "bshd" else (lambda x: x)
+
+                def ours(q, k, v, bias=None, **how):
+                    out, lse = tessera.torch.attention(turn(q), turn(k), turn(v), bias=bias,
+                                                       layout=layout, return_lse=True, **how)
+                    return turn(out), lse
+                tensors = [self.draw(2, 3, *x, dtype=dtype) for x in ((20, 16), (30, 16), (30, 8))]
+                for size in (1.0, 1e-3, 1e4):
+                    self.assert_right(ours, self.right, tensors, dtype, (dtype, layout, size), size,
+                                      with_out=size == 1)
+                self.assert_right(ours, self.right, [*tensors, self.draw(3, 20, 30, dtype=dtype)],
+                                  dtype, (dtype, layout, "bias"))
+                self.assert_right(lambda *x: ours(*x, soft_cap=2.0),
+                                  lambda *x: self.right(*x, soft_cap=2.0), tensors, dtype, "cap")
+
+    def test_packed(self):
+        of_q, of_k = torch.tensor([0, 7, 7, 20]), torch.tensor([0, 12, 20, 30])
+
+        def theirs(q, k, v):
+            parts = [self.right(*(x[s[i]:s[i + 1]].transpose(0, 1) for x, s in
+                                  ((q, of_q), (k, of_k), (v, of_k)))) for i in range(3)]
+            return (torch.cat([out.transpose(0, 1) for out, _ in parts]),
+                    torch.cat([lse for _, lse in parts], -1))
+        self.assert_right(
+            lambda *x: tessera.torch.attention(*x, seqlens_q=of_q, seqlens_k=of_k,
+                                               return_lse=True),
+            theirs, [self.draw(n, 2, 16) for n in (20, 30, 30)], torch.float32, "packed")
+
+    def test_transforms(self):
+        tensors = [self.draw(1, 2, 4, 8) for _ in range(3)]
+
+        def ours(*given):
+            return tessera.torch.attention(*given, layout="bhsd", return_lse=True)
+        for backend in ("aot_eager", "inductor"):
+            compiled = torch.compile(ours, fullgraph=True, backend=backend)
+            self.assert_right(compiled, self.right, tensors, torch.float32, backend)
+        found = torch.func.jacrev(lambda q: ours(q, *tensors[1:])[1])(tensors[0])
+        wanted = torch.func.jacrev(lambda q: self.right(q, *[x.double() for x in tensors[1:]])[1])(
+            tensors[0].double())
+        self.assertLessEqual(float((found - wanted).abs().max()), LIMITS[torch.float32])
+
+
 class Refusals(Gradients):
     def refused(self, sentence, function, *args, **how):
         with self.assertRaisesRegex(tessera.Error, sentence):
@@ -429,10 +503,12 @@ class Refusals(Gradients):
         table = torch.zeros(1, 2, dtype=torch.int32)
         self.refused("q requires a gradient, which attention has not where keys lie in pages", call,
                      q, k.detach(), v.detach(), page_table=table)
-        out, lse = call(q, k, v, return_lse=True)
-        self.refused("lse has no gradient", torch.autograd.grad, lse.sum(), q)
+        out = call(q, k, v)
         dq, = torch.autograd.grad(out.square().sum(), q, create_graph=True)
         self.refused("attention has no second derivative", torch.autograd.grad, dq.sum(), q)
+        wide_v = self.draw(1, 20, 4, 512).requires_grad_()
+        self.refused("^the gradient of lse needs heads of v of at most 511 elements, got 512",
+                     torch.autograd.grad, call(q, k, wide_v, return_lse=True)[1].sum(), q)
 
 
 if __name__ == "__main__":

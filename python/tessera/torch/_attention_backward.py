@@ -18,6 +18,7 @@ Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
           "dout", "dq", "dk", "dv", "dbias")
 _ways: Dict[Any, _run.Bound] = {}
+MOST_HDIM_V = 512  # as families/fmha/fmha.h has it
 _SCHEMA = ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
            "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
            "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
@@ -137,10 +138,8 @@ def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) -> Tuple[Any, ...]:
     if ctx.why is not None:
         raise Error(ctx.why, "unsupported")
-    if dlse is not None:
-        raise Error("lse has no gradient; only the first result of attention has", "unsupported")
     none = (None,) * ctx.count
-    if dout is None:
+    if dout is None and dlse is None:
         return none
     q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse = ctx.saved_tensors
     if lse.dim() == 1 and lse.numel() == 0 and q.dim() > 2:  # was not asked for
@@ -149,9 +148,41 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
                 q, k, v, bias, slopes, seqlens_q, seqlens_k, words, *ctx.inputs[:2], *ctx.how, True,
                 False)
     has_dbias = bias is not None and ctx.needs_input_grad[3]
+    hdim_v = v.shape[-1]
+    if dout is None:
+        dout = torch.zeros_like(out)
+    if dlse is not None:
+        dout, v, out = _with_gradient_of_lse(dlse, dout, v, out, ctx.how[0])
     dq, dk, dv, dbias = torch.ops.tessera.attention_backward(
         dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words, *ctx.how, has_dbias)
+    dv = dv if dlse is None else dv.narrow(-1, 0, hdim_v)
     return (dq, dk, dv, dbias if has_dbias else None, *none[4:])
+
+
+def _with_gradient_of_lse(dlse: Tensor, dout: Tensor, v: Tensor, out: Tensor, layout: str
+                          ) -> Tuple[Tensor, Tensor, Tensor]:
+    """dout, v and out with more elements in each head, which let a kernel subtract dlse.
+
+    A score's gradient is weight * (dout @ v - dout @ out + dlse). An element in which v holds 0,
+    dout a number and out -dlse over that number changes the second product alone. Narrow types
+    need three such elements for the digits of dlse.
+    """
+    factors = (1.0,) if out.dtype == torch.float32 else (256.0, 1.0, 1 / 256)
+    # Kernels for GPUs load 16 bytes at once.
+    width = len(factors) if out.device.type == "cpu" else 8
+    if v.shape[-1] + width > MOST_HDIM_V:
+        raise Error(f"the gradient of lse needs heads of v of at most {MOST_HDIM_V - width} "
+                    f"elements, got {v.shape[-1]}", "unsupported")
+    left = dlse.float().mT if layout == "bshd" else dlse.float()
+    parts = []
+    for factor in factors:
+        parts.append((left / factor).to(out.dtype))
+        left = left - parts[-1].float() * factor
+    parts += [torch.zeros_like(parts[0])] * (width - len(parts))
+    numbers = out.new_tensor([*factors, *[0.0] * (width - len(factors))])
+    return (torch.cat((dout, numbers.to(dout.dtype).expand(*dout.shape[:-1], width)), -1),
+            torch.nn.functional.pad(v, (0, width)),
+            torch.cat((out, -torch.stack(parts, -1)), -1))
 
 
 _NO_TANGENTS = ("attention has no derivative in forward mode (jvp, jacfwd); torch.func.vjp and "
