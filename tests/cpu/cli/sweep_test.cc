@@ -152,6 +152,35 @@ TEST_F(CliSweep, AnArrayNeedsItsTasksNumber) {
             "with sbatch --array=1-N\n");
 }
 
+TEST_F(CliSweep, AnArrayHasTheNumbersOfItsShards) {
+  const std::string script = (fs::path(TESSERA_SOURCE) / "tools" / "sweep_array.sh").string();
+  const auto task = [&](const std::string& id, const std::string& rest) {
+    return run_in_shell(rest + " SLURM_ARRAY_TASK_ID=" + id + " TESSERA=echo /bin/sh " + script +
+                            " 'a b' --problems 'x y' 2>\"$CLI_STDERR\"",
+                        {});
+  };
+  for (const char* numbers : {"0 7 8", "1 7 4", "3 3 1", "2 9 3"}) {
+    std::istringstream words(numbers);
+    std::string least, most, count;
+    words >> least >> most >> count;
+    const CliResult result =
+        task(least, "SLURM_ARRAY_TASK_MIN=" + least + " SLURM_ARRAY_TASK_MAX=" + most +
+                        " SLURM_ARRAY_TASK_COUNT=" + count);
+    EXPECT_EQ(result.status, 2) << result.out;
+    EXPECT_EQ(result.err, "sweep_array.sh: the array must be 1-N, got " + count + " tasks from " +
+                              least + " to " + most +
+                              "; to start a few tasks of an array of N again, say SHARDS=N sbatch "
+                              "--array=3,5\n");
+  }
+  const std::string whole = "sweep --problems x y --shard 3/8 --store a b/3of8.sqlite\n";
+  EXPECT_EQ(task("3", "SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=8 SLURM_ARRAY_TASK_COUNT=8").out,
+            whole);
+  EXPECT_EQ(
+      task("3", "SHARDS=8 SLURM_ARRAY_TASK_MIN=3 SLURM_ARRAY_TASK_MAX=5 SLURM_ARRAY_TASK_COUNT=2")
+          .out,
+      whole);
+}
+
 TEST_F(CliSweep, SaysWhatRemainsWhenTimeIsUp) {
   Words words = sweep_words("s.sqlite");
   words.insert(words.end(), {"--budget", "0.001s"});
