@@ -297,7 +297,12 @@ std::vector<ForeignRow> foreign_rows(const ColumnTable& table, const std::string
     rows[i].where = fmt::format("'{}': row {}", source, i + 1);
     for (const Column& column : table.columns) {
       const std::string value = text_of(column, i);
-      if (!value.empty()) add(rows[i], column.name, value);
+      if (value.empty()) continue;
+      add(rows[i], column.name, value);
+      const std::string& kept = rows[i].fields.find(our_word(column.name))->second;
+      if (kept == in_lower_case(value)) continue;
+      refuse_foreign(rows[i], fmt::format("has two values of '{}', {} and {}",
+                                          our_word(column.name), kept, value));
     }
   }
   return rows;

@@ -5,6 +5,7 @@
 #include <parquet/arrow/writer.h>
 
 #include <exception>
+#include <limits>
 #include <map>
 
 #include "tessera/measure/parquet.h"
@@ -63,6 +64,14 @@ arrow::Status write(const ColumnTable& table, std::string& bytes) {
 
 // ---- reading ----
 
+// One text in each row.
+struct Repeated {
+  std::string text;
+  std::int64_t rows;
+  std::int64_t length() const { return rows; }
+  const std::string& GetView(std::int64_t) const { return text; }
+};
+
 template <typename Array>
 void append_texts(const Array& array, std::map<std::string, std::int32_t>& places, Column& column) {
   for (std::int64_t i = 0; i < array.length(); ++i) {
@@ -82,58 +91,114 @@ void append_values(const arrow::Array& chunk, std::vector<Value>& values) {
   }
 }
 
-// False for a type that measurements do not have.
-bool append(const arrow::Array& chunk, std::map<std::string, std::int32_t>& places,
-            Column& column) {
+template <typename Array>
+bool append_integers(const arrow::Array& chunk, Column& column) {
+  append_values<Array>(chunk, column.integers);
+  return true;
+}
+
+template <typename Array>
+bool append_reals(const arrow::Array& chunk, Column& column) {
+  append_values<Array>(chunk, column.reals);
+  return true;
+}
+
+bool is_real(const arrow::DataType& type) {
+  return type.id() == arrow::Type::DOUBLE || type.id() == arrow::Type::FLOAT;
+}
+
+// An empty table says only by its schema what its columns are.
+ColumnType type_of(const arrow::DataType& type) {
+  if (is_real(type)) return ColumnType::real;
+  const bool whole = arrow::is_integer(type.id()) || type.id() == arrow::Type::BOOL;
+  return whole ? ColumnType::integer : ColumnType::text;
+}
+
+// False where the chunk has no numbers.
+bool append_numbers(const arrow::Array& chunk, Column& column) {
   switch (chunk.type_id()) {
-    case arrow::Type::STRING:
-      column.type = ColumnType::text;
-      append_texts(static_cast<const arrow::StringArray&>(chunk), places, column);
-      return true;
-    case arrow::Type::LARGE_STRING:
-      column.type = ColumnType::text;
-      append_texts(static_cast<const arrow::LargeStringArray&>(chunk), places, column);
-      return true;
     case arrow::Type::DOUBLE:
-      column.type = ColumnType::real;
-      append_values<arrow::DoubleArray>(chunk, column.reals);
-      return true;
+      return append_reals<arrow::DoubleArray>(chunk, column);
+    case arrow::Type::FLOAT:
+      return append_reals<arrow::FloatArray>(chunk, column);
     case arrow::Type::INT64:
-      column.type = ColumnType::integer;
-      append_values<arrow::Int64Array>(chunk, column.integers);
-      return true;
+      return append_integers<arrow::Int64Array>(chunk, column);
     case arrow::Type::INT32:
-      column.type = ColumnType::integer;
-      append_values<arrow::Int32Array>(chunk, column.integers);
-      return true;
+      return append_integers<arrow::Int32Array>(chunk, column);
+    case arrow::Type::INT16:
+      return append_integers<arrow::Int16Array>(chunk, column);
+    case arrow::Type::INT8:
+      return append_integers<arrow::Int8Array>(chunk, column);
+    case arrow::Type::UINT64:
+      return append_integers<arrow::UInt64Array>(chunk, column);
+    case arrow::Type::UINT32:
+      return append_integers<arrow::UInt32Array>(chunk, column);
+    case arrow::Type::UINT16:
+      return append_integers<arrow::UInt16Array>(chunk, column);
+    case arrow::Type::UINT8:
+      return append_integers<arrow::UInt8Array>(chunk, column);
     case arrow::Type::BOOL:
-      column.type = ColumnType::integer;
-      append_values<arrow::BooleanArray>(chunk, column.integers);
-      return true;
+      return append_integers<arrow::BooleanArray>(chunk, column);
     default:
       return false;
   }
 }
 
-// An empty table says only by its schema what its columns are.
-ColumnType type_of(const arrow::DataType& type) {
-  if (type.id() == arrow::Type::DOUBLE) return ColumnType::real;
-  const bool whole = type.id() == arrow::Type::INT64 || type.id() == arrow::Type::INT32 ||
-                     type.id() == arrow::Type::BOOL;
-  return whole ? ColumnType::integer : ColumnType::text;
+// Writers that know no texts store them as bytes. pandas stores repeated ones as dictionaries.
+// Values of a type that measurements do not have, such as lists, become the type's name: where the
+// column is used, its reader refuses that.
+void append(const arrow::Array& chunk, std::map<std::string, std::int32_t>& places,
+            Column& column) {
+  if (append_numbers(chunk, column)) return;
+  switch (chunk.type_id()) {
+    case arrow::Type::STRING:
+    case arrow::Type::BINARY:
+      return append_texts(static_cast<const arrow::BinaryArray&>(chunk), places, column);
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::LARGE_BINARY:
+      return append_texts(static_cast<const arrow::LargeBinaryArray&>(chunk), places, column);
+    case arrow::Type::STRING_VIEW:
+    case arrow::Type::BINARY_VIEW:
+      return append_texts(static_cast<const arrow::BinaryViewArray&>(chunk), places, column);
+    default:
+      return append_texts(Repeated{chunk.type()->ToString(), chunk.length()}, places, column);
+  }
 }
 
-// pandas stores repeated texts as dictionaries.
-arrow::Result<std::shared_ptr<arrow::Array>> plain(const std::shared_ptr<arrow::Array>& chunk) {
-  if (chunk->type_id() != arrow::Type::DICTIONARY) return chunk;
-  const auto& array = static_cast<const arrow::DictionaryArray&>(*chunk);
-  if (array.dictionary()->type_id() != arrow::Type::STRING) return chunk;
-  const auto& words = static_cast<const arrow::StringArray&>(*array.dictionary());
-  arrow::StringBuilder builder;
+template <typename Words>
+arrow::Result<std::shared_ptr<arrow::Array>> looked_up(const arrow::DictionaryArray& array) {
+  const auto& words = static_cast<const Words&>(*array.dictionary());
+  arrow::LargeStringBuilder builder;
   for (std::int64_t i = 0; i < array.length(); ++i) {
     ARROW_RETURN_NOT_OK(builder.Append(words.GetView(array.GetValueIndex(i))));
   }
   return builder.Finish();
+}
+
+arrow::Result<std::shared_ptr<arrow::Array>> plain(const std::shared_ptr<arrow::Array>& chunk) {
+  if (chunk->type_id() != arrow::Type::DICTIONARY) return chunk;
+  const auto& array = static_cast<const arrow::DictionaryArray&>(*chunk);
+  switch (array.dictionary()->type_id()) {
+    case arrow::Type::STRING:
+      return looked_up<arrow::StringArray>(array);
+    case arrow::Type::LARGE_STRING:
+      return looked_up<arrow::LargeStringArray>(array);
+    case arrow::Type::STRING_VIEW:
+      return looked_up<arrow::StringViewArray>(array);
+    default:
+      return chunk;
+  }
+}
+
+bool too_large(const arrow::ChunkedArray& column) {
+  if (column.type()->id() != arrow::Type::UINT64) return false;
+  for (const auto& chunk : column.chunks()) {
+    const auto& values = static_cast<const arrow::UInt64Array&>(*chunk);
+    for (std::int64_t i = 0; i < values.length(); ++i) {
+      if (values.Value(i) > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) return true;
+    }
+  }
+  return false;
 }
 
 arrow::Status read(const std::string& file, ColumnTable& table) {
@@ -147,16 +212,18 @@ arrow::Status read(const std::string& file, ColumnTable& table) {
     const auto& field = *whole->schema()->field(i);
     Column column{field.name(), type_of(*field.type()), {}, {}, {}, {}};
     std::map<std::string, std::int32_t> places;
-    bool is_known = true;
     for (const auto& chunk : whole->column(i)->chunks()) {
       if (chunk->null_count() > 0) {
         return arrow::Status::Invalid("column '", field.name(), "' has ", chunk->null_count(),
                                       " rows without a value");
       }
       ARROW_ASSIGN_OR_RAISE(const auto values, plain(chunk));
-      is_known = is_known && append(*values, places, column);
+      append(*values, places, column);
     }
-    if (is_known) table.columns.push_back(std::move(column));
+    if (too_large(*whole->column(i))) {
+      return arrow::Status::Invalid("column '", field.name(), "' has a number of 2^63 or more");
+    }
+    table.columns.push_back(std::move(column));
   }
   return arrow::Status::OK();
 }

@@ -54,6 +54,62 @@ TEST_F(CliData, ParquetRoundTripIsExact) {
   }
 }
 
+// Written by pyarrow.parquet.write_table(..., use_dictionary=["kernel"], compression="none",
+// write_statistics=False, store_schema=False) with a kernel of binary, m of uint16 (300, 40000), n
+// of int8 (16, 24), k of uint32 (7, 70000), latency_ms of float32 (0.5, 2) and tags of lists.
+constexpr std::string_view kSmallTypes =
+    "504152311504157015704c150215001200003400000067656d6d5f667033325f7263725f7061636b625f3132"
+    "3078373638783235365f31783178315f3132783478315f67656e657269631500151215122c15041510150615"
+    "061c0000000200000004010104001500151c151c2c15041500150615061c0000000200000004012c01000040"
+    "9c00001500151c151c2c15041500150615061c00000002000000040110000000180000001500151c151c2c15"
+    "041500150615061c00000002000000040107000000701101001500151c151c2c15041500150615061c000000"
+    "0200000004010000003f000000401500153815382c15041500150615061c0000000200000004000200000004"
+    "03010000000000000002000000000000001504199c35001806736368656d61150c00150c250218066b65726e"
+    "656c001502250218016d25184cac1310120000001502250218016e251e4cac1308110000001502250218016b"
+    "251a4cac13201200000015082502180a6c6174656e63795f6d73003502180474616773150215064c3c000000"
+    "350418046c697374150200150425021807656c656d656e74001604191c196c26001c150c1935000610191806"
+    "6b65726e656c1500160416c40116c4012694012608292c15041500150200150015101502003c16d001190619"
+    "26000400000026001c1502192506001918016d150016041642164226cc01491c150015001502003c29061926"
+    "000400000026001c1502192506001918016e1500160416421642268e02491c150015001502003c2906192600"
+    "0400000026001c1502192506001918016b150016041642164226d002491c150015001502003c290619260004"
+    "00000026001c15081925060019180a6c6174656e63795f6d731500160416421642269203491c150015001502"
+    "003c29061926000400000026001c15041925060019380474616773046c69737407656c656d656e7415001604"
+    "165e165e26d403491c150015001502003c2926040019460000000400000016aa041604260816aa0400282070"
+    "6172717565742d6370702d6172726f772076657273696f6e2032362e302e31196c1c00001c00001c00001c00"
+    "001c00001c0000000702000050415231";
+
+std::string from_hex(std::string_view digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+TEST_F(CliData, ParquetOfOtherWritersHasOtherTypes) {
+  write("s.parquet", from_hex(kSmallTypes));
+  const CliResult imported =
+      run("data import t.sqlite s.parquet --device-name X --target generic --dtype fp32");
+  if (imported.err.find("parquet: the plug-in ") != std::string::npos) {
+    GTEST_SKIP() << "built without the Parquet plug-in";
+  }
+  EXPECT_EQ(imported.status, 0) << imported.err;
+  const measure::SweepData found = read("t.sqlite");
+  EXPECT_EQ(found.problems,
+            (std::vector<std::string>{"gemm m=300 n=16 k=7", "gemm m=40000 n=24 k=70000"}));
+  ASSERT_EQ(found.rows.size(), 2U);
+  EXPECT_EQ(found.rows[0].seconds + found.rows[1].seconds, 0.0025);
+}
+
+TEST_F(CliData, TwoColumnsOfOneMeaning) {
+  const std::string kernel = "gemm_fp32_rcr_packb_120x768x256_1x1x1_12x4x1_generic";
+  const std::string line = "data import t.sqlite s.csv --device-name X --target generic";
+  write("s.csv", "kernel,m,n,k,M,latency_ms\n" + kernel + ",8,16,16,9,1\n");
+  expect_failure(words_of(line), "'s.csv': row 1 has two values of 'm', 8 and 9");
+  write("s.csv", "kernel,m,n,k,M,latency_ms\n" + kernel + ",8,16,16,8,1\n");
+  EXPECT_EQ(run(line.c_str()).status, 0);
+}
+
 // What cannot be written whole leaves the old file; a link keeps pointing where it did, also to
 // what is not there yet.
 TEST_F(CliData, ExportsAreWholeOrNotThere) {
