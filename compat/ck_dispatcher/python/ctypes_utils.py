@@ -13,6 +13,7 @@ import numpy
 
 import tessera
 from tessera import Error, _abi
+from tessera_ck import checked as _checked
 from tessera_ck import gemm as _gemm
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
@@ -67,6 +68,9 @@ class KernelConfig:
     elementwise_op: str = "MultiDAdd"
     num_d_tensors: int = 1
     persistent: bool = False
+
+    def __post_init__(self) -> None:
+        _checked.fields(self)
 
     @property
     def layout(self) -> str:
@@ -185,6 +189,7 @@ class DispatcherLib:
 
     def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
         """The chosen kernel's lossless name; builds nothing, and needs no such machine."""
+        _checked.sizes(M=M, N=N, K=K)
         if min(M, N, K) <= 0 or not self.wish.kernels:
             return None
         try:
@@ -267,7 +272,8 @@ def _stored(array: Any, dtype: str, letter: str, what: str) -> Any:
     given = numpy.asarray(array)
     if given.ndim != 2:
         raise Error(f"{what} must have two dimensions, got {given.ndim}")
-    return numpy.asarray(given, dtype=wanted, order="C" if letter == "r" else "F")
+    return numpy.asarray(_checked.as_numbers(given, wanted, what),
+                         order="C" if letter == "r" else "F")
 
 
 class GemmRunner:
@@ -285,7 +291,11 @@ class GemmRunner:
         if word != config.dtype_c:
             config = dataclasses.replace(config, dtype_c=word)
             self.lib = DispatcherLib(config)
-        (M, K), (K2, N) = numpy.shape(A), numpy.shape(B)
+        shapes = numpy.shape(A), numpy.shape(B)
+        if tuple(map(len, shapes)) != (2, 2):
+            raise Error(f"A and B must have two dimensions, got the shapes {shapes[0]} and "
+                        f"{shapes[1]}")
+        (M, K), (K2, N) = shapes
         if K != K2:
             raise Error(f"A has {K} columns and B {K2} rows; the two must be equal")
         letters = config.layout
@@ -324,8 +334,8 @@ class Validator:
 
     def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
         """(all elements are near, largest difference, mean difference). A NaN is near nothing."""
-        got = numpy.asarray(result).astype(numpy.float64)
-        wanted = numpy.asarray(reference).astype(numpy.float64)
+        got = _checked.as_numbers(result, numpy.float64, "the result")
+        wanted = _checked.as_numbers(reference, numpy.float64, "the reference")
         if got.shape != wanted.shape:
             raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
                         "the two must be equal")
@@ -436,6 +446,7 @@ class Dispatcher:
 
     def run(self, A: Any, B: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
             verify: bool = True) -> GemmResult:
+        _checked.sizes(M=M, N=N, K=K)
         shapes = numpy.shape(A), numpy.shape(B)
         if shapes != ((M, K), (K, N)):
             raise Error(f"A and B have the shapes {shapes[0]} and {shapes[1]}, but M={M} N={N} "

@@ -9,12 +9,13 @@ import json
 import math
 import pathlib
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
 import tessera
 from tessera import Error
+from tessera_ck import checked as _checked
 from tessera_ck import fmha as _fmha
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
@@ -54,6 +55,9 @@ class FmhaProblem:
     seqlen_k: int = 128
     hdim_q: int = 128
     hdim_v: int = 128
+
+    def __post_init__(self) -> None:
+        _checked.fields(self)
 
     @property
     def scale(self) -> float:
@@ -123,8 +127,8 @@ class FmhaKernelConfig:
     pipeline: str = "qr_async"
     block_per_cu: int = -1
     num_wave_groups: int = 1
-    mask: str = "no"
-    bias: str = "no"
+    mask: Union[int, str] = "no"
+    bias: Union[int, str] = "no"
     lse: bool = False
     dropout: bool = False
     qscale: str = "no"
@@ -139,6 +143,9 @@ class FmhaKernelConfig:
     deterministic: bool = False
     dbias: bool = False
     use_trload: bool = False
+
+    def __post_init__(self) -> None:
+        _checked.fields(self)
 
     def target(self) -> _targets.Target:
         return _targets.resolve(self.gfx_arch)
@@ -209,8 +216,8 @@ class FmhaValidator:
 
     def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
         """(all elements are near, largest difference, largest relative difference)"""
-        got = numpy.asarray(result).astype(numpy.float64)
-        wanted = numpy.asarray(reference).astype(numpy.float64)
+        got = _checked.as_numbers(result, numpy.float64, "the result")
+        wanted = _checked.as_numbers(reference, numpy.float64, "the reference")
         if got.shape != wanted.shape:
             raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
                         "the two must be equal")
@@ -325,6 +332,12 @@ class FmhaRunner:
         for name in ("window", "num_splits", "page_size", "kv_lookup", "rope"):
             if name in kw:
                 given[name] = kw.pop(name)
+        _checked.texts(api_family=api_family)
+        _checked.sizes(**{name: given[name] for name in ("num_splits", "page_size", "sink", "skip")
+                          if given.get(name) is not None})
+        if given.get("window") is not None:
+            left, right = given["window"] if numpy.shape(given["window"]) == (2,) else (None, None)
+            _checked.sizes(**{"window[0]": left, "window[1]": right})
         if kw:
             raise TypeError(f"run() has no argument {', '.join(kw)}")
         return self._guarded(lambda: self._run((Q, K, V), prob, api_family, data_type, given,
@@ -355,6 +368,8 @@ class FmhaRunner:
 
     def _run(self, qkv: Tuple[Any, Any, Any], prob: FmhaProblem, family: str, data_type: str,
              given: Dict[str, Any], arrays: Dict[str, Any], verify: bool) -> FmhaResult:
+        _checked.fields(prob)
+        _checked.texts(data_type=data_type)
         shapes = (prob.q_shape, prob.k_shape, prob.v_shape)
         if family == "fwd_appendkv":
             shapes = (prob.q_shape, (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
@@ -387,7 +402,7 @@ def _typed(array: Any, dtype: str, shape: Sequence[int], name: str) -> Any:
         raise Error(f"{name} must have the shape {tuple(shape)}, got {given.shape}")
     stored = {"fp8fp16": "fp8", "fp8bf16": "fp8", "fp8fp32": "fp8"}.get(dtype, dtype)
     wanted = tessera._dtypes.numpy_dtype(stored, given.dtype)
-    return numpy.ascontiguousarray(given.reshape(shape), wanted)
+    return numpy.ascontiguousarray(_checked.as_numbers(given.reshape(shape), wanted, name))
 
 
 def _arranged(q: Any, k: Any, v: Any, prob: FmhaProblem, family: str, data_type: str,

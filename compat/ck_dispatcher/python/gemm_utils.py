@@ -11,6 +11,7 @@ import numpy
 
 import tessera
 from tessera import Error
+from tessera_ck import checked as _checked
 from tessera_ck import gemm as _gemm
 from tessera_ck import kernel_files as _files
 from tessera_ck import targets as _targets
@@ -82,6 +83,9 @@ class GemmKernelConfig:
     num_d_tensors: int = 1
     gfx_arch: Optional[str] = None
 
+    def __post_init__(self) -> None:
+        _checked.fields(self)
+
     @property
     def name(self) -> str:
         """Lossless: Tessera's name of the one kernel that the fields describe."""
@@ -133,6 +137,11 @@ def expand_sweep(sweep: Dict[str, Any], dtype: str = "fp16", layout: str = "rcr"
         count = extra.get("num_d_tensors", [1])
         ranges["elementwise_op"] = ops if isinstance(ops, list) else [ops]
         ranges["num_d_tensors"] = count if isinstance(count, list) else [count]
+    known = {field.name for field in dataclasses.fields(GemmKernelConfig)}
+    for key in ranges:
+        if key not in known:
+            raise Error(f"a sweep has no field '{key}'; there are {', '.join(sorted(known))}",
+                        "not_found")
     target = _targets.resolve(gfx_arch)
     found = []
     for values in itertools.product(*ranges.values()):

@@ -11,6 +11,7 @@ import numpy
 
 import tessera
 from tessera import Error
+from tessera_ck import checked as _checked
 from tessera_ck import conv as _conv
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
@@ -63,6 +64,7 @@ class GroupedConvKernelConfig:
     two_stage: bool = False
 
     def __post_init__(self) -> None:
+        _checked.fields(self)
         self.variant = _conv.variant_word(self.variant)
         originals = ("basic_v1", "basic_async_v1", "compv4", "compv5", "compv6", "comp_async")
         if self.variant != "forward" and self.pipeline in originals:
@@ -142,7 +144,11 @@ class GroupedConvProblem:
     dtype: Optional[str] = None
 
     def __post_init__(self) -> None:
+        _checked.fields(self)
         self.direction = _conv.variant_word(self.direction)
+        for name in ("G", "stride_h", "stride_w", "stride_d"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         _hints.of_argument("split_k", self.split_k, 1)
         if self.C % self.G or self.K % self.G:
             raise ValueError(f"C={self.C} and K={self.K} must both divide by G={self.G}")
@@ -333,7 +339,8 @@ class GroupedConvDispatcherLib:
             array = numpy.asarray(array)
             if array.size != numpy.prod(shape, dtype=int):
                 raise Error(f"{name} has the shape {array.shape}, but the problem asks for {shape}")
-            arrays[name] = numpy.ascontiguousarray(array.reshape(shape), wanted)
+            arrays[name] = numpy.ascontiguousarray(
+                _checked.as_numbers(array.reshape(shape), wanted, name))
             if array is given[2] and arrays[name] is not array and not numpy.shares_memory(
                     arrays[name], array):
                 raise Error(f"{name} must be an array of {wanted} without gaps, because the result "
@@ -487,11 +494,15 @@ class GroupedConvRegistry:
 
     @classmethod
     def from_json(cls, text: str) -> "GroupedConvRegistry":
-        whole = json.loads(text)
-        made = cls(whole["metadata"]["registry_name"])
-        for row in whole["kernels"]:
-            made.add(GroupedConvKernelConfig.from_json_obj(row))
-        return made
+        try:
+            whole = json.loads(text)
+            made = cls(whole["metadata"]["registry_name"])
+            for row in whole["kernels"]:
+                made.add(GroupedConvKernelConfig.from_json_obj(row))
+            return made
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Error(f"the text is no registry of to_json(): {error!r}",
+                        "parse_error") from None
 
     def build(self, verbose: bool = False, max_workers: Optional[int] = None
               ) -> Dict[Tuple[str, int], GpuGroupedConvRunner]:

@@ -8,7 +8,7 @@ import numpy
 import tessera
 from tessera import Error
 
-from . import hints
+from . import checked, hints
 from .gemm import Wish, triple
 from .targets import Target, pipelines
 
@@ -24,6 +24,8 @@ def word_of(table: Dict[int, str], word: Any, what: str) -> str:
     """A number or a word of a table as a word; "causal" is "top_left"."""
     if isinstance(word, int) and word in table:
         return table[word]
+    if not isinstance(word, (int, str)):
+        raise Error(f"{what} must be a text or a number, got a {type(word).__name__}")
     found = "top_left" if word == "causal" else "no" if word == "none" else word
     if found not in table.values():
         raise Error(f"{what} must be one of {', '.join(table.values())}, got '{word}'")
@@ -136,12 +138,13 @@ def fitted(array: Any, operand: tessera.Operand) -> Any:
     given = numpy.asarray(array)
     wanted = tessera._dtypes.numpy_dtype(operand.dtype, given.dtype)
     if given.size == 1:
-        given = numpy.full(once, given.reshape(()))
+        given = numpy.full(once, checked.as_numbers(given, wanted, operand.name).reshape(()))
     if given.size == numpy.prod(once, dtype=int):
         given = given.reshape(once)
     elif given.shape != operand.shape:
         raise Error(f"{operand.name} must have the shape {operand.shape}, got {given.shape}")
-    return numpy.broadcast_to(numpy.ascontiguousarray(given, wanted), operand.shape)
+    stored = numpy.ascontiguousarray(checked.as_numbers(given, wanted, operand.name))
+    return numpy.broadcast_to(stored, operand.shape)
 
 
 def named_kernels(config: Any, target: Target) -> Wish:
