@@ -35,13 +35,13 @@ def call_slowly(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...
             words.append(None)
             addresses.append(0)
             continue
-        interface = getattr(array, "__array_interface__", None)
-        dtype = getattr(array, "dtype", None)
-        if interface is None or dtype is None:
+        try:
+            interface, dtype = array.__array_interface__, array.dtype
+            address, is_readonly = interface["data"]
+            words.append((id(dtype), interface["shape"], interface.get("strides"), is_readonly))
+        except Exception:  # no array of NumPy, or one that only claims to be
             return False
-        words.append((id(dtype), interface["shape"], interface.get("strides"),
-                      interface["data"][1]))
-        addresses.append(interface["data"][0])
+        addresses.append(address)
     key = (tuple(words), options)
     try:
         entry = table.get(key)

@@ -260,6 +260,19 @@ class Libraries(Case):
 
 
 class Slowly(Case):
+    def test_ctypes_alone_takes_odd_objects_for_no_arrays(self):
+        """The way of a first call then says what they are not."""
+        class Raises:
+            def __getattr__(self, name):
+                raise RuntimeError("hostile")
+
+        class Odd:
+            __array_interface__ = {"data": (0, False)}
+            dtype = numpy.dtype("float32")
+
+        for odd in (numpy.float32, Raises(), Odd(), 3):
+            self.assertIs(_warm.call_slowly({}, (odd,), ()), False, repr(type(odd)))
+
     def test_without_the_extension_all_is_the_same(self):
         r = random_numbers()
         a, b = r.standard_normal((9, 8)).astype("float32"), r.standard_normal((8, 7))
