@@ -71,7 +71,7 @@ cmake --install "$build" --prefix "$work/installed" >/dev/null &&
   c++ -std=c++20 -O1 -I"$work/installed/include" "$here/many_problems.cc" -o "$work/many" \
     -L"$build/src" -Wl,-rpath,"$build/src" -ltessera -pthread &&
   "$work/many" "$problems"
-check $? "one more problem costs at most 1 KB, and nothing else is lost"
+check $? "one more problem costs at most 1,100 bytes, and nothing else is lost"
 
 if python3 -c 'import numpy' 2>/dev/null; then
   new_cache
