@@ -370,5 +370,36 @@ class Flops(Case):
         self.assertEqual(found, 2 * 2 * (3 * 3 + 5 * 5) * (16 + 16))
 
 
+@unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
+class OddAddresses(Case):
+    """Kernels for GPUs that copy by 16 bytes serve tensors that lie in between, too."""
+
+    def test_inputs_of_16_bits(self):
+        def draw(*shape):
+            return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+        def moved(tensor):
+            memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device="cuda")
+            return memory[1:].view(tensor.shape).copy_(tensor)
+
+        def gradients(q, k, v, dout):
+            q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+            return torch.autograd.grad(tt.attention(q, k, v), (q, k, v), dout)
+
+        token = (2, 33, 4, 64)
+        for name, function, shapes in (
+                ("linear", tt.linear, ((40, 64), (48, 64), (48,))),
+                ("matmul", tt.matmul, ((3, 40, 64), (3, 64, 48))),
+                ("conv2d", tt.conv2d, ((2, 16, 9, 9), (24, 16, 3, 3))),
+                ("rms_norm", tt.rms_norm, ((7, 64), (64,))),
+                ("attention", tt.attention, (token,) * 3),
+                ("gradients", gradients, (token,) * 4)):
+            tensors = [draw(*shape) for shape in shapes]
+            expected, got = function(*tensors), function(*map(moved, tensors))
+            pairs = zip(expected, got) if isinstance(got, tuple) else [(expected, got)]
+            for want, found in pairs:
+                torch.testing.assert_close(found, want, msg=f"{name}, TESSERA_TEST_SEED={SEED}")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -153,8 +153,36 @@ def launch(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
             fields.workspace_bytes = bound.workspace_bytes
         options = ctypes.byref(fields)
     status = _launch(bound.address, operands, bound.count, options)
-    if status:
-        raise _abi.last_error(status)
+    if status == 0:
+        return
+    error = _abi.last_error(status)
+    copies = _copy_odd(bound, operands) if error.code == "invalid_argument" else []
+    if not copies or _launch(bound.address, operands, bound.count, options):
+        raise error
+
+
+class _Bytes:
+    """Memory of a GPU, in the form that PyTorch makes a tensor of."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"version": 3, "data": (address, False), "typestr": "|u1",
+                                         "shape": (size,), "strides": None}
+
+
+def _copy_odd(bound: Bound, operands: Any) -> List[Tensor]:
+    """Copies the inputs that lie at no multiple of 16 bytes, which some kernels for GPUs ask for,
+    and puts the copies' addresses in their places. They must live until the launch."""
+    if bound.stream_of is None or bound.plan is None:
+        return []
+    copies = []
+    for i, operand in enumerate(bound.plan.operands):
+        address = operands[i] or 0
+        if address % 16 == 0 or operand.access != "read" or operand.in_array:
+            continue
+        memory = torch.as_tensor(_Bytes(address, operand.bytes), device=f"cuda:{bound.stream_of}")
+        copies.append(memory.clone())
+        operands[i] = copies[-1].data_ptr()
+    return copies
 
 
 def remember(key: Any, bound: Bound) -> Bound:
