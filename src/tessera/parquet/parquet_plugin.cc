@@ -75,10 +75,9 @@ struct Repeated {
 template <typename Array>
 void append_texts(const Array& array, std::map<std::string, std::int32_t>& places, Column& column) {
   for (std::int64_t i = 0; i < array.length(); ++i) {
-    const std::string text(array.GetView(i));
-    const auto [found, is_new] =
-        places.emplace(text, static_cast<std::int32_t>(column.words.size()));
-    if (is_new) column.words.push_back(text);
+    const auto code = static_cast<std::int32_t>(column.words.size());
+    const auto [found, is_new] = places.emplace(array.GetView(i), code);
+    if (is_new) column.words.push_back(found->first);
     column.codes.push_back(found->second);
   }
 }
