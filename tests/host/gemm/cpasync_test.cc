@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {

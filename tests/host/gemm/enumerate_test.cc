@@ -7,7 +7,7 @@
 
 #include "targets_with.h"
 #include "tessera/base/error.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {
@@ -15,7 +15,7 @@ namespace {
 
 using Wishes = std::vector<Wish>;
 
-// Whether add_fitted() adds such algorithms.
+// Whether the kernels for the middle have such algorithms.
 bool is_fitted(const Algorithm& a) {
   return a.pipeline == Pipeline::tmaws && (a.streamk || (a.swap_ab && a.tile.n > kSkinnyTile));
 }

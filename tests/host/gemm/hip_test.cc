@@ -9,7 +9,7 @@
 
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/mfma.h"
 #include "tessera/targets/targets.h"

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "tessera/families/gemm/stream_gpu_internal.h"
+#include "tessera/families/gemm/stream_gpu.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::gemm {

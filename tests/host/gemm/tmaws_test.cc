@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/tile/wgmma.h"
 #include "tessera/targets/targets.h"
 

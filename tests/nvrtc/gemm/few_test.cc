@@ -1,7 +1,7 @@
 // Kernels for few rows or few columns compile without spilling a register, whatever their epilogue.
 // No GPU is needed.
 #include "nvrtc/no_spills.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera {
 namespace {
@@ -14,7 +14,7 @@ class FewRowsKernels : public NvrtcTest {
     p.epilogue = parse_epilogue(epilogue);
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
-    gemm::add_all_stream_kernels(target_, dtype, all);
+    gemm::kStreamGpu.add_own({signature, target_, nullptr}, all);
     std::vector<Source> sources;
     EXPECT_EQ(all.size(), 21U);
     for (const Algorithm& a : all) {

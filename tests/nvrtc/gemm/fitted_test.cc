@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nvrtc/no_spills.h"
-#include "tessera/families/gemm/fitted_internal.h"
+#include "tessera/families/gemm/tmaws.h"
 
 namespace tessera {
 namespace {
@@ -17,7 +17,10 @@ class FittedKernels : public NvrtcTest {
     p.epilogue = parse_epilogue(epilogue);
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
-    gemm::add_fitted(signature, target_, sides, all);
+    gemm::add_fitted({signature, target_, nullptr}, all);
+    std::erase_if(all, [&](const Algorithm& a) {
+      return a.swap_ab && std::find(sides.begin(), sides.end(), a.tile.n) == sides.end();
+    });
     std::vector<Source> sources;
     for (const Algorithm& a : all) {
       const KernelSpec spec = {signature, a, target_.name};

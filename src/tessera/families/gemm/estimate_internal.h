@@ -21,13 +21,19 @@ Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& problem, const 
                       int threads, const device::Grid* grid = nullptr);
 // The clock of a busy core.
 double busy_hertz(const Target& target);
-Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
+Estimate estimate_packed(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                         int threads);
+Estimate estimate_narrow(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                         int threads);
+Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                      int threads = 0);
 
 // Seconds of the busiest unit of a stream-K kernel: whole tiles, then a share of the steps of K of
 // the last tiles, after which it stores the sums of a part and adds up those of a whole tile.
 double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x);
 
-Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
+Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                      int threads = 0);
 
 // Of a kernel for AMD GPUs: bytes of LDS, and how many blocks a CU runs at a time.
 std::int64_t hip_lds_bytes(const KernelSpec& spec);

@@ -9,14 +9,14 @@
 namespace tessera::gemm {
 namespace {
 
-struct Wish {
+struct WantedFeature {
   std::size_t feature;
   std::size_t count;  // of candidates
 };
 
-std::vector<Wish> wishes(std::span<const FeatureUse> wanted, std::size_t begin, std::size_t end,
-                         std::size_t specs) {
-  std::vector<Wish> list;
+std::vector<WantedFeature> wanted_features(std::span<const FeatureUse> wanted, std::size_t begin,
+                                           std::size_t end, std::size_t specs) {
+  std::vector<WantedFeature> list;
   list.reserve(end - begin);
   for (std::size_t f = begin; f < end; ++f) {
     const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[f];
@@ -37,13 +37,6 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how small kernels and GPUs' stream kernels use their operands, nor what tiles
-// multiply.
-bool is_described(const KernelSpec& spec) {
-  const Algorithm& a = spec.algorithm;
-  return a.pipeline != Pipeline::small && a.pipeline != Pipeline::amx && !streams_on_gpu(a);
-}
-
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted) {
@@ -51,17 +44,18 @@ void extract(const Problem& problem, const Target& target, int threads,
   if (specs.empty()) return;
   const Facts facts = facts_of(std::get<GemmProblem>(problem), target, threads);
   const Broadcast same = broadcast_of(facts);
-  for (const Wish& wish : wishes(wanted, 0, kFirstLane, specs.size())) {
+  for (const WantedFeature& wish : wanted_features(wanted, 0, kFirstLane, specs.size())) {
     std::fill_n(columns.data() + wish.feature * specs.size(), wish.count, same[wish.feature]);
   }
-  const std::vector<Wish> differing = wishes(wanted, kFirstLane, kNumFeatures, specs.size());
+  const std::vector<WantedFeature> differing =
+      wanted_features(wanted, kFirstLane, kNumFeatures, specs.size());
   if (differing.empty()) return;
   const auto lanes = std::make_unique_for_overwrite<Lanes>();
   for (std::size_t begin = 0; begin < specs.size(); begin += kLanes) {
     const std::size_t count = std::min(kLanes, specs.size() - begin);
     gather(facts, specs.subspan(begin, count), *lanes);
     fill(facts, *lanes);
-    for (const Wish& wish : differing) {
+    for (const WantedFeature& wish : differing) {
       if (begin >= wish.count) continue;
       double* to = columns.data() + wish.feature * specs.size() + begin;
       std::copy_n(lanes->of[wish.feature - kFirstLane], std::min(count, wish.count - begin), to);

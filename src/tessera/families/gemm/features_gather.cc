@@ -5,6 +5,7 @@
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/gemm/packed.h"
 
 namespace tessera::gemm {
 namespace {

@@ -39,26 +39,6 @@ Verdict types_fit(const GemmSignature& signature);
 // The rules that hold for an epilogue and its output type.
 Verdict epilogue_fits(const GemmSignature& signature);
 
-// Whether a CPU kernel packs an operand into panels; otherwise it reads the operand in place.
-inline bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeline::amx; }
-inline bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
-inline bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
-
-// The side that a CPU's blocked kernel multiplies as unsigned, with 128 added, where a word holds
-// four int8 (VNNI): A where A is packed, otherwise B.
-enum class BiasedSide { none, a, b };
-inline BiasedSide biased_side(DType a, const Algorithm& x) {
-  if (a != DType::int8 || x.warp_tile.k != 4) return BiasedSide::none;
-  return x.pipeline == Pipeline::packb ? BiasedSide::b : BiasedSide::a;
-}
-
-// Adds to the source the objects that CPU kernels share, and the declarations that go with them.
-struct CpuTypes {
-  std::string_view a, b, out, math;  // as src/tessera/device/cpu/ calls them
-};
-void add_cpu_objects(const KernelSpec& spec, const CpuTypes& types, int vector_bytes,
-                     Source& source);
-
 // Whether elements are stored as fp32 (tf32 is a way to multiply them).
 inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
 
@@ -76,18 +56,10 @@ struct Case {
 
 using Rule = tile::Rule<Case>;
 
-// The rules of each kind of machine; cpu is in legality.cc, the others in legality_*.cc.
-std::span<const Rule> cpu_rules();
-std::span<const Rule> cuda_rules(Pipeline pipeline);
-std::span<const Rule> hip_rules(Pipeline pipeline);
 std::span<const Rule> cktile_rules();
 
 // is_legal() without the sentence. Enumeration filters by it.
 bool is_legal_quick(const Case& c);
-
-// Whether a GPU's kernel can run the problem's sizes and strides.
-Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem);
-Verdict hip_supports(const KernelSpec& spec, const GemmProblem& problem);
 
 // Sizes of GPU kernels that do not depend on the signature.
 using tile::kTmaBytes;
@@ -148,52 +120,6 @@ inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
 // The kernel for AMD GPUs that takes every valid problem.
 inline constexpr Algorithm kGeneralOnHip = {
     .pipeline = Pipeline::direct, .tile = {64, 64, 16}, .wave = {2, 2, 1}, .warp_tile = {4, 4, 1}};
-
-// ---- emission and binding ----
-
-// The comment at the head of every emitted file. `folder` is the folder of src/tessera/device/ that
-// holds the template.
-std::string banner(const KernelSpec& spec, std::string_view folder);
-
-std::string_view yes_no(bool value);
-
-// The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
-// _prepare at the places below.
-std::vector<std::string> entries_of(const KernelSpec& spec);
-inline constexpr std::uint8_t kPackEntry = 1;
-std::uint8_t prepare_entry(const KernelSpec& spec);
-
-Source emit_cpu(const KernelSpec& spec, const Target& target);
-Source emit_cuda(const KernelSpec& spec, const Target& target);
-Source emit_hip(const KernelSpec& spec, const Target& target);
-
-// The arguments that kernels of every backend take. The problem's strides must be filled in.
-device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
-
-// A stride that is never multiplied by a nonzero index cannot misalign a read.
-void drop_unused_strides(device::GemmArguments& g);
-
-// In emit_tmaws.cc: the text of the Wgmma specialisation, of the kernel that packs a preshuffled B,
-// and of the kernel that prepares operands.
-std::string wgmma_text(const KernelSpec& spec);
-std::string pack_kernel_text(const KernelSpec& spec);
-std::string prepare_kernel_text(const KernelSpec& spec);
-
-Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
-                  const device::GemmArguments& arguments);
-Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& problem,
-                    const device::GemmArguments& arguments);
-Launch bind_stream(const KernelSpec& spec, const GemmProblem& problem,
-                   const device::GemmArguments& arguments);
-Launch bind_hip(const KernelSpec& spec, const GemmProblem& problem,
-                const device::GemmArguments& arguments);
-
-// Whether a kernel's algorithm is one of AMD's GPUs. CPUs have `direct`, too, with other fields.
-bool runs_on_hip(const Algorithm& algorithm);
-
-// Whether a kernel of the pipeline stream is one of GPUs, with several warps. On CPUs it has one
-// thread or all of them.
-bool streams_on_gpu(const Algorithm& algorithm);
 
 using tile::Bounded;
 using tile::DValues;

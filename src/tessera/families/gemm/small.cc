@@ -1,12 +1,25 @@
+// Kernels for short calls on CPUs: the pipeline `small`
+// (src/tessera/device/cpu/gemm/small_kernel.h). small_estimate.cc predicts their times.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "tessera/base/forever.h"
-#include "tessera/families/gemm/small_internal.h"
+#include "tessera/base/text.h"
+#include "tessera/families/gemm/packed.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/small.h"
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/headers.h"
+#include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
 namespace {
+
+// ---- shapes ----
 
 constexpr int kKeptRows = 3072;  // rows that share a panel: all of a usual problem
 
@@ -102,11 +115,13 @@ const std::vector<Algorithm>& small_shapes(const GemmSignature& s, const Target&
       ->lists[Shapes::index(words_in_memory(s.a), b_is_row_major(s.layout), lanes_of(target))];
 }
 
-void add_small(const GemmSignature& s, const Target& target, std::vector<Algorithm>& all) {
-  if (!tile::has_pipeline(Op::gemm, target, Pipeline::small)) return;
+namespace {
+
+// Into a list in name order.
+void add_small(const OwnQuery& query, std::vector<Algorithm>& all) {
   std::vector<Algorithm> small;
-  for (Algorithm a : small_shapes(s, target)) {
-    for (const Shape3& wave : tile::space_of(Op::gemm, target).waves) {
+  for (Algorithm a : small_shapes(query.signature, query.target)) {
+    for (const Shape3& wave : tile::space_of(Op::gemm, query.target).waves) {
       a.wave = wave;
       if (wave.k == 1) small.push_back(a);
     }
@@ -118,5 +133,291 @@ void add_small(const GemmSignature& s, const Target& target, std::vector<Algorit
   });
   all.insert(behind, small.begin(), small.end());
 }
+
+// ---- rules, problems ----
+
+// The vectors that the kernels are written for, and how many of them registers must hold.
+constexpr int kFewVectorBytes = 32, kFewRegisters = 16;
+constexpr int kManyVectorBytes = 64, kManyRegisters = 32;
+
+int registers_needed(const Target& target) {
+  return target.vector_bytes == kFewVectorBytes ? kFewRegisters : kManyRegisters;
+}
+
+// The most products of words. Up to here a core takes 0.3 ms, and operands fit into L2; beyond,
+// blocked kernels are better and nothing is known of these.
+constexpr std::int64_t kMostWordProducts = std::int64_t{1} << 24;
+constexpr std::int64_t kMostWords = 4096;  // of k, which is not cut: a row of A stays in L1
+constexpr std::int64_t kMostWordsOfB = std::int64_t{1} << 22;  // beyond, memory is what counts
+constexpr std::int64_t kMostOutputs = std::int64_t{1} << 19;   // written by panels, not by rows
+
+const Instruction* word_instruction(const Case& c) {
+  return find_word_instruction(c.signature, words_in_memory(c.signature.a), c.target);
+}
+
+bool shapes_listed(const Case& c) {
+  const std::vector<Algorithm>& all = small_shapes(c.signature, c.target);
+  return std::any_of(all.begin(), all.end(), [&](const Algorithm& a) {
+    return a.tile == c.algorithm.tile && a.warp_tile == c.algorithm.warp_tile;
+  });
+}
+std::string shapes_not_listed(const Case& c) {
+  std::vector<std::string> words;
+  for (const Algorithm& a : small_shapes(c.signature, c.target)) {
+    words.push_back(to_string(a.tile) + "_" + to_string(a.warp_tile));
+  }
+  return fmt::format("small has these tiles and warp tiles for {} {}: {}, got {}_{}",
+                     to_string(c.signature.a), to_string(c.signature.layout), join(words, ", "),
+                     to_string(c.algorithm.tile), to_string(c.algorithm.warp_tile));
+}
+
+constexpr Rule kSmall[] = {
+    {[](const Case& c) {
+       const int bytes = c.target.vector_bytes;
+       return bytes == kFewVectorBytes || bytes == kManyVectorBytes;
+     },
+     [](const Case& c) {
+       return fmt::format("small is written for vectors of {} or {} bytes, {} has {}",
+                          kFewVectorBytes, kManyVectorBytes, c.target.name, c.target.vector_bytes);
+     }},
+    {[](const Case& c) { return c.target.vector_registers >= registers_needed(c.target); },
+     [](const Case& c) {
+       return fmt::format("small needs {} registers for vectors of {} bytes, {} has {}",
+                          registers_needed(c.target), c.target.vector_bytes, c.target.name,
+                          c.target.vector_registers);
+     }},
+    kUnusedFieldsRule,
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w == Shape3{0, 0, 1} || w == Shape3{};
+     },
+     [](const Case& c) {
+       return fmt::format("small runs on one thread or on all: wave must be 1x1x1 or 0x0x1, got {}",
+                          to_string(c.algorithm.wave));
+     }},
+    kNoPreshuffleRule,
+    {[](const Case& c) { return a_is_row_major(c.signature.layout); },
+     [](const Case& c) {
+       return fmt::format("small reads words of A in place, which must be row-major, got layout {}",
+                          to_string(c.signature.layout));
+     }},
+    {[](const Case& c) {
+       return words_in_memory(c.signature.a) > 0 && c.signature.a == c.signature.b;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "small multiplies words as they lie in memory: fp32, tf32, bf16 or int8, got {} x {}",
+           to_string(c.signature.a), to_string(c.signature.b));
+     }},
+    {[](const Case& c) { return word_instruction(c) != nullptr; },
+     [](const Case& c) {
+       const int products = words_in_memory(c.signature.a);
+       return fmt::format("{} has no instruction for {} x {} with {} product{} per lane",
+                          c.target.name, to_string(c.signature.a), to_string(c.signature.b),
+                          products, products == 1 ? "" : "s");
+     }},
+    {shapes_listed, shapes_not_listed},
+};
+
+// One and two rows by rows of fp32 are always faster in order, so that blocks do not serve them.
+constexpr std::int64_t kLeastRowsInPlace = 3;
+
+std::string rows_do_not_fit(const Algorithm& a, SmallKind kind, const GemmProblem& p) {
+  const int rows = a.warp_tile.m;
+  const std::int64_t m = p.m;
+  if (kind == SmallKind::blocks) {
+    if (m >= kLeastRowsInPlace || !is_fp32(p.a) || !b_is_row_major(p.layout)) return "";
+    return fmt::format("small serves m >= {} with blocks of rows of fp32, got m={}",
+                       kLeastRowsInPlace, m);
+  }
+  if (kind == SmallKind::rows && m != rows) {
+    return fmt::format("small serves m={} with rows of B in order, got m={}", rows, m);
+  }
+  if (rows == 3) return m >= 2 ? "" : fmt::format("small serves m >= 2 with 3 rows, got m={}", m);
+  if (m % rows == 0) return "";
+  return fmt::format("small serves multiples of its {} rows, got m={}", rows, m);
+}
+
+Verdict small_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+  const int lanes = target.vector_bytes / 4;
+  if (p.m == 0 || p.n == 0 || p.batch == 0) return {};
+  if (p.n < lanes) return {fmt::format("small serves n >= {}, got n={}", lanes, p.n)};
+  const std::int64_t bytes = p.k * static_cast<std::int64_t>(size_of(p.a));
+  if (bytes < device::kSmallEndBytes) {
+    return {fmt::format("small reads at least {} bytes of each row of A, got k={}, which are {}",
+                        device::kSmallEndBytes, p.k, bytes)};
+  }
+  const Algorithm& a = spec.algorithm;
+  if (std::string why = rows_do_not_fit(a, small_kind(a, target), p); !why.empty()) return {why};
+  if (p.m > kMostOutputs / p.n) {
+    return {fmt::format("small serves at most {} elements of output, got m={} n={}", kMostOutputs,
+                        p.m, p.n)};
+  }
+  const std::int64_t words = (bytes + 3) / 4;
+  if (words > kMostWords) {
+    return {fmt::format("small serves at most {} words of k, got k={}, which are {}", kMostWords,
+                        p.k, words)};
+  }
+  if (words > kMostWordsOfB / p.n) {
+    return {fmt::format("small serves at most {} words of B, got n={} by {} words of k",
+                        kMostWordsOfB, p.n, words)};
+  }
+  if (words <= kMostWordProducts / (p.m * p.n)) return {};
+  return {fmt::format("small serves at most {} products of words, got m={} n={} and {} words of k",
+                      kMostWordProducts, p.m, p.n, words)};
+}
+
+// ---- text ----
+
+using tile::CpuObject;
+
+std::string_view word_of_kind(SmallKind kind) {
+  return kind == SmallKind::blocks ? "blocks" : kind == SmallKind::dots ? "dots" : "rows";
+}
+
+std::string_view stored_type(DType dtype) {
+  return is_fp32(dtype) ? "float" : dtype == DType::int32 ? "int" : to_string(dtype);
+}
+
+std::string small_config(const KernelSpec& spec, const Target& target, std::string_view math) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const std::string steps = tile::epilogue_text(s.epilogue);
+  std::string text = fmt::format(
+      "struct Config {{\n"
+      "  using A = {};\n"
+      "  using B = {};\n"
+      "  using Out = {};\n"
+      "  using D = {};\n"
+      "  using Math = {};\n",
+      stored_type(s.a), stored_type(s.b), stored_type(s.out), stored_type(s.d), math);
+  text += fmt::format(
+      "  static constexpr int kAbiVersion = {};\n"
+      "  static constexpr int kVectorBytes = {};\n"
+      "  static constexpr SmallKind kKind = SmallKind::{};\n"
+      "  static constexpr int kTileM = {}, kWarpTileM = {}, kWarpTileN = {};\n"
+      "  static constexpr int kWaveM = {}, kWaveN = {};  // 0: the caller's limit\n"
+      "  static constexpr bool kBKContiguous = {}, kPreshuffled = false;\n"
+      "  static constexpr int kNumSteps = {}, kNumD = {};\n",
+      kAbi, target.vector_bytes, word_of_kind(small_kind(a, target)), a.tile.m, a.warp_tile.m,
+      a.warp_tile.n, a.wave.m, a.wave.n, yes_no(!b_is_row_major(s.layout)), num_ops(s.epilogue),
+      int{s.epilogue.num_d});
+  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
+  return text + "};\n";
+}
+
+// A driver serves the kernels of one kind, whatever their types.
+CpuObject small_driver(SmallKind kind) {
+  constexpr std::string_view kArguments = "GemmArguments";
+  return {
+      .header = "gemm/small_gemm.h",
+      .functions = {{"void", fmt::format("small_run_{}", word_of_kind(kind)),
+                     std::string(kArguments), "const SmallShape&, const void*, const CpuThread&"}}};
+}
+CpuObject small_workspace() {
+  return {.header = "gemm/small_gemm.h",
+          .functions = {{"i64", "small_workspace_bytes", "GemmArguments",
+                         "const SmallShape&, const void*, int"}}};
+}
+CpuObject small_function(std::string_view header, std::string_view function, std::string arguments,
+                         std::string_view parameter) {
+  return {.header = header,
+          .functions = {{"void", std::string(function), std::move(arguments),
+                         fmt::format("const {}&", parameter)}}};
+}
+
+// The register blocks of panels of so many vectors, as in small_kernel.h.
+void add_blocks(const KernelSpec& spec, std::string_view math, int vectors, int lanes,
+                std::vector<CpuObject>& objects) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const bool transposes = !b_is_row_major(s.layout);
+  const auto add = [&](std::string_view source, bool transposed) {
+    objects.push_back(small_function("small_block.h", "small_block",
+                                     fmt::format("{}, {}, {}, {}", math, source, vectors,
+                                                 device::small_rows(vectors, transposed, lanes)),
+                                     "SmallTask"));
+  };
+  const std::string_view by_rows = words_in_memory(s.a) == 1 ? "PackedWords" : "RowWords";
+  add(transposes ? "ColumnWords" : by_rows, transposes);
+  if (keeps_panel(spec.algorithm)) add("PackedWords", false);
+}
+
+std::vector<CpuObject> small_objects(const KernelSpec& spec, const Target& target,
+                                     std::string_view math) {
+  const Algorithm& a = spec.algorithm;
+  const SmallKind kind = small_kind(a, target);
+  std::vector<CpuObject> objects = {small_driver(kind), small_workspace()};
+  const int rows = a.warp_tile.m;
+  if (kind == SmallKind::blocks) {
+    const int lanes = target.vector_bytes / 4;
+    for (int vectors = a.warp_tile.n / lanes; vectors > 0; --vectors) {
+      add_blocks(spec, math, vectors, lanes, objects);
+    }
+  } else if (kind == SmallKind::dots) {
+    for (const int count : {rows, 2}) {
+      if (count == rows || rows == 3) {
+        objects.push_back(small_function("small_dots.h", "small_dots",
+                                         fmt::format("{}, {}, {}", math, count, a.warp_tile.n),
+                                         "SmallDots"));
+      }
+    }
+  } else {
+    for (const std::string_view function : {"small_strip", "small_axpy"}) {
+      objects.push_back(
+          small_function("small_rows.h", function, fmt::format("{}", rows), "SmallRows"));
+    }
+  }
+  if (std::get<GemmSignature>(spec.signature).a == DType::int8) {
+    objects.push_back({.header = "row_starts.h",
+                       .functions = {{"void", "row_starts", std::string(math),
+                                      "const u8*, i64, i64, i64, int*"}}});
+  }
+  return objects;
+}
+
+Source emit_small(const KernelSpec& spec, const Target& target) {
+  const auto& signature = std::get<GemmSignature>(spec.signature);
+  const std::string name = name_of(spec);
+  const std::string_view math = tile::math_type(signature.a, words_in_memory(signature.a));
+  std::string text = banner(spec, "cpu");
+  text += fmt::format(
+      "#include \"tessera/device/cpu/gemm/small_kernel.h\"\n"
+      "\n"
+      "namespace {{\n"
+      "\n"
+      "using namespace tessera::device;\n"
+      "\n"
+      "{}"
+      "\n"
+      "}}  // namespace\n"
+      "\n"
+      "extern \"C\" {{\n"
+      "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
+      "const CpuKernel {} = SmallKernel<Config>::kernel();\n"
+      "}}\n",
+      small_config(spec, target, math), name, name);
+  Source source{.name = name,
+                .extension = ".cc",
+                .text = std::move(text),
+                .headers = {},
+                .abi = kAbi,
+                .entries = entries_of(spec)};
+  const std::vector<CpuObject> objects = small_objects(spec, target, math);
+  tile::add_objects(objects, source);
+  source.headers = headers_of(source.text + source.declarations);
+  return source;
+}
+
+}  // namespace
+
+const Way kSmallWay = {.backend = "cpu",
+                       .pipeline = Pipeline::small,
+                       .rules = kSmall,
+                       .serves = small_serves,
+                       .add_own = add_small,
+                       .emit = emit_small,
+                       .bind = bind_cpu,
+                       .estimate = estimate_small,
+                       .is_described = false};
 
 }  // namespace tessera::gemm

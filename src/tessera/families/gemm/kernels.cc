@@ -1,20 +1,17 @@
+// Which kernels there are, and what the rows of ways.cc make of them.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
-#include <numeric>
 #include <optional>
 #include <span>
 
 #include "tessera/base/error.h"
-#include "tessera/families/gemm/amx_internal.h"
-#include "tessera/families/gemm/fitted_internal.h"
-#include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/gemm/small_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
-#include "tessera/families/tile/mfma.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/specs.h"
+#include "tessera/spec/words_internal.h"
 
 namespace tessera::gemm {
 namespace {
@@ -32,150 +29,20 @@ constexpr std::string_view kEpilogues[] = {
 };
 constexpr std::size_t kHipEpilogues = 4;
 
-// Tiles of at most kSkinnyTile columns are for problems with few rows or columns, so they are also
-// tried with A and B swapped. K is split over the blocks of a cluster. For long sums with few tiles
-// K is cut in slices as well.
-struct Parts {
-  int splits, slices;
-};
-constexpr Parts kParts[] = {{2, 1}, {4, 1}, {8, 1}, {4, 4}, {8, 4}, {4, 16}, {8, 16}};
-constexpr Parts kRepackedParts[] = {{4, 1}, {8, 4}};
-constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
-constexpr int kHipSlices[] = {2, 4, 8, 16};
-constexpr int kHipAtomicSlices[] = {4, 16};
-constexpr int kMostSliced = 64 * 64;  // outputs of a tile; larger tiles are not sliced
-constexpr int kMostHipSliced = 128 * 128;
-
 const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
+// The row of a legal kernel.
+const Way& way_of(const KernelSpec& spec, const Target& target) {
+  const Way* const way = find_way(target.backend, spec.algorithm.pipeline);
+  if (way != nullptr) return *way;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} "
+                  "target",
+                  name_of(spec), target.name, target.backend));
+}
+
 // ---- algorithms ----
-
-// The ways to divide K. Kernels with repack get fewer ways, because only odd problems need them.
-std::span<const Parts> parts_for(const Algorithm& a) {
-  if (a.scheduler == Scheduler::pingpong) return {};
-  if (!a.repack) return kParts;
-  return std::span(kRepackedParts).first(a.tile.n <= kSkinnyTile ? 2 : 1);
-}
-
-void add_parts(Algorithm a, std::vector<Algorithm>& all) {
-  all.push_back(a);
-  a.split_k = SplitK::ordered;
-  for (const Parts& parts : parts_for(a)) {
-    a.splits = parts.splits;
-    a.slices = parts.slices;
-    all.push_back(a);
-  }
-}
-
-// The variants of one tile that tmaws kernels have.
-void add_tmaws(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
-  const bool skinny = base.tile.n <= kSkinnyTile;
-  const bool pingpong = base.scheduler == Scheduler::pingpong;
-  for (const int stages : space.stages) {
-    Algorithm a = base;
-    a.stages = stages;
-    for (const Shape3& cluster : space.clusters) {
-      if (cluster.m * cluster.n == 1) continue;  // added below with more variants
-      a.cluster_m = cluster.m;
-      a.cluster_n = cluster.n;
-      all.push_back(a);
-    }
-    a.cluster_m = a.cluster_n = 1;
-    for (const bool repack : {false, true}) {
-      if (repack && skinny && pingpong) continue;
-      a.repack = repack;
-      for (const bool swap : {false, true}) {
-        a.swap_ab = swap;
-        if (!swap || (skinny && !pingpong)) add_parts(a, all);
-      }
-    }
-  }
-}
-
-// Kernels of fp32, whose warp tile has k = 1, are also listed with K in slices.
-void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
-  for (const int stages : space.stages) {
-    all.push_back(base);
-    all.back().stages = stages;
-  }
-  if (base.warp_tile.k != 1 || base.tile.m * base.tile.n > kMostSliced) return;
-  for (const int slices : kFmaSlices) {
-    all.push_back(base);
-    all.back().stages = space.stages.front();
-    all.back().split_k = SplitK::ordered;
-    all.back().slices = slices;
-  }
-}
-
-// The stages that a pipeline of AMD's GPUs takes, as its row has them.
-bool takes_stages(const Target& target, Pipeline pipeline, int stages) {
-  const auto found = target.pipeline_limits.find(pipeline);
-  return found != target.pipeline_limits.end() && stages >= found->second.min_stages &&
-         stages <= found->second.max_stages;
-}
-
-// Large tiles are also listed with blocks that take one tile after the other, small ones with K in
-// slices.
-void add_mfma(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
-  const AlgorithmSpace& space = space_of(target);
-  for (const int stages : space.stages) {
-    if (!takes_stages(target, base.pipeline, stages)) continue;
-    Algorithm a = base;
-    a.scheduler = Scheduler::intrawave;
-    a.stages = stages;
-    all.push_back(a);
-    const int outputs = a.tile.m * a.tile.n;
-    if (outputs >= kMostHipSliced) {
-      a.persistent = true;
-      all.push_back(a);
-      a.persistent = false;
-    }
-    if (outputs > kMostHipSliced) continue;
-    const auto add = [&](SplitK kind, std::span<const int> counts) {
-      a.split_k = kind;
-      for (const int slices : counts) {
-        a.slices = slices;
-        all.push_back(a);
-      }
-    };
-    add(SplitK::ordered, kHipSlices);
-    add(SplitK::atomic, kHipAtomicSlices);
-  }
-}
-
-// Adds the algorithms with the shapes of `base` (tile, wave, warp tile, pipeline). The checks here
-// drop illegal shapes early, because testing all of them by the rules would take too long.
-void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
-  const Shape3& tile = base.tile;
-  const Shape3& warp_tile = base.warp_tile;
-  if (base.pipeline == Pipeline::small) return;  // add_small() knows its shapes
-  const bool is_tmaws = base.pipeline == Pipeline::tmaws;
-  if (is_tmaws && (warp_tile.n != tile.n || base.wave.n != 1)) return;
-  if (!is_gpu(target)) {
-    if (is_tile_block(warp_tile) == (base.pipeline == Pipeline::amx)) all.push_back(base);
-    return;
-  }
-  if (base.pipeline == Pipeline::stream) return;  // add_stream_kernels() knows its shapes
-  if (tile.m % warp_tile.m != 0 || tile.n % warp_tile.n != 0) return;
-  const AlgorithmSpace& space = space_of(target);
-  if (base.pipeline == Pipeline::cpasync) {
-    const bool over_warps =
-        tile.m % (base.wave.m * warp_tile.m) == 0 && tile.n % (base.wave.n * warp_tile.n) == 0;
-    if (warp_tile.m < device::kWgmmaRows && over_warps) add_cpasync(space, base, all);
-  } else if (is_tmaws) {
-    if (warp_tile.m != device::kWgmmaRows) return;
-    for (const Scheduler scheduler : space.schedulers) {
-      const bool pingpong = scheduler == Scheduler::pingpong;
-      if (pingpong && base.wave.m != 2) continue;
-      if (tile.m % (device::kWgmmaRows * (pingpong ? 1 : base.wave.m)) != 0) continue;
-      Algorithm a = base;
-      a.scheduler = scheduler;
-      add_tmaws(space, a, all);
-    }
-  } else if (tile::is_mfma(base.pipeline)) {
-    add_mfma(target, base, all);
-  }
-}
 
 // The rows of GPUs list tiles for 16-bit operands. Other operands keep the number of bytes along k.
 Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
@@ -183,20 +50,36 @@ Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
   return {tile.m, tile.n, tile.k * 2 / size_of(operand)};
 }
 
-// The product of the target's value lists. Algorithms that differ in their shapes only are in name
-// order.
+// Calls visit(way) for each row whose pipeline the target lists.
+template <class Visit>
+void for_each_way(const Target& target, const Visit& visit) {
+  for (const Way* way : ways()) {
+    if (way->backend != target.backend) continue;
+    if (tile::has_pipeline(Op::gemm, target, way->pipeline)) visit(*way);
+  }
+}
+
+// The product of the target's value lists, and what is the same for all signatures. Algorithms that
+// differ in their shapes only are in name order.
 std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   const AlgorithmSpace& space = space_of(target);
   std::vector<Shape3> tiles;
   for (const Shape3& tile : space.tiles) tiles.push_back(tile_for(tile, target, operand));
   std::vector<Algorithm> all;
-  tile::for_each_shape(space, tiles, warp_tiles_for(space, operand),
-                       [&](const Algorithm& shape) { add_variants(target, shape, all); });
-  const bool on_hip = target.backend == "hip";
-  if (on_hip && tile::has_pipeline(Op::gemm, target, Pipeline::direct)) {
-    all.push_back(kGeneralOnHip);
-  }
+  tile::for_each_shape(space, tiles, warp_tiles_for(space, operand), [&](const Algorithm& shape) {
+    const Way* const way = find_way(target.backend, shape.pipeline);
+    if (way != nullptr && way->add_variants != nullptr) way->add_variants(target, shape, all);
+  });
+  for_each_way(target,
+               [&](const Way& way) { all.insert(all.end(), way.fixed.begin(), way.fixed.end()); });
   return all;
+}
+
+// Those of which each signature, and maybe each problem, has its own.
+void add_own(const OwnQuery& query, std::vector<Algorithm>& all) {
+  for_each_way(query.target, [&](const Way& way) {
+    if (way.add_own != nullptr) way.add_own(query, all);
+  });
 }
 
 // ---- signatures ----
@@ -314,20 +197,11 @@ void add_specs(std::span<const GemmSignature> signatures, const std::vector<Algo
   }
 }
 
-// The algorithms, and those of which each layout has its own: for short calls, fitted ones, and
-// those for few rows.
 std::vector<Algorithm> with_own(const std::vector<Algorithm>& all, const GemmSignature& signature,
                                 const Target& target, const Wanted& wanted) {
   std::vector<Algorithm> more = all;
-  add_small(signature, target, more);
-  std::erase_if(more, [&](const Algorithm& a) {
-    return a.pipeline == Pipeline::small && !wanted.fields.accepts(a);
-  });
-  std::vector<Algorithm> fitted;
-  add_fitted(signature, target, all_fitted_sides(), fitted);
-  add_all_stream_kernels(target, signature.a, fitted);
-  std::copy_if(fitted.begin(), fitted.end(), std::back_inserter(more),
-               [&](const Algorithm& a) { return wanted.fields.accepts(a); });
+  add_own({signature, target, nullptr}, more);
+  std::erase_if(more, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
   return more;
 }
 
@@ -351,25 +225,16 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
   }
 }
 
-// The two cpasync shapes, for small and for large problems, that are used when nothing better is
-// known.
-constexpr int kSmallSide = 64;
-constexpr int kGeneralStages = 3;
-bool is_general(const Algorithm& a, const GemmProblem& p) {
-  if (a.pipeline == Pipeline::direct) return true;
-  const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
-  const int side = small ? 64 : 128;
-  const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
-  return a.pipeline == Pipeline::cpasync && a.tile.m == side && a.tile.n == side &&
-         a.wave == wave && a.stages == kGeneralStages;
-}
+// ---- one problem ----
 
 // A legal kernel that supports the problem: a general one if there is one, otherwise the first.
-std::optional<KernelSpec> general_gpu(const GemmSignature& signature, const Problem& problem,
-                                      const Target& target) {
+std::optional<KernelSpec> find_general(const GemmSignature& signature, const Problem& problem,
+                                       const Target& target) {
+  const auto& p = std::get<GemmProblem>(problem);
   std::optional<KernelSpec> any;
   for (const Algorithm& a : algorithms_of(target, signature.a)) {
-    const bool best = is_general(a, std::get<GemmProblem>(problem));
+    const Way* const way = find_way(target.backend, a.pipeline);
+    const bool best = way->is_general != nullptr && way->is_general(a, p);
     if (any && !best) continue;
     KernelSpec spec = {signature, a, target.name};
     if (!is_legal_quick({signature, a, target}) || !supports(spec, problem, target)) continue;
@@ -386,21 +251,63 @@ tile::ListOrder order_on(const Target& target) {
 
 std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  std::vector<Algorithm> all = algorithms_of(target, signature.a);
-  add_small(signature, target, all);
   const auto& p = std::get<GemmProblem>(problem);
-  if (is_gpu(target)) add_stream_kernels(target, signature.a, std::min(p.m, p.n), all);
-  if (std::min(p.m, p.n) > kSkinnyTile) {
-    const std::vector<int> sides = p.m <= p.n ? fitted_sides(p.m) : std::vector<int>();
-    add_fitted(signature, target, sides, all);
-  }
+  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  add_own({signature, target, &p}, all);
   // When no operand needs repacking, a kernel with repack does the same as the one without.
-  const TmawsCopies copies = tmaws_copies(p);
-  if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
+  if (target.backend == "cuda") {
+    const TmawsCopies copies = tmaws_copies(p);
+    if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
+  }
   return all;
 }
 
+// ---- signatures of kernels and problems ----
+
+template <class Value>
+std::string mismatch(std::string_view field, const Value& kernel, const Value& problem) {
+  return fmt::format("the kernel has {}={}, the problem {}={}", field, to_string(kernel), field,
+                     to_string(problem));
+}
+
+std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature& problem) {
+  if (kernel.a != problem.a) return mismatch("a", kernel.a, problem.a);
+  if (kernel.b != problem.b) return mismatch("b", kernel.b, problem.b);
+  if (kernel.acc != problem.acc) return mismatch("acc", kernel.acc, problem.acc);
+  if (kernel.out != problem.out) return mismatch("out", kernel.out, problem.out);
+  if (kernel.layout != problem.layout) return mismatch("layout", kernel.layout, problem.layout);
+  if (kernel.epilogue != problem.epilogue) {
+    return mismatch("epilogue", kernel.epilogue, problem.epilogue);
+  }
+  // Without D tensors, the type of D does not matter.
+  if (kernel.epilogue.num_d > 0 && kernel.d != problem.d) return mismatch("d", kernel.d, problem.d);
+  if (kernel.preshuffled_b != problem.preshuffled_b) {
+    return fmt::format("the kernel has preshuffle={}, the problem preshuffle={}",
+                       kernel.preshuffled_b ? 1 : 0, problem.preshuffled_b ? 1 : 0);
+  }
+  return "";
+}
+
+// ---- fields that wishes may name although no struct has them ----
+
+std::string_view dtype_of(const Signature& signature) {
+  return to_string(std::get<GemmSignature>(signature).a);
+}
+
+std::vector<std::string> variants() { return {"standard", "preshuffle", "multi_d"}; }
+
+std::string_view variant_of(const Signature& signature) {
+  const auto& gemm = std::get<GemmSignature>(signature);
+  if (gemm.preshuffled_b) return "preshuffle";
+  return num_ops(gemm.epilogue) > 0 ? "multi_d" : "standard";
+}
+
+constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype_of},
+                                 DerivedField{"variant", variants, variant_of}};
+
 }  // namespace
+
+std::span<const DerivedField> derived() { return kDerived; }
 
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
   const Wanted wanted = read_wishes(wishes);
@@ -439,21 +346,14 @@ std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& t
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {
-  const AlgorithmSpace& space = space_of(target);
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
-  if (!is_gpu(target)) {
-    Algorithm a = {.pipeline = Pipeline::packab, .wave = {0, 0, 1}};
-    for (const Shape3& warp_tile : warp_tiles_for(space, signature.a)) {
-      for (const Shape3& tile : space.tiles) {
-        a.tile = tile;
-        a.warp_tile = warp_tile;
-        if (is_legal_quick({signature, a, target})) return {signature, a, target.name};
-      }
-    }
-  }
-  if (is_gpu(target)) {
-    if (std::optional<KernelSpec> spec = general_gpu(signature, problem, target)) return *spec;
-  }
+  std::optional<KernelSpec> found;
+  for_each_way(target, [&](const Way& way) {
+    if (found || way.first == nullptr) return;
+    if (const auto a = way.first(signature, target)) found = {signature, *a, target.name};
+  });
+  if (!found && is_gpu(target)) found = find_general(signature, problem, target);
+  if (found) return *found;
   throw Error(
       ErrorCode::unsupported,
       fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
@@ -466,6 +366,77 @@ std::vector<KernelSpec> preselected(std::string_view set, const Target& target) 
 std::vector<std::string> preselected_names() { return tile::preselected_names(Op::gemm); }
 bool is_essential(const KernelSpec& spec, const Target& target) {
   return tile::is_essential(Op::gemm, spec, target);
+}
+
+// Not deterministic are sums over K whose order depends on the number of threads or on timing. On
+// GPUs the waves along K are fixed by the kernel. On CPUs there are at most as many as the caller's
+// threads.
+Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
+  if (spec.algorithm.split_k == SplitK::atomic) {
+    return {"deterministic kernels must add their parts of K in a fixed order, got split_k atomic"};
+  }
+  if (target.backend == "cpu" && spec.algorithm.wave.k != 1) {
+    return {
+        fmt::format("deterministic kernels must have wave_k = 1, since the order of the sum "
+                    "follows the number of threads, got wave_k = {}",
+                    spec.algorithm.wave.k)};
+  }
+  return {};
+}
+
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  const auto* kernel = std::get_if<GemmSignature>(&spec.signature);
+  const auto* p = std::get_if<GemmProblem>(&problem);
+  if (kernel == nullptr || p == nullptr) {
+    return {fmt::format("the kernel is for {}, the problem for {}", to_string(op_of(spec)),
+                        to_string(op_of(problem)))};
+  }
+  const auto wanted = std::get<GemmSignature>(signature_of(problem));
+  if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
+  const Way* const way = find_way(target.backend, spec.algorithm.pipeline);
+  if (way == nullptr || way->serves == nullptr) return {};
+  return way->serves(spec, with_strides(*p), target);
+}
+
+Source emit(const KernelSpec& spec, const Target& target) {
+  return way_of(spec, target).emit(spec, target);
+}
+
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  const device::GemmArguments g = gemm_arguments(p, std::get<GemmOperands>(operands));
+  return find_way(spec.algorithm)->bind(spec, p, g);
+}
+
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  return way_of(spec, target).estimate(spec, p, target, units_used(threads, target));
+}
+
+// No feature tells how some ways use their operands.
+bool is_described(const KernelSpec& spec) { return find_way(spec.algorithm)->is_described; }
+
+// B is packed in a kernel's own form, once for many launches.
+std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
+                               const Operands& operands, void* packed) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  if (!s.preshuffled_b) return std::nullopt;
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  GemmOperands o = std::get<GemmOperands>(operands);
+  const Way* const way = find_way(spec.algorithm);
+  const std::int64_t bytes = (p.batch_stride_b == 0 ? 1 : p.batch) * way->packed_bytes(spec, p);
+  Prepack made{.operand = "b", .from = o.b, .bytes = static_cast<std::size_t>(bytes)};
+  if (bytes > 0) made.launch = way->pack(p, o.b, packed, bytes);
+  o.b = packed;
+  made.operands = o;
+  return made;
+}
+
+Problem unpacked(const Problem& problem) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  p.preshuffled_b = false;
+  return p;
 }
 
 }  // namespace tessera::gemm

@@ -6,7 +6,6 @@
 
 #include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
 
 namespace tessera::gemm {
 
@@ -129,8 +128,7 @@ double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x) {
   return cycles / c.hertz;
 }
 
-Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
-  if (streams_on_gpu(spec.algorithm)) return estimate_stream(spec, p, target);
+Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target, int) {
   const tile::GpuCase c = gpu_case(p, target);
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, c.launch_seconds, 1);
   tile::GpuKernel x = kernel_on(spec, p, target);

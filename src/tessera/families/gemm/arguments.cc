@@ -1,10 +1,9 @@
-// What the emitters of every backend share, and the choice between them.
+// What the texts and the launches of every way share.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "tessera/base/error.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 namespace {
@@ -16,15 +15,6 @@ std::string layout_comment(const GemmSignature& s) {
                      to_string(s.out));
 }
 
-// Adds the pointers of the operands that the kernel accesses, so that the backend can check them.
-void list_pointers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
-  if (p.k > 0) launch.pointers.push(o.a);
-  if (p.k > 0) launch.pointers.push(o.b);
-  if (p.beta != 0) launch.pointers.push(o.c);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) launch.pointers.push(o.d[i]);
-  launch.pointers.push(o.out);
-}
-
 // Kernels read the pointer arrays of a, b and c even when they do not need the operand. An array
 // that the caller may leave out is replaced by the array of out, which is always given.
 void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
@@ -32,33 +22,7 @@ void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
   if (p.beta == 0) g.c = g.out;
 }
 
-// A kernel whose grid of threads is fixed gains nothing from a larger team: waking idle threads and
-// waiting for them would take longer than a small problem. A 0 in the grid sets no limit.
-int most_threads(const Shape3& wave) {
-  const std::int64_t threads = std::int64_t{wave.m} * wave.n * wave.k;
-  return static_cast<int>(std::min<std::int64_t>(threads, kMaxThreads));
-}
-
-Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
-  Launch launch;
-  launch.arguments.set(g);
-  launch.max_threads = most_threads(spec.algorithm.wave);
-  if (p.m > 0 && p.n > 0 && p.batch > 0) launch.steps.push({});
-  return launch;
-}
-
 }  // namespace
-
-// CPUs' pipelines, which come first in the list, are told apart without looking further.
-bool runs_on_hip(const Algorithm& a) {
-  return a.pipeline == Pipeline::direct
-             ? a == kGeneralOnHip
-             : a.pipeline >= Pipeline::compv3 && tile::is_mfma(a.pipeline);
-}
-
-bool streams_on_gpu(const Algorithm& a) {
-  return a.pipeline == Pipeline::stream && a.wave.n * a.wave.k > 1;
-}
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
 
@@ -85,17 +49,6 @@ std::string banner(const KernelSpec& spec, std::string_view folder) {
       "// out = epilogue(alpha * A x B + beta * C): {}\n"
       "// {}\n",
       name, folder, name, to_string(signature.epilogue), layout_comment(signature));
-}
-
-Source emit(const KernelSpec& spec, const Target& target) {
-  if (target.backend == "cpu") return emit_cpu(spec, target);
-  if (target.backend == "cuda") return emit_cuda(spec, target);
-  if (target.backend == "hip") return emit_hip(spec, target);
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} "
-                  "target",
-                  name_of(spec), target.name, target.backend));
 }
 
 device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o) {
@@ -128,22 +81,12 @@ void drop_unused_strides(device::GemmArguments& g) {
   }
 }
 
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
-  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
-  const auto& o = std::get<GemmOperands>(operands);
-  const device::GemmArguments g = gemm_arguments(p, o);
-  const Pipeline pipeline = spec.algorithm.pipeline;
-  const bool on_hip = runs_on_hip(spec.algorithm);
-  const bool streams = streams_on_gpu(spec.algorithm);
-  if (!on_hip && !streams && pipeline != Pipeline::cpasync && pipeline != Pipeline::tmaws) {
-    return bind_cpu(spec, p, g);
-  }
-  Launch launch = on_hip                        ? bind_hip(spec, p, g)
-                  : streams                     ? bind_stream(spec, p, g)
-                  : pipeline == Pipeline::tmaws ? bind_tmaws(spec, p, g)
-                                                : bind_cpasync(spec, p, g);
-  list_pointers(p, o, launch);
-  return launch;
+void list_pointers(const GemmProblem& p, const device::GemmArguments& g, Launch& launch) {
+  if (p.k > 0) launch.pointers.push(g.a);
+  if (p.k > 0) launch.pointers.push(g.b);
+  if (p.beta != 0) launch.pointers.push(g.c);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) launch.pointers.push(g.d[i]);
+  launch.pointers.push(g.out);
 }
 
 }  // namespace tessera::gemm

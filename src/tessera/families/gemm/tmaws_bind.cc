@@ -1,4 +1,4 @@
-// The launch of a tmaws kernel: which windows the copy engine sees, and the grid.
+// The text of a tmaws kernel, and its launch: which windows the copy engine sees, and the grid.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,9 @@
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/cuda/stream_work.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/tmaws.h"
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/wgmma.h"
 
 namespace tessera::gemm {
 namespace {
@@ -18,6 +20,11 @@ using device::CudaTensorMap;
 constexpr unsigned kWarpgroup = 128;
 constexpr std::uintptr_t kTmaAlignment = 16;
 constexpr std::uint32_t kStoreRows = 64;  // rows of wgmma's output that one store writes
+
+// As in src/tessera/device/cuda/gemm/tma_pack.h.
+constexpr unsigned kPackThreads = 256;
+constexpr std::int64_t kPackedPiece = 16;          // bytes that a thread writes at a time
+constexpr std::int64_t kMostPackBlocks = 1 << 20;  // far above what any device runs at once
 
 // How much a block of the entry _prepare moves at a time
 // (src/tessera/device/cuda/gemm/tma_prepare.h).
@@ -236,7 +243,53 @@ Step main_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters
           .shared_memory_bytes = static_cast<std::size_t>(shared_memory(s, a).all)};
 }
 
+// ---- text ----
+
+std::string pack_kernel_text(const KernelSpec& spec) {
+  return fmt::format(
+      "__global__ void __launch_bounds__(PackedB<Config>::kThreads)\n"
+      "{}_pack(const __grid_constant__ CudaGemmArguments arguments, void* packed) {{\n"
+      "  PackedB<Config>::pack(arguments, packed);\n"
+      "}}\n",
+      name_of(spec));
+}
+
+std::string prepare_kernel_text(const KernelSpec& spec) {
+  return fmt::format(
+      "__global__ void __launch_bounds__(TmaPrepare<Config>::kThreads, "
+      "TmaPrepare<Config>::kMinBlocks)\n"
+      "{}_prepare(const __grid_constant__ CudaGemmArguments arguments) {{\n"
+      "  TmaPrepare<Config>::run(arguments);\n"
+      "}}\n",
+      name_of(spec));
+}
+
+Source tmaws_source(const KernelSpec& spec) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const std::string shapes =
+      cuda_tile_text(spec, tmaws_a(s, a).transposed, tmaws_b(s, a).transposed);
+  std::string more;
+  if (s.preshuffled_b) more += pack_kernel_text(spec);
+  if (tmaws_prepares(a)) more += prepare_kernel_text(spec);
+  return cuda_source(spec, {"tma_gemm.h", "TmaGemm"}, shapes, wgmma_text(spec) + "\n", more);
+}
+
 }  // namespace
+
+std::string wgmma_text(const KernelSpec& spec) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const TmawsOperand p = a.swap_ab ? tmaws_b(s, a) : tmaws_a(s, a);
+  const TmawsOperand q = a.swap_ab ? tmaws_a(s, a) : tmaws_b(s, a);
+  const auto from = [](const TmawsOperand& o) {
+    return o.k_contiguous ? tile::WgmmaFrom::k_lines : tile::WgmmaFrom::row_lines;
+  };
+  const tile::Wgmma instruction{p.dtype, q.dtype, a.tile.n, from(p), from(q)};
+  return tile::wgmma_text(std::span(&instruction, 1));
+}
+
+Source emit_tmaws(const KernelSpec& spec, const Target&) { return tmaws_source(spec); }
 
 Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
   const auto& s = std::get<GemmSignature>(spec.signature);
@@ -263,9 +316,33 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::Ge
     copied_bytes = launch.workspace.bytes - before;
   }
   if (launch.workspace.bytes == device::kCounterBytes) launch.workspace.bytes = 0;
+  list_pointers(p, g, launch);
   if (is_empty) return launch;
   if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks, copied_bytes));
   launch.steps.push(main_step(s, a, clusters));
+  return launch;
+}
+
+std::int64_t tmaws_packed_bytes(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  const TmawsOperand b = tmaws_b(std::get<GemmSignature>(spec.signature), a);
+  return tiles(p.n, b.rows) * tiles(p.k, a.tile.k) * b.bytes;
+}
+
+// The entry _pack takes the address of the packed B as its second parameter.
+Launch pack_by_tmaws(const GemmProblem& p, const void* b, void* packed, std::int64_t bytes) {
+  Launch launch;
+  device::CudaGemmArguments arguments{};
+  arguments.gemm = gemm_arguments(p, {.b = b});
+  launch.arguments.set(arguments);
+  launch.arguments.add(packed);
+  const std::int64_t blocks = tiles(bytes, kPackThreads * kPackedPiece);
+  launch.steps.push({.entry = kPackEntry,
+                     .extent = Step::Extent::any,
+                     .grid = {static_cast<unsigned>(std::min(blocks, kMostPackBlocks)), 1, 1},
+                     .block = {kPackThreads, 1, 1}});
+  launch.pointers.push(b);
+  launch.pointers.push(packed);
   return launch;
 }
 

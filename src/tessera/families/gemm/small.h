@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tessera/device/cpu/small_sizes.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 
@@ -21,18 +21,7 @@ int words_in_memory(DType dtype);
 // The kernels of a signature without their waves, in name order.
 const std::vector<Algorithm>& small_shapes(const GemmSignature& signature, const Target& target);
 
-// Adds the kernels of a signature to a list in name order, where the target's row lists the
-// pipeline.
-void add_small(const GemmSignature& signature, const Target& target, std::vector<Algorithm>& all);
-
-// In legality_small.cc.
-std::span<const Rule> small_rules();
-Verdict small_supports(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
-
-// In emit_small.cc.
-Source emit_small(const KernelSpec& spec, const Target& target);
-
-// In estimate_small.cc. The problem's strides must be filled in.
+// In small_estimate.cc. The problem's strides must be filled in.
 Estimate estimate_small(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                         int threads);
 

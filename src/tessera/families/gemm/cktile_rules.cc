@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tessera/families/gemm/legality_internal.h"
+#include "tessera/families/gemm/rules.h"
 
 namespace tessera::gemm {
 namespace {

@@ -1,8 +1,7 @@
-// The text of a kernel for CUDA targets.
+// The text around the configuration of a kernel for CUDA targets.
 #include <fmt/format.h>
 
-#include "tessera/base/error.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/families/headers.h"
 
 namespace tessera::gemm {
@@ -41,10 +40,7 @@ std::string shapes(const Algorithm& a) {
       a.stages, a.cluster_m, a.cluster_n, a.splits, a.slices);
 }
 
-std::string flags(const GemmSignature& s, const Algorithm& a) {
-  const bool tmaws = a.pipeline == Pipeline::tmaws;
-  const bool transpose_a = tmaws && tmaws_a(s, a).transposed;
-  const bool transpose_b = tmaws && tmaws_b(s, a).transposed;
+std::string flags(const GemmSignature& s, const Algorithm& a, bool transpose_a, bool transpose_b) {
   return fmt::format(
       "  static constexpr bool kPingpong = {}, kSwapAb = {}, kDirectStore = {};\n"
       "  static constexpr bool kAtomicSplit = {}, kPersistent = {}, kStreamK = {};\n"
@@ -57,52 +53,29 @@ std::string flags(const GemmSignature& s, const Algorithm& a) {
       yes_no(transpose_a), yes_no(transpose_b));
 }
 
-std::string tile_text(const GemmSignature& s, const Algorithm& a) {
-  return shapes(a) + flags(s, a) +
-         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all);
-}
-
-std::string stream_text(const Algorithm& a) {
-  return fmt::format(
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
-      "  static constexpr int kWaveN = {}, kWaveK = {};\n"
-      "  static constexpr int kWarpTileN = {}, kWarpTileK = {};\n",
-      a.tile.m, a.tile.n, a.tile.k, a.wave.n, a.wave.k, a.warp_tile.n, a.warp_tile.k);
-}
-
-std::string config_text(const KernelSpec& spec) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  const Algorithm& a = spec.algorithm;
-  std::string text = "struct Config {\n" + types(s);
-  text += a.pipeline == Pipeline::stream ? stream_text(a) : tile_text(s, a);
-  text += fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n", num_ops(s.epilogue),
-                      int{s.epilogue.num_d});
+std::string epilogue_config(const GemmSignature& s) {
   const std::string steps = tile::epilogue_text(s.epilogue);
+  std::string text = fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n",
+                                 num_ops(s.epilogue), int{s.epilogue.num_d});
   if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text + "};\n";
-}
-
-// Which template of src/tessera/device/cuda/gemm/ a kernel comes from.
-struct Template {
-  std::string_view header;
-  std::string_view name;
-};
-Template template_of(const KernelSpec& spec) {
-  if (spec.algorithm.pipeline == Pipeline::tmaws) return {"tma_gemm.h", "TmaGemm"};
-  if (spec.algorithm.pipeline == Pipeline::stream) return {"stream_gemm.h", "StreamGemm"};
-  if (std::get<GemmSignature>(spec.signature).a == DType::fp32) return {"fma_gemm.h", "FmaGemm"};
-  return {"mma_gemm.h", "MmaGemm"};
+  return text;
 }
 
 }  // namespace
 
-Source emit_cuda(const KernelSpec& spec, const Target&) {
+std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transpose_b) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  return shapes(a) + flags(s, a, transpose_a, transpose_b) +
+         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all);
+}
+
+Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::string& shapes,
+                   const std::string& before, const std::string& more_kernels) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
   const std::string name = name_of(spec);
-  const Template from = template_of(spec);
   std::string text = banner(spec, "cuda");
-  text += fmt::format("#include \"tessera/device/cuda/gemm/{}\"\n\n", from.header);
-  const bool tmaws = spec.algorithm.pipeline == Pipeline::tmaws;
-  if (tmaws) text += wgmma_text(spec) + "\n";
+  text += fmt::format("#include \"tessera/device/cuda/gemm/{}\"\n\n{}", from.header, before);
   text += fmt::format(
       "using namespace tessera::device;\n"
       "\n"
@@ -118,10 +91,8 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
       "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      config_text(spec), from.name, name, kAbi);
-  if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += pack_kernel_text(spec);
-  if (tmaws && tmaws_prepares(spec.algorithm)) text += prepare_kernel_text(spec);
-  text += "}\n";
+      "struct Config {\n" + types(s) + shapes + epilogue_config(s) + "};\n", from.name, name, kAbi);
+  text += more_kernels + "}\n";
   const std::shared_ptr<const Headers> headers = headers_of(text);
   return {.name = name,
           .extension = ".cu",

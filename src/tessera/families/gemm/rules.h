@@ -1,4 +1,4 @@
-// Rules that several pipelines share.
+// Rules that several ways share.
 #pragma once
 
 #include <string>
@@ -54,7 +54,5 @@ inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};
 inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
 inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};
 inline constexpr Rule kNoPreshuffleRule = {takes_plain_b, takes_no_packed_b};
-
-std::span<const Rule> cpasync_rules();
 
 }  // namespace tessera::gemm

@@ -1,5 +1,7 @@
-// The rules of NVIDIA's pipelines: the limits that a measured prototype found and the PTX ISA's
-// wgmma shapes.
+// Kernels of the pipeline tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply
+// by wgmma (src/tessera/device/cuda/gemm/tma_gemm.h). The rules are the limits that a measured
+// prototype found and the PTX ISA's wgmma shapes. tmaws_algorithms.cc lists the algorithms,
+// tmaws_bind.cc holds text and launch.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,8 +9,10 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/stream_work.h"
-#include "tessera/families/gemm/legality_internal.h"
-#include "tessera/families/gemm/stream_gpu_internal.h"
+#include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/tmaws.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 namespace {
@@ -282,23 +286,6 @@ constexpr Rule kTmaws[] = {
      }},
 };
 
-constexpr Rule kNone[] = {
-    {[](const Case&) { return false; },
-     [](const Case& c) {
-       return fmt::format("{} is not a pipeline of CUDA targets", to_string(c.algorithm.pipeline));
-     }},
-};
-
-}  // namespace
-
-std::span<const Rule> cuda_rules(Pipeline pipeline) {
-  if (pipeline == Pipeline::tmaws) return kTmaws;
-  if (pipeline == Pipeline::stream) return stream_rules();
-  return pipeline == Pipeline::cpasync ? cpasync_rules() : kNone;
-}
-
-namespace {
-
 // What the copy engine asks of a matrix that it reads or writes.
 struct Window {
   std::string_view name;  // name of the operand
@@ -383,47 +370,7 @@ Verdict stream_fits(const Algorithm& a, const GemmProblem& p) {
                       device::kMostStreamSteps, a.tile.k, steps, p.k)};
 }
 
-}  // namespace
-
-// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
-Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
-  if (a.splits * a.slices == 1) return {};
-  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
-  const std::int64_t steps = tiles(p.k, a.tile.k);
-  if (a.slices > 1 && steps < a.splits * a.slices) {
-    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
-                        a.slices, a.tile.k, steps, p.k)};
-  }
-  if (a.slices == 1) return {};
-  const std::int64_t rows = a.swap_ab ? p.n : p.m;
-  const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const double groups =
-      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
-      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
-  constexpr int kCounters = device::kCounterBytes / 4;
-  if (groups <= kCounters) return {};
-  return {
-      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
-                  "{} has {:.0f}",
-                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
-}
-
-TmawsCopies tmaws_copies(const GemmProblem& problem) {
-  // The copy engine reads batches at equal distances, not through pointers.
-  if (problem.pointer_arrays) return {true, true};
-  const GemmProblem p = with_strides(problem);
-  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
-  const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;
-  const bool fits_b = !b_is_row_major(p.layout) || size_of(p.b) == 2;
-  return {!fits_a || !tmaws_reads(p.a, p.ld_a, stride(p.batch_stride_a)),
-          !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
-}
-
-Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
-  const GemmProblem p = with_strides(problem);
-  if (spec.algorithm.pipeline == Pipeline::cpasync) return parts_fit(spec.algorithm, p);
-  if (spec.algorithm.pipeline == Pipeline::stream) return stream_supports(spec.algorithm, p);
-  if (spec.algorithm.pipeline != Pipeline::tmaws) return {};
+Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
   const bool strided = p.batch > 1 && !p.pointer_arrays;
@@ -443,5 +390,30 @@ Verdict cuda_supports(const KernelSpec& spec, const GemmProblem& problem) {
   if (Verdict fits = strides_are_small(out); !fits) return fits;
   return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
 }
+
+}  // namespace
+
+TmawsCopies tmaws_copies(const GemmProblem& problem) {
+  // The copy engine reads batches at equal distances, not through pointers.
+  if (problem.pointer_arrays) return {true, true};
+  const GemmProblem p = with_strides(problem);
+  const auto stride = [&p](std::int64_t value) { return p.batch > 1 ? value : 0; };
+  const bool fits_a = a_is_row_major(p.layout) || size_of(p.a) == 2;
+  const bool fits_b = !b_is_row_major(p.layout) || size_of(p.b) == 2;
+  return {!fits_a || !tmaws_reads(p.a, p.ld_a, stride(p.batch_stride_a)),
+          !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
+}
+
+const Way kTmawsWay = {.backend = "cuda",
+                       .pipeline = Pipeline::tmaws,
+                       .rules = kTmaws,
+                       .serves = tmaws_serves,
+                       .add_variants = tmaws_variants,
+                       .add_own = add_fitted,
+                       .emit = emit_tmaws,
+                       .bind = bind_tmaws,
+                       .estimate = estimate_gpu,
+                       .packed_bytes = tmaws_packed_bytes,
+                       .pack = pack_by_tmaws};
 
 }  // namespace tessera::gemm

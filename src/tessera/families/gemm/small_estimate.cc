@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tessera/families/gemm/estimate_internal.h"
-#include "tessera/families/gemm/small_internal.h"
+#include "tessera/families/gemm/small.h"
 
 namespace tessera::gemm {
 namespace {

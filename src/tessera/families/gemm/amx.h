@@ -1,7 +1,6 @@
 // Kernels on the tiles of Intel AMX: the pipeline `amx`.
 #pragma once
 
-#include <span>
 #include <string_view>
 
 #include "tessera/device/cpu/tile_sizes.h"
@@ -25,12 +24,5 @@ inline Shape3 tile_block(DType operand) {
 inline bool is_tile_block(const Shape3& warp_tile) {
   return warp_tile == tile_block(DType::int8) || warp_tile == tile_block(DType::bf16);
 }
-
-// In legality_amx.cc.
-std::span<const Rule> amx_rules();
-
-// In estimate_amx.cc. The problem's strides must be filled in.
-Estimate estimate_amx(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
-                      int threads);
 
 }  // namespace tessera::gemm

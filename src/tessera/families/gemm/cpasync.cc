@@ -1,15 +1,23 @@
-// The rules of cpasync kernels (src/tessera/device/cuda/gemm/{mma,fma}_gemm.h). In these kernels
-// every warp copies its share of the tiles and multiplies by mma, for fp32 by fma.
+// Kernels whose warps copy their share of the tiles by cp.async and multiply by mma, for fp32 by
+// fma (src/tessera/device/cuda/gemm/{mma,fma}_gemm.h).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
+#include <limits>
 
-#include "tessera/families/gemm/legality_internal.h"
+#include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 namespace {
 
+constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
+constexpr int kMostSliced = 64 * 64;    // outputs of a tile; larger tiles are not sliced
 constexpr int kMostAccumulators = 128;  // per thread, without spills
 constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
 constexpr int kChunkBytes = 16;         // bytes that one cp.async moves
@@ -236,8 +244,107 @@ constexpr Rule kCpasync[] = {
      }},
 };
 
+// ---- algorithms, problems ----
+
+// Kernels of fp32, whose warp tile has k = 1, are also listed with K in slices.
+void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector<Algorithm>& all) {
+  for (const int stages : space.stages) {
+    all.push_back(base);
+    all.back().stages = stages;
+  }
+  if (base.warp_tile.k != 1 || base.tile.m * base.tile.n > kMostSliced) return;
+  for (const int slices : kFmaSlices) {
+    all.push_back(base);
+    all.back().stages = space.stages.front();
+    all.back().split_k = SplitK::ordered;
+    all.back().slices = slices;
+  }
+}
+
+// The checks here drop illegal shapes early, because testing all of them by the rules would take
+// too long.
+void cpasync_variants(const Target& target, const Algorithm& shape, std::vector<Algorithm>& all) {
+  const bool fits = shape.tile.m % shape.warp_tile.m == 0 && shape.tile.n % shape.warp_tile.n == 0;
+  if (!fits || shape.warp_tile.m >= device::kWgmmaRows || !divides_over_warps(shape)) return;
+  add_cpasync(tile::space_of(Op::gemm, target), shape, all);
+}
+
+// The two shapes, for small and for large problems, that are used when nothing better is known.
+constexpr int kSmallSide = 64;
+constexpr int kGeneralStages = 3;
+bool is_general_cpasync(const Algorithm& a, const GemmProblem& p) {
+  const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
+  const int side = small ? 64 : 128;
+  const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
+  return a.tile.m == side && a.tile.n == side && a.wave == wave && a.stages == kGeneralStages;
+}
+
+Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+  return parts_fit(spec.algorithm, p);
+}
+
+// ---- text and launch ----
+
+Source emit_cpasync(const KernelSpec& spec, const Target&) {
+  const bool fma = std::get<GemmSignature>(spec.signature).a == DType::fp32;
+  const CudaTemplate from =
+      fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
+  return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", "");
+}
+
+constexpr unsigned kWarp = 32;
+constexpr int kAccumulatorBytes = 4;
+constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+
+// Reserves the partial sums of every slice of every tile.
+void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
+                      device::CudaGemmArguments& arguments, Launch& launch) {
+  arguments.partial_sums = device::kCounterBytes;
+  arguments.partial_bytes = all_tiles * a.slices * a.tile.m * a.tile.n * kAccumulatorBytes;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kCounterBytes;
+  launch.workspace.address_offset = offsetof(device::CudaGemmArguments, workspace);
+}
+
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
+
+  device::CudaGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  drop_unused_strides(arguments.gemm);
+  const std::int64_t all_tiles = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n) * p.batch;
+  if (a.slices > 1 && !is_empty) add_block_slices(a, all_tiles, arguments, launch);
+  launch.arguments.set(arguments);
+  list_pointers(p, g, launch);
+  if (is_empty) return launch;
+
+  // Each block computes several tiles when there are more tiles than a grid may have blocks.
+  std::int64_t blocks = kMaxGrid;
+  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
+  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
+  Step step;
+  step.grid[0] = static_cast<unsigned>(blocks);
+  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  step.shared_memory_bytes =
+      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
+  launch.steps.push(step);
+  return launch;
+}
+
 }  // namespace
 
-std::span<const Rule> cpasync_rules() { return kCpasync; }
+const Way kCpasyncWay = {.backend = "cuda",
+                         .pipeline = Pipeline::cpasync,
+                         .rules = kCpasync,
+                         .serves = cpasync_serves,
+                         .add_variants = cpasync_variants,
+                         .is_general = is_general_cpasync,
+                         .emit = emit_cpasync,
+                         .bind = bind_cpasync,
+                         .estimate = estimate_gpu};
 
 }  // namespace tessera::gemm

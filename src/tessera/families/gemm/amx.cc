@@ -1,13 +1,93 @@
-// How long a kernel on tiles should take: the products of tiles at the rate of the target's row,
-// packing, finishing, and the traffic between caches.
+// Kernels on the tiles of Intel AMX: the pipeline `amx`
+// (src/tessera/device/cpu/gemm/tile_kernel.h). Their predicted time is that of the products of
+// tiles at the rate of the target's row, packing, finishing, and the traffic between caches.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 
-#include "tessera/families/gemm/amx_internal.h"
+#include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/packed.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/objects.h"
 
 namespace tessera::gemm {
 namespace {
+
+// ---- rules ----
+
+constexpr int kTileVectorBytes = 64;  // the vectors that pack a row of a tile
+
+constexpr std::array kTileInstructions = {
+    TileInstruction{DType::int8, "tdpbssd", "amxtile and amxint8"},
+    TileInstruction{DType::bf16, "tdpbf16ps", "amxtile and amxbf16"},
+};
+
+constexpr Rule kAmx[] = {
+    {[](const Case& c) { return c.target.vector_bytes == kTileVectorBytes; },
+     [](const Case& c) {
+       return fmt::format("amx is written for vectors of {} bytes, {} has {}", kTileVectorBytes,
+                          c.target.name, c.target.vector_bytes);
+     }},
+    kUnusedFieldsRule,
+    kThreadsRule,
+    {[](const Case& c) {
+       return find_tile_instruction(c.signature.a) != nullptr && c.signature.a == c.signature.b;
+     },
+     [](const Case& c) {
+       return fmt::format("amx multiplies int8 or bf16, both operands of one type, got {} x {}",
+                          to_string(c.signature.a), to_string(c.signature.b));
+     }},
+    {[](const Case& c) {
+       const TileInstruction* i = find_tile_instruction(c.signature.a);
+       return find_instruction_named(c, i->name) != nullptr;
+     },
+     [](const Case& c) {
+       const TileInstruction* i = find_tile_instruction(c.signature.a);
+       return fmt::format("{}; a processor with {} has it", no_instruction(c, i->name),
+                          i->features);
+     }},
+    {[](const Case& c) { return c.algorithm.warp_tile == tile_block(c.signature.a); },
+     [](const Case& c) {
+       return fmt::format("amx multiplies tiles of {0}: the warp tile must be {1}, got {2}",
+                          to_string(c.signature.a), to_string(tile_block(c.signature.a)),
+                          to_string(c.algorithm.warp_tile));
+     }},
+    kPackedBytesRule,
+};
+
+// ---- text ----
+
+std::vector<tile::CpuObject> tile_objects(const KernelSpec& spec, const CpuTypes& t) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const auto arguments = [&](std::string_view type, bool k_contiguous) {
+    return fmt::format("{}, {}, {}", type, t.math, yes_no(k_contiguous));
+  };
+  return {
+      {"tile_block.h",
+       {{"void", "multiply_tiles", std::string(t.math), "const BlockTask&, i64, int"}}},
+      packed_driver("gemm/tile_kernel.h", t, s),
+      packed_panel("tile_block.h", "pack_a_tiles", t.a, arguments(t.a, a_is_row_major(s.layout))),
+      packed_panel("tile_block.h", "pack_b_tiles", t.b, arguments(t.b, !b_is_row_major(s.layout)))};
+}
+
+Source emit_amx(const KernelSpec& spec, const Target& target) {
+  const CpuTypes types = cpu_types(spec);
+  return cpu_source(spec, target, {"tile", "Tile"}, types, tile_objects(spec, types));
+}
+
+void amx_variants(const Target&, const Algorithm& shape, std::vector<Algorithm>& all) {
+  if (is_tile_block(shape.warp_tile)) all.push_back(shape);
+}
+
+std::int64_t amx_packed_bytes(const KernelSpec& spec, const GemmProblem& p) {
+  return cpu_packed_bytes(spec, p, device::kTileWords);
+}
+
+// ---- estimate ----
 
 // Every constant that is not in the target's row. Provenance: product_latency is of the Intel 64
 // and IA-32 Architectures Optimization Reference Manual, chapter on AMX. issue, l2_line and l3_line
@@ -207,8 +287,6 @@ Estimate amx_over_k(const AmxCase& x, int parts) {
   return amx_total(x, seconds, parts, 2 * static_cast<int>(p.batch));
 }
 
-}  // namespace
-
 Estimate estimate_amx(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                       int threads) {
   const AmxCase x = amx_case(spec, p, target);
@@ -220,5 +298,24 @@ Estimate estimate_amx(const KernelSpec& spec, const GemmProblem& p, const Target
   const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
   return parts > 1 ? amx_over_k(x, static_cast<int>(parts)) : amx_over_grid(x, threads);
 }
+
+}  // namespace
+
+const TileInstruction* find_tile_instruction(DType operand) {
+  const auto found = std::find_if(kTileInstructions.begin(), kTileInstructions.end(),
+                                  [&](const TileInstruction& i) { return i.operand == operand; });
+  return found == kTileInstructions.end() ? nullptr : &*found;
+}
+
+const Way kAmxWay = {.backend = "cpu",
+                     .pipeline = Pipeline::amx,
+                     .rules = kAmx,
+                     .add_variants = amx_variants,
+                     .emit = emit_amx,
+                     .bind = bind_cpu,
+                     .estimate = estimate_amx,
+                     .packed_bytes = amx_packed_bytes,
+                     .pack = pack_on_cpu,
+                     .is_described = false};
 
 }  // namespace tessera::gemm

@@ -4,19 +4,10 @@
 // the few rows are kept in shared memory.
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "tessera/device/cuda/gemm/stream_sizes.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
-
-// Adds the algorithms for a problem with so many rows or columns, whichever are fewer, or for all
-// such problems. Nothing where the target's row does not list the pipeline.
-void add_stream_kernels(const Target& target, DType operand, std::int64_t few,
-                        std::vector<Algorithm>& all);
-void add_all_stream_kernels(const Target& target, DType operand, std::vector<Algorithm>& all);
 
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand);
 
@@ -25,12 +16,5 @@ struct StreamShare {
   std::int64_t blocks, tiles;
 };
 StreamShare stream_share(const Algorithm& a, const GemmProblem& p);
-
-// In legality_stream_gpu.cc.
-std::span<const Rule> stream_rules();
-Verdict stream_supports(const Algorithm& a, const GemmProblem& problem);
-
-// In estimate_stream_gpu.cc. The problem's strides must be filled in.
-Estimate estimate_stream(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
 
 }  // namespace tessera::gemm

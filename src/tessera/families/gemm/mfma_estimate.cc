@@ -186,7 +186,7 @@ double hip_resident(const KernelSpec& spec, const GemmProblem& p, const Target& 
   return resident(case_of(spec, p, target));
 }
 
-Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target, int) {
   const double launch = target.launch_us * 1e-6;
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, launch, 1);
   const HipCase c = case_of(spec, p, target);

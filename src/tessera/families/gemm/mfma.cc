@@ -1,0 +1,492 @@
+// Our own kernels for AMD GPUs (src/tessera/device/hip/gemm/): by MFMA, and the one that takes
+// every valid problem.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/headers.h"
+#include "tessera/families/tile/mfma.h"
+
+namespace tessera::gemm {
+namespace {
+
+// ---- rules ----
+
+using tile::block_lanes;
+using tile::mfma_depth;
+using tile::mfma_tiles;
+
+constexpr int kMaxWaveSide = 4;
+constexpr int kMaxTileSide = 256;
+constexpr int kMaxTileBytes = 512;                                   // along k
+constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
+constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
+
+device::MfmaShape shape_of(const Case& c) {
+  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature));
+}
+int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
+int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
+
+// A SIMD has the same registers for one wave as for two together.
+int registers_left(const Case& c) {
+  return std::min(c.target.registers_per_thread,
+                  c.target.registers_per_unit / block_lanes(c.algorithm));
+}
+
+bool warp_tile_fits(const Case& c) {
+  const Shape3& w = c.algorithm.warp_tile;
+  return w.m == w.n && (w.m == 16 || w.m == 32) && w.k == mfma_depth(w.m, size_of(c.signature.a)) &&
+         warp_tile_listed(c);
+}
+std::string warp_tile_does_not_fit(const Case& c) {
+  const int size = size_of(c.signature.a);
+  const bool only_ck = warp_tile_listed({c.signature, c.algorithm, c.target, true});
+  return fmt::format("warp tiles of {} are 32x32x{} and 16x16x{}, got {}{}",
+                     to_string(c.signature.a), mfma_depth(32, size), mfma_depth(16, size),
+                     to_string(c.algorithm.warp_tile), only_ck ? kOnlyCktile : "");
+}
+
+bool cuts_among_waves(const Algorithm& a) {
+  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
+}
+
+// A row of a tile in LDS is a power of two of chunks of 16 bytes, and the lanes of a block move
+// whole rounds of chunks.
+int row_chunks(const Case& c) {
+  return c.algorithm.tile.k * size_of(c.signature.a) / tile::kLaneBytes;
+}
+bool row_fits(const Case& c) {
+  return c.algorithm.tile.k * size_of(c.signature.a) % tile::kLaneBytes == 0 &&
+         std::has_single_bit(static_cast<unsigned>(row_chunks(c)));
+}
+
+// async copies to LDS as the lanes lie, so that it cannot transpose, and all lanes copy.
+bool copies_lines(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const bool b_fits = s.preshuffled_b || !b_is_row_major(s.layout);
+  return c.algorithm.pipeline != Pipeline::async || (a_is_row_major(s.layout) && b_fits);
+}
+int unmoved_side(const Case& c) {
+  const int lanes = block_lanes(c.algorithm);
+  for (const int side : {c.algorithm.tile.m, c.algorithm.tile.n}) {
+    if (side * row_chunks(c) % lanes != 0) return side;
+  }
+  return 0;
+}
+bool copies_whole_rounds(const Case& c) {
+  return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
+}
+
+Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
+  return {
+      fmt::format("ld_{} must be at most {} for the rows of a tile, got {}; use a direct kernel",
+                  name, most, ld)};
+}
+
+bool has_slices(const Algorithm& a) { return a.slices != 1; }
+
+constexpr Rule kMfmaRules[] = {
+    {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
+     [](const Case& c) { return no_instruction(c, "mfma"); }},
+    kStagesRule,
+    kUnusedFieldsRule,
+    {[](const Case& c) { return c.algorithm.scheduler == Scheduler::intrawave; },
+     [](const Case& c) {
+       const bool only_ck = c.algorithm.scheduler == Scheduler::interwave;
+       return fmt::format("kernels for AMD GPUs are scheduled intrawave, got {}{}",
+                          to_string(c.algorithm.scheduler), only_ck ? kOnlyCktile : "");
+     }},
+    {[](const Case& c) { return c.algorithm.store == Store::standard; },
+     [](const Case& c) {
+       const bool only_ck = c.algorithm.store == Store::cshuffle;
+       return fmt::format("kernels for AMD GPUs have the standard store, got {}{}",
+                          to_string(c.algorithm.store), only_ck ? kOnlyCktile : "");
+     }},
+    {[](const Case& c) { return c.algorithm.splits == 1; },
+     [](const Case& c) {
+       return fmt::format("kernels for AMD GPUs cut K into slices: splits must be 1, got {}{}",
+                          c.algorithm.splits, kOnlyCktile);
+     }},
+    kSlicesRule,
+    {[](const Case& c) { return has_slices(c.algorithm) == (c.algorithm.split_k != SplitK::none); },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
+                          has_slices(c.algorithm) ? "ordered or atomic" : "none",
+                          c.algorithm.slices, to_string(c.algorithm.split_k));
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w.k == 1 && w.m >= 1 && w.n >= 1 && w.m <= kMaxWaveSide && w.n <= kMaxWaveSide &&
+              (w.m * w.n == 4 || w.m * w.n == 8);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "a block has 4 or 8 waves, at most {} along m and along n and one along k, got {}",
+           kMaxWaveSide, to_string(c.algorithm.wave));
+     }},
+    {warp_tile_fits, warp_tile_does_not_fit},
+    {[](const Case& c) { return cuts_among_waves(c.algorithm); },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format("tile {}x{} does not divide over {}x{} waves of {}x{}", a.tile.m,
+                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
+     }},
+    {[](const Case& c) {
+       const Shape3& t = c.algorithm.tile;
+       return t.m <= kMaxTileSide && t.n <= kMaxTileSide &&
+              t.k * size_of(c.signature.a) <= kMaxTileBytes;
+     },
+     [](const Case& c) {
+       return fmt::format("tiles are at most {0}x{0} and {1} bytes of k, got {2} of {3}",
+                          kMaxTileSide, kMaxTileBytes, to_string(c.algorithm.tile),
+                          to_string(c.signature.a));
+     }},
+    {row_fits,
+     [](const Case& c) {
+       return fmt::format(
+           "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
+           c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
+     }},
+    {copies_lines,
+     [](const Case& c) {
+       return fmt::format("async copies lines of k (rcr, or rrr with a preshuffled B), got {}",
+                          to_string(c.signature.layout));
+     }},
+    {copies_whole_rounds,
+     [](const Case& c) {
+       return fmt::format(
+           "{} lanes copy whole rounds of 16 bytes, which {} rows of {} such chunks are not",
+           block_lanes(c.algorithm), unmoved_side(c), row_chunks(c));
+     }},
+    {[](const Case& c) { return registers(c) <= registers_left(c); },
+     [](const Case& c) {
+       return fmt::format(
+           "needs about {} registers a lane ({}x{} sums over {} lanes and the rest), {} leaves {} "
+           "to each of {} waves",
+           registers(c), c.algorithm.tile.m, c.algorithm.tile.n, block_lanes(c.algorithm),
+           c.target.name, registers_left(c), tile::all_waves(c.algorithm));
+     }},
+    {[](const Case& c) { return lds_bytes(c) <= c.target.shared_memory_bytes; },
+     [](const Case& c) {
+       return fmt::format("needs {} bytes of LDS for {} tile{} of K, {} has {}", lds_bytes(c),
+                          mfma_tiles(c.algorithm).buffers,
+                          mfma_tiles(c.algorithm).buffers == 1 ? "" : "s", c.target.name,
+                          c.target.shared_memory_bytes);
+     }},
+};
+
+// The kernel for every problem has one shape.
+constexpr Rule kGeneralRules[] = {
+    {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
+     [](const Case& c) { return no_instruction(c, "mfma"); }},
+    kUnusedFieldsRule,
+    kNoPreshuffleRule,
+    {[](const Case& c) {
+       const Algorithm& g = kGeneralOnHip;
+       const Algorithm& a = c.algorithm;
+       return a.tile == g.tile && a.wave == g.wave && a.warp_tile == g.warp_tile;
+     },
+     [](const Case& c) {
+       const Algorithm& g = kGeneralOnHip;
+       const Algorithm& a = c.algorithm;
+       return fmt::format("direct has tile {}, wave {} and warp tile {} only, got {}, {} and {}",
+                          to_string(g.tile), to_string(g.wave), to_string(g.warp_tile),
+                          to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
+     }},
+};
+
+// All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
+Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+  const Algorithm& a = spec.algorithm;
+  if (Verdict fits = parts_fit(a, p); !fits) return fits;
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+  for (const auto& [name, size] : sizes) {
+    if (size > kMostCount) {
+      return {fmt::format("{} must be at most {} with {}, got {}; use a direct kernel", name,
+                          kMostCount, to_string(a.pipeline), size)};
+    }
+  }
+  const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
+                        std::ceil(static_cast<double>(p.n) / a.tile.n) *
+                        static_cast<double>(p.batch) * a.slices;
+  if (blocks > static_cast<double>(kMostCount)) {
+    return {fmt::format("{} counts tiles up to {}, got about {:.0f} of {}x{}; use a direct kernel",
+                        to_string(a.pipeline), kMostCount, blocks, a.tile.m, a.tile.n)};
+  }
+  const std::int64_t most_a = kMostTileBytes / (a_is_row_major(p.layout) ? a.tile.m : a.tile.k);
+  const std::int64_t most_b = kMostTileBytes / (b_is_row_major(p.layout) ? a.tile.k : a.tile.n);
+  if (p.ld_a > most_a / size_of(p.a)) return far_rows("a", p.ld_a, most_a / size_of(p.a));
+  if (!p.preshuffled_b && p.ld_b > most_b / size_of(p.b)) {
+    return far_rows("b", p.ld_b, most_b / size_of(p.b));
+  }
+  return {};
+}
+
+// ---- algorithms ----
+
+constexpr int kHipSlices[] = {2, 4, 8, 16};
+constexpr int kHipAtomicSlices[] = {4, 16};
+constexpr int kMostHipSliced = 128 * 128;  // outputs of a tile; larger tiles are not sliced
+
+// The stages that a pipeline of AMD's GPUs takes, as its row has them.
+bool takes_stages(const Target& target, Pipeline pipeline, int stages) {
+  const auto found = target.pipeline_limits.find(pipeline);
+  return found != target.pipeline_limits.end() && stages >= found->second.min_stages &&
+         stages <= found->second.max_stages;
+}
+
+// Large tiles are also listed with blocks that take one tile after the other, small ones with K in
+// slices.
+void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
+  if (base.tile.m % base.warp_tile.m != 0 || base.tile.n % base.warp_tile.n != 0) return;
+  const AlgorithmSpace& space = tile::space_of(Op::gemm, target);
+  for (const int stages : space.stages) {
+    if (!takes_stages(target, base.pipeline, stages)) continue;
+    Algorithm a = base;
+    a.scheduler = Scheduler::intrawave;
+    a.stages = stages;
+    all.push_back(a);
+    const int outputs = a.tile.m * a.tile.n;
+    if (outputs >= kMostHipSliced) {
+      a.persistent = true;
+      all.push_back(a);
+      a.persistent = false;
+    }
+    if (outputs > kMostHipSliced) continue;
+    const auto add = [&](SplitK kind, std::span<const int> counts) {
+      a.split_k = kind;
+      for (const int slices : counts) {
+        a.slices = slices;
+        all.push_back(a);
+      }
+    };
+    add(SplitK::ordered, kHipSlices);
+    add(SplitK::atomic, kHipAtomicSlices);
+  }
+}
+
+// ---- text ----
+
+// The storage type of an operand in src/tessera/device/hip/types.h. Outputs of tf32 kernels are
+// fp32.
+std::string_view hip_operand(DType dtype) {
+  if (dtype == DType::fp32) return "float";
+  if (dtype == DType::int32) return "int";
+  return to_string(dtype);
+}
+std::string_view hip_output(DType dtype) {
+  return hip_operand(dtype == DType::tf32 ? DType::fp32 : dtype);
+}
+
+std::string hip_types(const GemmSignature& s) {
+  return fmt::format(
+      "  using A = {};\n"
+      "  using B = {};\n"
+      "  using Acc = {};\n"
+      "  using Out = {};\n"
+      "  using D = {};\n",
+      hip_operand(s.a), hip_operand(s.b), hip_operand(s.acc), hip_output(s.out), hip_output(s.d));
+}
+
+std::string hip_shapes(const Algorithm& a) {
+  const tile::MfmaTiles tiles = tile::mfma_tiles(a);
+  return fmt::format(
+      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
+      "  static constexpr int kWaveM = {}, kWaveN = {};\n"
+      "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n"
+      "  static constexpr int kBuffers = {}, kPrefetch = {};\n"
+      "  static constexpr bool kDirectToLds = {};\n",
+      a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, a.warp_tile.k,
+      tiles.buffers, tiles.prefetch, yes_no(a.pipeline == Pipeline::async));
+}
+
+std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& target) {
+  return fmt::format(
+      "  static constexpr int kSlices = {};\n"
+      "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
+      "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
+      "  static constexpr int kXcds = {};\n",
+      a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
+      yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)), yes_no(s.preshuffled_b),
+      target.xcds);
+}
+
+std::string hip_config(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  std::string text = "struct Config {\n" + hip_types(s) + hip_shapes(spec.algorithm) +
+                     hip_flags(s, spec.algorithm, target);
+  text += fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n", num_ops(s.epilogue),
+                      int{s.epilogue.num_d});
+  const std::string steps = tile::epilogue_text(s.epilogue);
+  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
+  return text + "};\n";
+}
+
+// The entry that packs a preshuffled B. Its second parameter is the packed B's address.
+std::string hip_pack_text(const std::string& name) {
+  return fmt::format(
+      "__attribute__((global, amdgpu_flat_work_group_size(HipPackedB<Config>::kThreads,\n"
+      "                                                   HipPackedB<Config>::kThreads)))\n"
+      "void {}_pack(HipGemmArguments arguments, void* packed) {{\n"
+      "  HipPackedB<Config>::pack(arguments, packed);\n"
+      "}}\n",
+      name);
+}
+
+Source emit_hip(const KernelSpec& spec, const Target& target) {
+  const std::string name = name_of(spec);
+  const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
+  std::string text = banner(spec, "hip");
+  text += fmt::format("#include \"tessera/device/hip/gemm/{}\"\n\n",
+                      is_general ? "general_gemm.h" : "mfma_gemm.h");
+  text += fmt::format(
+      "using namespace tessera::device;\n"
+      "\n"
+      "{0}"
+      "\n"
+      "using Kernel = {1}<Config>;\n"
+      "\n"
+      "extern \"C\" {{\n"
+      "__attribute__((device, used)) extern const int {2}_abi =\n"
+      "    {3};\n"
+      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
+      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
+      "void {2}(\n"
+      "    HipGemmArguments arguments) {{\n"
+      "  Kernel::run(arguments);\n"
+      "}}\n",
+      hip_config(spec, target), is_general ? "GeneralGemm" : "MfmaGemm", name, kAbi);
+  if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += hip_pack_text(name);
+  text += "}\n";
+  const std::shared_ptr<const Headers> headers = headers_of(text);
+  return {.name = name,
+          .extension = ".hip",
+          .text = std::move(text),
+          .headers = headers,
+          .abi = kAbi,
+          .entries = entries_of(spec)};
+}
+
+// ---- launch ----
+
+using device::HipGemmArguments;
+
+constexpr int kSumBytes = 4;
+constexpr std::int64_t kMostThreads = std::numeric_limits<std::uint32_t>::max();  // of a grid
+
+// Reserves the partial sums: one for each slice of each tile, or with atomic adds one for all
+// slices, which starts at zero.
+void add_partial_sums(const Algorithm& a, std::int64_t all_tiles, HipGemmArguments& arguments,
+                      Launch& launch) {
+  const bool atomic = a.split_k == SplitK::atomic;
+  arguments.partial_sums = device::kHipCounterBytes;
+  arguments.partial_bytes = all_tiles * (atomic ? 1 : a.slices) * a.tile.m * a.tile.n * kSumBytes;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kHipCounterBytes;
+  launch.workspace.clear_bytes = atomic ? static_cast<std::size_t>(arguments.partial_bytes) : 0;
+  launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
+}
+
+// All tiles of the output, or `most` where there are more.
+std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t most) {
+  std::int64_t all = 1;
+  for (const std::int64_t count : {tiles(p.m, a.tile.m), tiles(p.n, a.tile.n), p.batch}) {
+    if (count == 0) return 0;
+    all = count > most / all ? most : all * count;
+  }
+  return all;
+}
+
+Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  HipGemmArguments arguments{};
+  arguments.gemm = g;
+  arguments.raster_group = kRasterGroup;
+  drop_unused_strides(arguments.gemm);
+  const std::int64_t most_blocks = kMostThreads / tile::block_lanes(a);
+  const std::int64_t all_tiles = tiles_up_to(p, a, most_blocks);
+  if (a.slices > 1 && !is_empty) add_partial_sums(a, all_tiles, arguments, launch);
+  const std::int64_t blocks = std::min(all_tiles * a.slices, most_blocks);
+  arguments.blocks = static_cast<int>(blocks);
+  launch.arguments.set(arguments);
+  list_pointers(p, g, launch);
+  if (is_empty) return launch;
+  if (a.persistent) launch.blocks_offset = offsetof(HipGemmArguments, blocks);
+  launch.steps.push({.extent = a.persistent ? Step::Extent::resident : Step::Extent::exact,
+                     .grid = {static_cast<unsigned>(blocks), 1, 1},
+                     .block = {static_cast<unsigned>(tile::block_lanes(a)), 1, 1}});
+  return launch;
+}
+
+// As in src/tessera/device/hip/gemm/mfma_pack.h.
+constexpr unsigned kHipPackThreads = 256;
+constexpr std::int64_t kHipPackedPiece = 16;          // bytes that a thread writes at a time
+constexpr std::int64_t kMostHipPackBlocks = 1 << 11;  // the kernel is told how many there are
+
+// Tiles as they lie in LDS.
+std::int64_t mfma_packed_bytes(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  return tiles(p.n, a.tile.n) * tiles(p.k, a.tile.k) * a.tile.n * a.tile.k * size_of(p.b);
+}
+
+// The entry takes the address of the packed B as its second parameter.
+Launch pack_on_hip(const GemmProblem& p, const void* b, void* packed, std::int64_t bytes) {
+  Launch launch;
+  const auto blocks = static_cast<unsigned>(
+      std::min(tiles(bytes, kHipPackThreads * kHipPackedPiece), kMostHipPackBlocks));
+  device::HipGemmArguments arguments{};
+  arguments.gemm = gemm_arguments(p, {.b = b});
+  arguments.blocks = static_cast<int>(blocks);
+  launch.arguments.set(arguments);
+  launch.arguments.add(packed);
+  launch.steps.push(
+      {.entry = kPackEntry, .grid = {blocks, 1, 1}, .block = {kHipPackThreads, 1, 1}});
+  launch.pointers.push(b);
+  launch.pointers.push(packed);
+  return launch;
+}
+
+constexpr Way mfma_way(Pipeline pipeline) {
+  return {.backend = "hip",
+          .pipeline = pipeline,
+          .rules = kMfmaRules,
+          .serves = mfma_serves,
+          .add_variants = mfma_variants,
+          .emit = emit_hip,
+          .bind = bind_hip,
+          .estimate = estimate_hip,
+          .packed_bytes = mfma_packed_bytes,
+          .pack = pack_on_hip};
+}
+
+bool is_general_on_hip(const Algorithm&, const GemmProblem&) { return true; }
+
+}  // namespace
+
+const Way kCompv3 = mfma_way(Pipeline::compv3), kCompv4 = mfma_way(Pipeline::compv4),
+          kMem = mfma_way(Pipeline::mem), kAsync = mfma_way(Pipeline::async);
+const Way kDirectHip = {.backend = "hip",
+                        .pipeline = Pipeline::direct,
+                        .rules = kGeneralRules,
+                        .fixed = {&kGeneralOnHip, 1},
+                        .is_general = is_general_on_hip,
+                        .emit = emit_hip,
+                        .bind = bind_hip,
+                        .estimate = estimate_hip};
+
+}  // namespace tessera::gemm

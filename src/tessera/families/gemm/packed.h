@@ -1,0 +1,54 @@
+// What ways for CPUs share: the text around a kernel's configuration, and launches.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/objects.h"
+
+namespace tessera::gemm {
+
+// Whether a CPU kernel packs an operand into panels; otherwise it reads the operand in place.
+inline bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeline::amx; }
+inline bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
+inline bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
+
+// The side that a CPU's blocked kernel multiplies as unsigned, with 128 added, where a word holds
+// four int8 (VNNI): A where A is packed, otherwise B.
+enum class BiasedSide { none, a, b };
+inline BiasedSide biased_side(DType a, const Algorithm& x) {
+  if (a != DType::int8 || x.warp_tile.k != 4) return BiasedSide::none;
+  return x.pipeline == Pipeline::packb ? BiasedSide::b : BiasedSide::a;
+}
+
+// Types as src/tessera/device/cpu/ calls them.
+struct CpuTypes {
+  std::string_view a, b, out, math;
+};
+CpuTypes cpu_types(const KernelSpec& spec);
+
+// The template of a kernel: the beginning of its header's name, and of its own.
+struct CpuTemplate {
+  std::string_view file, name;
+};
+// The source of a kernel and the objects that it shares with others.
+Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplate& kernel,
+                  const CpuTypes& types, std::span<const tile::CpuObject> objects);
+
+// The driver of blocked kernels in a header, and the function that packs a panel of an operand.
+tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,
+                              const GemmSignature& signature);
+tile::CpuObject packed_panel(std::string_view header, std::string_view function,
+                             std::string_view type, std::string arguments);
+
+Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem,
+                const device::GemmArguments& arguments);
+
+// The bytes of a packed B of one batch. A step of k takes so many words of a column.
+std::int64_t cpu_packed_bytes(const KernelSpec& spec, const GemmProblem& problem,
+                              int words_of_step);
+Launch pack_on_cpu(const GemmProblem& problem, const void* b, void* packed, std::int64_t bytes);
+
+}  // namespace tessera::gemm

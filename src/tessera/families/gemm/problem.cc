@@ -1,0 +1,294 @@
+// What a problem is: its types, its operands as they lie in memory, and what is valid.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "tessera/base/error.h"
+#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/types.h"
+#include "tessera/spec/fields_internal.h"
+
+namespace tessera::gemm {
+
+using enum DType;
+
+Verdict types_fit(const GemmSignature& s) {
+  return {tile::types_reason({s.a, s.b, s.acc, s.out, s.d, {}})};
+}
+
+Verdict epilogue_fits(const GemmSignature& s) {
+  if (std::string reason = invalid_reason(s.epilogue); !reason.empty()) return {reason};
+  if (s.out == int32 && num_ops(s.epilogue) > 0) {
+    return {fmt::format("out=int32 is exact and takes no epilogue, got {}; use out=fp32",
+                        to_string(s.epilogue))};
+  }
+  return {};
+}
+
+const Instruction* find_word_instruction(const GemmSignature& s, int products_per_lane,
+                                         const Target& target) {
+  return tile::find_word_instruction(s.a, s.acc, products_per_lane, target);
+}
+
+Problem plain(const Problem& problem) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  p.epilogue = {};
+  p.ld_d = {};
+  p.batch_stride_d = {};
+  return p;
+}
+
+// Tensor cores multiply fp16 at the rate of bf16, and int8 at the rate of fp8. Everything else
+// depends on the bytes of an element only, except that an output may have another size.
+Problem twin(const Problem& problem, const Target& target) {
+  GemmProblem p = std::get<GemmProblem>(problem);
+  if (target.backend != "cuda") return p;
+  if (p.a == DType::int8) {
+    p.a = p.b = DType::fp8;
+    p.acc = DType::fp32;
+    p.out = p.d = DType::fp16;
+  }
+  if (p.a != DType::fp16) return p;
+  for (DType* type : {&p.a, &p.b, &p.out, &p.d}) {
+    if (*type == DType::fp16) *type = DType::bf16;
+  }
+  return p;
+}
+
+namespace {
+
+// ---- operands ----
+
+// The pointers of GemmOperands in their order.
+constexpr std::size_t kOperandA = 0;
+constexpr std::size_t kOperandB = 1;
+constexpr std::size_t kOperandC = 2;
+constexpr std::size_t kOperandD = 3;  // operand of D0; D1 to D3 follow
+constexpr std::size_t kOperandOut = kOperandD + kMaxD;
+
+constexpr std::array<std::string_view, kOperandOut + 1> kOperandNames = {"a",  "b",  "c",  "d0",
+                                                                         "d1", "d2", "d3", "out"};
+
+// A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
+struct Runs {
+  std::int64_t rows, row, ld, batch_stride;
+};
+
+// The tensor is written in its place field by field, because copies would cost a good part of a
+// call.
+Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const Runs& matrix,
+                   Tensors& all) {
+  Tensor& tensor = all.add();
+  tensor.name = kOperandNames[operand];
+  tensor.operand = operand;
+  tensor.dtype = dtype;
+  tensor.rank = 2;
+  tensor.sizes[0] = matrix.row;
+  tensor.sizes[1] = matrix.rows;
+  tensor.strides[0] = 1;
+  tensor.strides[1] = matrix.ld;
+  tensor.batches = p.batch;
+  tensor.batch_stride = matrix.batch_stride;
+  tensor.in_array = p.pointer_arrays;
+  return tensor;
+}
+
+}  // namespace
+
+void add_a(const GemmProblem& p, Tensors& all) {
+  const bool by_row = a_is_row_major(p.layout);
+  const Runs a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a};
+  add_matrix(p, kOperandA, p.a, a, all);
+}
+
+void add_b(const GemmProblem& p, Tensors& all) {
+  const bool by_row = b_is_row_major(p.layout);
+  const Runs b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
+  Tensor& tensor = add_matrix(p, kOperandB, p.b, b, all);
+  if (!p.preshuffled_b) return;
+  tensor.strides[1] = tensor.sizes[0];  // packed B: at least as many 32-bit words
+  tensor.batches = std::min<std::int64_t>(p.batch, 1);
+  tensor.alignment = 4;
+}
+
+void add_c(const GemmProblem& p, Tensors& all) {
+  const Runs c = {p.m, p.n, p.ld_c, p.batch_stride_c};
+  add_matrix(p, kOperandC, p.out, c, all).may_be_output = true;
+}
+
+void add_d(const GemmProblem& p, Tensors& all) {
+  if (p.epilogue.num_d == 0) return;
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    const bool is_matrix = uses[i].shape == DShape::matrix;
+    const std::int64_t length = uses[i].shape == DShape::along_m ? p.m : p.n;
+    const Runs d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
+                    p.batch_stride_d[i]};
+    Tensor& tensor = add_matrix(p, kOperandD + i, p.d, d, all);
+    tensor.rank = is_matrix ? 2 : 1;
+    tensor.may_be_output = is_matrix;
+  }
+}
+
+void add_out(const GemmProblem& p, Tensors& all) {
+  const Runs out = {p.m, p.n, p.ld_out, p.batch_stride_out};
+  add_matrix(p, kOperandOut, p.out, out, all).access = Access::write;
+}
+
+Tensors tensors(const Problem& problem) {
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  Tensors all;
+  add_a(p, all);
+  add_b(p, all);
+  if (p.beta != 0) add_c(p, all);
+  add_d(p, all);
+  add_out(p, all);
+  return all;
+}
+
+const void* pointer(const Operands& operands, std::size_t operand) {
+  const auto& o = std::get<GemmOperands>(operands);
+  if (operand == kOperandA) return o.a;
+  if (operand == kOperandB) return o.b;
+  if (operand == kOperandC) return o.c;
+  return operand == kOperandOut ? o.out : o.d.at(operand - kOperandD);
+}
+
+void set_pointer(Operands& operands, std::size_t operand, void* data) {
+  auto& o = std::get<GemmOperands>(operands);
+  const std::array<const void**, kOperandOut> inputs = {&o.a,    &o.b,    &o.c,   &o.d[0],
+                                                        &o.d[1], &o.d[2], &o.d[3]};
+  if (operand == kOperandOut) {
+    o.out = data;
+  } else {
+    *inputs.at(operand) = data;
+  }
+}
+
+namespace {
+
+// ---- what is valid ----
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> sentence, Args&&... args) {
+  throw Error(ErrorCode::invalid_argument,
+              "gemm: " + fmt::format(sentence, std::forward<Args>(args)...));
+}
+
+constexpr std::array<std::string_view, kMaxD> kDNames = {"d0", "d1", "d2", "d3"};
+
+bool has_output(const GemmProblem& p) { return p.m > 0 && p.n > 0 && p.batch > 0; }
+
+void check_sizes(const GemmProblem& p) {
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 0) refuse("{} must be at least 0, got {}", name, size);
+  }
+  // An empty dimension does not make operands over the other dimensions small.
+  const int widest = std::max({size_of(p.a), size_of(p.b), size_of(p.out)});
+  std::int64_t product = widest;
+  for (const auto& [name, size] : sizes) {
+    if (__builtin_mul_overflow(product, std::max<std::int64_t>(size, 1), &product)) {
+      refuse("m x n x k x batch x {} bytes must be below 2^63, got {} x {} x {} x {} x {}", widest,
+             p.m, p.n, p.k, p.batch, widest);
+    }
+  }
+}
+
+void check_scalars(const GemmProblem& p) {
+  const std::pair<std::string_view, float> scalars[] = {{"alpha", p.alpha}, {"beta", p.beta}};
+  for (const auto& [name, value] : scalars) {
+    if (!std::isfinite(value)) refuse("{} must be finite, got {}", name, value);
+    const bool whole = std::trunc(value) == value && std::abs(value) <= 0x1p30F;
+    if (p.out == DType::int32 && !whole) {
+      refuse("{} must be a whole number of at most 2^30 when out is int32, got {}; use out=fp32",
+             name, value);
+    }
+  }
+  if (!(p.clamp_lo <= p.clamp_hi)) {
+    refuse("clamp_lo must not be above clamp_hi, got {} and {}", p.clamp_lo, p.clamp_hi);
+  }
+}
+
+void check_strides(const Tensor& tensor, std::string_view row_name) {
+  const std::int64_t row = tensor.sizes[0];
+  const std::int64_t ld = tensor.rank > 1 ? tensor.strides[1] : row;
+  if (ld < row) {
+    refuse("ld_{} must be at least {} ({}), got {}", tensor.name, row, row_name, ld);
+  }
+  if (tensor.batch_stride < 0) {
+    refuse("batch_stride_{} must be at least 0, got {}", tensor.name, tensor.batch_stride);
+  }
+  if (tensor.is_too_long()) {
+    refuse("the last byte of {} must be below 2^63, got {} rows {} apart and {} batches {} apart",
+           tensor.name, tensor.rows(), ld, tensor.batches, tensor.batch_stride);
+  }
+}
+
+// Batches of the output may lie one after the other or interleaved within a row.
+void check_output_batches(const GemmProblem& p) {
+  if (p.batch <= 1 || p.pointer_arrays || !has_output(p)) return;
+  const std::int64_t behind = (p.m - 1) * p.ld_out + p.n;
+  const bool after = p.batch_stride_out >= behind;
+  const bool within_row = p.batch_stride_out >= p.n &&
+                          (p.m == 1 || p.ld_out >= (p.batch - 1) * p.batch_stride_out + p.n);
+  if (after || within_row) return;
+  refuse("batch_stride_out must be at least {} so that batches do not overlap, got {}", behind,
+         p.batch_stride_out);
+}
+
+// Each batch has a pointer of its own. A packed B cannot be given through an array.
+void check_arrays(const GemmProblem& given) {
+  if (!given.pointer_arrays) return;
+  if (given.preshuffled_b) {
+    refuse(
+        "preshuffle and pointer_arrays do not go together: a packed B has one address; leave one "
+        "of them out");
+  }
+  const auto check = [](std::string_view name, std::int64_t stride) {
+    if (stride == kPacked) return;
+    refuse(
+        "batch_stride_{} must be left out with pointer_arrays, where each batch has a pointer of "
+        "its own, got {}",
+        name, stride);
+  };
+  check("a", given.batch_stride_a);
+  check("b", given.batch_stride_b);
+  check("c", given.batch_stride_c);
+  check("out", given.batch_stride_out);
+  for (std::size_t i = 0; i < kMaxD; ++i) check(kDNames[i], given.batch_stride_d[i]);
+}
+
+}  // namespace
+
+void validate(const Problem& problem) {
+  const GemmProblem& given = std::get<GemmProblem>(problem);
+  check_numbers("gemm", given);
+  const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
+  if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
+  if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
+  check_sizes(given);
+  check_scalars(given);
+  check_arrays(given);
+  GemmProblem p = with_strides(given);
+  p.preshuffled_b = false;  // the strides describe B before it was packed
+  const std::string layout(to_string(p.layout));
+  Tensors all;
+  add_a(p, all);
+  add_b(p, all);
+  add_c(p, all);
+  add_out(p, all);
+  add_d(p, all);
+  for (const Tensor& tensor : all) {
+    check_strides(tensor, tensor.name == "a"   ? "the row length of A for " + layout
+                          : tensor.name == "b" ? "the row length of B for " + layout
+                                               : "n");
+  }
+  check_output_batches(p);
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,238 @@
+// The rules of every kernel, and those that several ways have.
+#include "tessera/families/gemm/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/device/cpu/tile_sizes.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/fields.h"
+#include "tessera/families/tile/specs.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kMaxWave = 1024;  // threads of a CPU along one dimension
+constexpr std::int64_t kMaxPackedBytes = std::int64_t{1} << 30;
+constexpr int kMaxWarps = 64;   // warps along one side of a block
+constexpr int kMaxSlices = 64;  // slices of K that are added through device memory
+
+// Of a block of A and a block of B. The k of a product of tiles is a row of words.
+std::int64_t panel_bytes(const Case& c) {
+  const Shape3& t = c.algorithm.tile;
+  const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
+  const int words = c.algorithm.pipeline == Pipeline::amx ? device::kTileWords : 1;
+  return elements / c.algorithm.warp_tile.k * words * 4;
+}
+
+constexpr int kMaxTile = 65536;
+
+// ---- rules of every machine ----
+
+bool all_at_least(const Shape3& shape, int least) {
+  return shape.m >= least && shape.n >= least && shape.k >= least;
+}
+bool all_at_most(const Shape3& shape, int most) {
+  return shape.m <= most && shape.n <= most && shape.k <= most;
+}
+
+std::string not_a_multiple(const Shape3& tile, const Shape3& unit) {
+  constexpr std::string_view kRule = "tile_{0} {1} is not a multiple of warp_tile_{0} {2}";
+  if (tile.m % unit.m != 0) return fmt::format(fmt::runtime(kRule), 'm', tile.m, unit.m);
+  if (tile.n % unit.n != 0) return fmt::format(fmt::runtime(kRule), 'n', tile.n, unit.n);
+  return fmt::format(fmt::runtime(kRule), 'k', tile.k, unit.k);
+}
+
+bool lists_pipeline(const Case& c) {
+  const AlgorithmSpace* space = find_space(c);
+  if (space == nullptr) return false;
+  const auto& all = space->pipelines;
+  return std::find(all.begin(), all.end(), c.algorithm.pipeline) != all.end();
+}
+
+constexpr Rule kCommon[] = {
+    {[](const Case& c) { return lists_pipeline(c); },
+     [](const Case& c) {
+       const bool only_ck =
+           !c.by_cktile && lists_pipeline({c.signature, c.algorithm, c.target, true});
+       return fmt::format("{} has no pipeline {}{}", c.target.name, to_string(c.algorithm.pipeline),
+                          only_ck ? kOnlyCktile : "");
+     }},
+    {[](const Case& c) { return static_cast<bool>(types_fit(c.signature)); },
+     [](const Case& c) { return types_fit(c.signature).reason; }},
+    {[](const Case& c) { return static_cast<bool>(epilogue_fits(c.signature)); },
+     [](const Case& c) { return epilogue_fits(c.signature).reason; }},
+    {[](const Case& c) {
+       return all_at_least(c.algorithm.tile, 1) && all_at_most(c.algorithm.tile, kMaxTile);
+     },
+     [](const Case& c) {
+       return fmt::format("tile sizes must be between 1 and {}, got {}", kMaxTile,
+                          to_string(c.algorithm.tile));
+     }},
+    {[](const Case& c) { return all_at_least(c.algorithm.warp_tile, 1); },
+     [](const Case& c) {
+       return fmt::format("warp tile sizes must be at least 1, got {}",
+                          to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) {
+       const Shape3& tile = c.algorithm.tile;
+       const Shape3& unit = c.algorithm.warp_tile;
+       return tile.m % unit.m == 0 && tile.n % unit.n == 0 && tile.k % unit.k == 0;
+     },
+     [](const Case& c) { return not_a_multiple(c.algorithm.tile, c.algorithm.warp_tile); }},
+};
+
+std::string_view kind_of_machine(const Target& target) {
+  if (target.backend == "cpu") return "CPUs";
+  return target.backend == "cuda" ? "CUDA targets" : "AMD GPUs";
+}
+
+constexpr Rule kNoWay[] = {
+    {[](const Case&) { return false; },
+     [](const Case& c) {
+       return fmt::format("{} is not a pipeline of {}", to_string(c.algorithm.pipeline),
+                          kind_of_machine(c.target));
+     }},
+};
+
+const Rule* broken_rule(const Case& c) {
+  if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
+  if (c.by_cktile) return tile::first_broken(cktile_rules(), c);
+  const Way* const way = find_way(c.target.backend, c.algorithm.pipeline);
+  return tile::first_broken(way == nullptr ? std::span<const Rule>(kNoWay) : way->rules, c);
+}
+
+Verdict judge(const KernelSpec& spec, const Target& target, bool by_cktile) {
+  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
+  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target, by_cktile};
+  const Rule* rule = broken_rule(c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
+}
+
+}  // namespace
+
+const Instruction* find_instruction_named(const Case& c, std::string_view name) {
+  for (const Instruction& i : c.target.instructions) {
+    const bool same_types = i.a == c.signature.a && i.b == c.signature.b;
+    if (i.name == name && same_types && i.acc == c.signature.acc) return &i;
+  }
+  // Mixed fp8 and bf8 run at the rate and with the shape of either type.
+  const bool mixed = c.signature.a != c.signature.b && size_of(c.signature.a) == 1;
+  for (const Instruction& i : c.target.instructions) {
+    if (mixed && i.name == name && i.a == c.signature.a && i.acc == c.signature.acc) return &i;
+  }
+  return nullptr;
+}
+
+std::string no_instruction(const Case& c, std::string_view name) {
+  return fmt::format("{} has no {} for {} x {}", c.target.name, name, to_string(c.signature.a),
+                     to_string(c.signature.b));
+}
+
+PipelineLimit limit_of(const Case& c) {
+  const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
+  return found == c.target.pipeline_limits.end() ? PipelineLimit{} : found->second;
+}
+
+const AlgorithmSpace* find_space(const Case& c) {
+  const auto& spaces = c.by_cktile ? c.target.cktile_spaces : c.target.spaces;
+  const auto found = spaces.find(Op::gemm);
+  return found == spaces.end() ? nullptr : &found->second;
+}
+
+bool warp_tile_listed(const Case& c) {
+  const auto& all = warp_tiles_for(*find_space(c), c.signature.a);
+  return std::find(all.begin(), all.end(), c.algorithm.warp_tile) != all.end();
+}
+
+std::string warp_tile_not_listed(const Case& c) {
+  return fmt::format("{} does not list warp tile {} for {}", c.target.name,
+                     to_string(c.algorithm.warp_tile), to_string(c.signature.a));
+}
+
+bool stages_fit(const Case& c) {
+  const PipelineLimit limit = limit_of(c);
+  return c.algorithm.stages >= limit.min_stages && c.algorithm.stages <= limit.max_stages;
+}
+std::string stages_do_not_fit(const Case& c) {
+  const PipelineLimit limit = limit_of(c);
+  return fmt::format("{} takes {} to {} stages, got {}", to_string(c.algorithm.pipeline),
+                     limit.min_stages, limit.max_stages, c.algorithm.stages);
+}
+
+bool waves_fit(const Case& c) {
+  const Shape3& w = c.algorithm.wave;
+  const auto fits = [](int size) { return size >= 1 && size <= kMaxWarps; };
+  return fits(w.m) && fits(w.n) && fits(w.k);
+}
+std::string waves_do_not_fit(const Case& c) {
+  return fmt::format("wave sizes must be between 1 and {}, got {}", kMaxWarps,
+                     to_string(c.algorithm.wave));
+}
+
+bool unused_fields_fit(const Case& c) { return tile::unused_at_default(c.algorithm); }
+std::string unused_fields_do_not_fit(const Case& c) { return tile::unused_field(c.algorithm); }
+
+bool slices_fit(const Case& c) {
+  return c.algorithm.slices >= 1 && c.algorithm.slices <= kMaxSlices;
+}
+std::string slices_do_not_fit(const Case& c) {
+  return fmt::format("K is cut into 1 to {} slices, got {}", kMaxSlices, c.algorithm.slices);
+}
+
+bool threads_fit(const Case& c) {
+  const Shape3& w = c.algorithm.wave;
+  return std::min({w.m, w.n, w.k}) >= 0 && std::max({w.m, w.n, w.k}) <= kMaxWave;
+}
+std::string threads_do_not_fit(const Case& c) {
+  return fmt::format("wave sizes must be between 0 and {}, got {}", kMaxWave,
+                     to_string(c.algorithm.wave));
+}
+
+bool packed_bytes_fit(const Case& c) { return panel_bytes(c) <= kMaxPackedBytes; }
+std::string packed_bytes_do_not_fit(const Case& c) {
+  return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
+                     to_string(c.algorithm.tile), panel_bytes(c), kMaxPackedBytes);
+}
+
+bool takes_plain_b(const Case& c) { return !c.signature.preshuffled_b; }
+std::string takes_no_packed_b(const Case& c) {
+  return fmt::format("{} takes B as it is, got a preshuffled one", to_string(c.algorithm.pipeline));
+}
+
+// Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+  if (a.splits * a.slices == 1) return {};
+  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.slices > 1 && steps < a.splits * a.slices) {
+    return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,
+                        a.slices, a.tile.k, steps, p.k)};
+  }
+  if (a.slices == 1) return {};
+  const std::int64_t rows = a.swap_ab ? p.n : p.m;
+  const std::int64_t columns = a.swap_ab ? p.m : p.n;
+  const double groups =
+      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
+      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
+  constexpr int kCounters = device::kCounterBytes / 4;
+  if (groups <= kCounters) return {};
+  return {
+      fmt::format("slices of K are added by at most {} groups of threads, {}x{}x{} with tile "
+                  "{} has {:.0f}",
+                  kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
+}
+
+bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
+
+Verdict is_legal(const KernelSpec& spec, const Target& target) {
+  return judge(spec, target, false);
+}
+
+Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target) {
+  return judge(spec, target, true);
+}
+
+}  // namespace tessera::gemm
