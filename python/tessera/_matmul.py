@@ -2,40 +2,30 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _arrays, _dtypes, _warm
+from . import _arrays, _dtypes, _engine
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
-from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 from ._layout import (Matrices, broadcast, check_strides, collapse, gemm_sizes, layout_of,
                       longest_run)
 from ._prepack import PackedWeight
-from ._problem import Problem
 from ._values import number, shown
 
-# The order in which a call's arrays stand in the table of plans.
-_SLOTS = ("a", "b", "bias", "residual", "out")
+# The order of a call's arrays.
+SLOTS = ("a", "b", "bias", "residual", "out")
 
 
-class _Call(NamedTuple):
-    """One call's arrays, as they were given."""
+class Options(NamedTuple):
+    """What a call says besides its arrays. form: "matmul", or what a packed weight is known by."""
 
-    a: Any
-    b: Any
-    bias: Any
-    residual: Any
-    out: Any
+    form: Any
     activation: Optional[str]
-    alpha: float
-    beta: float
-
-
-class _Made(NamedTuple):
-    fields: Dict[str, Any]  # of the problem
-    slots: Dict[str, int]   # an operand's name -> which array it is
+    alpha: Any
+    beta: Any
 
 
 def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Optional[str] = None,
@@ -60,100 +50,63 @@ def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Option
     written.
     """
     try:
-        chosen = default_dispatcher() if dispatcher is None else dispatcher
-        table = getattr(chosen, "_table", {})  # a wrong dispatcher is refused below
-        key: Any = False
-        if out is None and beta == 0:
-            out = _new_result(a, b)
-        if out is not None and stream is None:
-            if type(b) is PackedWeight:
-                key = _warm.call(table, (a, b.memory, bias, residual, out),
-                                 (b.key, activation, alpha, beta))
-            else:
-                key = _warm.call(table, (a, b, bias, residual, out),
-                                 ("matmul", activation, alpha, beta))
-            if key is None:
-                return out
-            if key is not False and not isinstance(key, tuple):
-                raise _abi.last_error(key)
-        call = _Call(a, b, bias, residual, out, activation, alpha, beta)
-        return _first(call, stream, dispatcher, key)
+        lacks = out is None and beta == 0
+        if type(b) is not PackedWeight:
+            return _engine.run(_ROW, (a, b, bias, residual, out),
+                               ("matmul", activation, alpha, beta), lacks, stream, dispatcher)[4]
+        return _engine.run(_ROW, (a, b.memory, bias, residual, out),
+                           (b.key, activation, alpha, beta), lacks, stream, dispatcher, b)[4]
     except Exception as failure:
         raise refusal(matmul, locals(), failure) from None
 
 
-# (what is known of a and b without reading their memory) -> shape and dtype of a result of NumPy's.
-_results: Dict[Any, Tuple[Any, Any]] = {}
+def _known(arrays: Tuple[Any, ...], options: Tuple[Any, ...]) -> Any:
+    a, b = arrays[:2]
+    return options[0], type(a), a.shape, a.dtype, b.shape, b.dtype
 
 
-def _known(a: Any, b: Any) -> Any:
-    return a.shape, a.dtype, b.shape, b.key if type(b) is PackedWeight else b.dtype
-
-
-def _new_result(a: Any, b: Any) -> Any:
-    """A new array where arrays of such types and shapes were multiplied before, else None."""
-    try:
-        shape, dtype = _results[_known(a, b)]
-    except Exception:  # no arrays, new ones, or types without a hash
-        return None
-    return sys.modules["numpy"].empty(shape, dtype)
-
-
-def _remember_result(a: Any, b: Any, out: Any) -> None:
-    if not hasattr(a, "__array_interface__") or not hasattr(out, "__array_interface__"):
-        return
-    if len(_results) >= _warm.MOST_ENTRIES:
-        _results.clear()
-    try:
-        _results[_known(a, b)] = out.shape, out.dtype
-    except Exception:  # a type has no hash
-        pass
-
-
-def _first(call: _Call, stream: Any, dispatcher: Optional[Dispatcher], key: Any) -> Any:
-    """A call whose plan is not in the table, or whose arrays the table cannot know."""
-    call = call._replace(alpha=number("alpha", call.alpha), beta=number("beta", call.beta))
-    if call.activation is not None and not isinstance(call.activation, str):
+def _words(given: Tuple[Any, ...]) -> Options:
+    options = Options(*given)
+    options = options._replace(alpha=number("alpha", options.alpha),
+                               beta=number("beta", options.beta))
+    if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
-                    f"{shown(call.activation)}")
-    address = _arrays.stream_address(stream)
-    views = {name: _arrays.view_of(array, name, address)
-             for name, array in zip(_SLOTS, call)
-             if (name in "ab" or array is not None) and
-             not (name == "b" and isinstance(array, PackedWeight))}
-    packed = call.b if isinstance(call.b, PackedWeight) else None
-    if packed is not None:
-        views["b"] = packed.view
-    chosen = dispatcher_for(dispatcher, views["a"])
-    check_views(chosen, list(views.items()))
-    shape, word = result_of(views, packed)
-    if call.out is None:
-        if call.beta != 0:
-            raise Error(f"beta is {call.beta}, but there is no out whose contents it multiplies")
-        call = call._replace(out=_arrays.empty(shape, word, call.a, views["a"]))
-        _remember_result(call.a, call.b, call.out)
-        views["out"] = _arrays.view_of(call.out, "out", address)
-    _check_out(views["out"], shape)
-    views, offsets = _launches_of(views)
-    plan, slots = _plan_of(call, views, chosen, packed)
-    if plan is None:
-        return call.out
-    names = [operand.name for operand in plan.operands]
-    places = [_SLOTS[slots[name]] for name in names]
-    options = _abi.LaunchOptions(stream=address) if address else None
-    for offset in offsets:
-        plan.launch_at([views[place].address + offset.get(place, 0) for place in places], options)
-    if len(offsets) == 1:
-        b = call.b if packed is None else packed.memory
-        arrays = (call.a, b, call.bias, call.residual, call.out)
-        _warm.remember(chosen, key, plan, [slots[name] for name in names], arrays)
-    return call.out
+                    f"{shown(options.activation)}")
+    return options
+
+
+def _view(call: Call, name: str, array: Any) -> _arrays.View:
+    if name == "b" and call.extra is not None:
+        return call.extra.view
+    return _arrays.view_of(array, name, call.stream)
+
+
+def _make(call: Call) -> List[New]:
+    shape, word = result_of(call.views, call.extra)
+    if "out" in call.views:
+        _check_shape(call.views["out"], shape)
+        return []
+    beta = call.options.beta
+    if beta != 0:
+        raise Error(f"beta is {beta}, but there is no out whose contents it multiplies")
+    return [New("out", _arrays.empty(shape, word, call.given["a"], call.views["a"]))]
+
+
+def _ask(call: Call, views: Views) -> Asked:
+    fields, sources = problem_of(call.options, views)
+    packed = call.extra
+    if packed is None:
+        return Asked(fields, sources)
+    if sources["b"] != "b":
+        raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
+                    f"{views['out'].strides} over {views['out'].shape}")
+    return Asked(packed.fit(fields), sources, packed.kernel)
 
 
 # ---- Batches that lie at several distances -------------------------------------------------------
 
-def _launches_of(views: Dict[str, _arrays.View]
-                 ) -> Tuple[Dict[str, _arrays.View], List[Dict[str, int]]]:
+def _launches_of(views: Views
+                 ) -> Tuple[Views, List[Dict[str, int]]]:
     """The views of one launch, and how many bytes further on those of each launch lie. A problem
     has one distance from batch to batch; where both a and b repeat their batches, there are
     several, and as many launches as the smaller dimensions have elements."""
@@ -194,7 +147,7 @@ def _over(rank: int, view: _arrays.View, own: int) -> Tuple[Tuple[int, ...], Tup
     return sizes, tuple(0 if size == 1 else stride for size, stride in zip(sizes, strides))
 
 
-def _check_apart(views: Dict[str, _arrays.View]) -> None:
+def _check_apart(views: Views) -> None:
     """What several launches read, none of them may write; each launch looks at its own alone."""
     out = views["out"]
     for name, view in views.items():
@@ -211,29 +164,7 @@ def _check_apart(views: Dict[str, _arrays.View]) -> None:
         span += stride * (size - 1)
 
 
-def _plan_of(call: _Call, views: Dict[str, _arrays.View], dispatcher: Dispatcher,
-             packed: Optional[PackedWeight]) -> Tuple[Any, Dict[str, int]]:
-    """The plan, which is looked for by what the views say of the arrays; None where the result has
-    no elements, but must be right all the same."""
-    key = (tuple((name, v[1:4]) for name, v in views.items()), call[5:],
-           None if packed is None else packed.key)
-    found = dispatcher._plans.get(key)
-    if found is not None:
-        return found
-    made = problem_of(call, views)
-    fields, force = made.fields, None
-    if packed is not None:
-        if made.slots["b"] != 1:
-            raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
-                        f"{views['out'].strides} over {views['out'].shape}")
-        fields, force = packed.fit(made.fields), packed.kernel
-    problem = Problem("gemm", **fields)
-    if 0 in views["out"].shape:
-        return None, made.slots
-    return dispatcher._keep(key, (dispatcher.plan(problem, force=force), made.slots))
-
-
-def result_of(views: Dict[str, _arrays.View], packed: Any = None) -> Tuple[Tuple[int, ...], str]:
+def result_of(views: Views, packed: Any = None) -> Tuple[Tuple[int, ...], str]:
     """The result's shape, and its type where out= does not say it."""
     a, b = views["a"], views["b"]
     for name, view in (("a", a), ("b", b)):
@@ -252,10 +183,9 @@ def result_of(views: Dict[str, _arrays.View], packed: Any = None) -> Tuple[Tuple
     return shape, {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(a.dtype, a.dtype)
 
 
-def _check_out(out: _arrays.View, shape: Tuple[int, ...]) -> None:
+def _check_shape(out: _arrays.View, shape: Tuple[int, ...]) -> None:
     if out.shape != shape:
         raise Error(f"matmul: out must have the shape {shape}, got {out.shape}")
-    _arrays.check_output(out, "out")
 
 
 def _matrices(name: str, view: _arrays.View, at: Optional[int]) -> Matrices:
@@ -269,7 +199,7 @@ def _matrices(name: str, view: _arrays.View, at: Optional[int]) -> Matrices:
     return Matrices(name, shape, strides)
 
 
-def _result_matrices(name: str, view: _arrays.View, views: Dict[str, _arrays.View]) -> Matrices:
+def _result_matrices(name: str, view: _arrays.View, views: Views) -> Matrices:
     """out and residual have the result's shape, without the dimensions of vectors."""
     shape, strides = view.shape, view.strides
     if len(views["b"].shape) == 1:
@@ -281,11 +211,10 @@ def _result_matrices(name: str, view: _arrays.View, views: Dict[str, _arrays.Vie
     return Matrices(name, shape, strides)
 
 
-def _extras(call: _Call, views: Dict[str, _arrays.View], n: int
-            ) -> Tuple[Dict[str, Any], Dict[str, int]]:
-    """The epilogue's fields, and the operands that it and beta read."""
+def _epilogue(options: Options, views: Views, n: int) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The epilogue's fields, and the operands that it reads."""
     steps: List[str] = []
-    slots: Dict[str, int] = {}
+    slots: Dict[str, str] = {}
     words = {name: views[name].dtype for name in ("bias", "residual") if name in views}
     if len(set(words.values())) > 1:
         raise Error("matmul: bias and residual must have one type, got " +
@@ -295,14 +224,14 @@ def _extras(call: _Call, views: Dict[str, _arrays.View], n: int
         if bias.shape != (n,) or (n > 1 and bias.strides != (1,)):
             raise Error(f"matmul: bias must have the shape {(n,)} and the stride 1, got "
                         f"{bias.shape} and {bias.strides}")
-        slots[f"d{len(slots)}"] = 2
+        slots[f"d{len(slots)}"] = "bias"
         steps.append("bias")
-    if call.activation is not None:
-        steps.append(call.activation)
+    if options.activation is not None:
+        steps.append(options.activation)
     if "residual" in views:
-        slots[f"d{len(slots)}"] = 3
+        slots[f"d{len(slots)}"] = "residual"
         steps.append("add")
-    fields: Dict[str, Any] = {"alpha": call.alpha, "beta": call.beta}
+    fields: Dict[str, Any] = {"alpha": options.alpha, "beta": options.beta}
     if steps:
         fields["epilogue"] = "+".join(steps)
     if words:
@@ -310,7 +239,7 @@ def _extras(call: _Call, views: Dict[str, _arrays.View], n: int
     return fields, slots
 
 
-def problem_of(call: _Call, views: Dict[str, _arrays.View]) -> _Made:
+def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The problem's fields, and which array each operand is."""
     a = _matrices("a", views["a"], -2 if len(views["a"].shape) == 1 else None)
     b = _matrices("b", views["b"], -1 if len(views["b"].shape) == 1 else None)
@@ -321,26 +250,29 @@ def problem_of(call: _Call, views: Dict[str, _arrays.View]) -> _Made:
             raise Error(f"matmul: residual must have the shape {views['out'].shape}, got "
                         f"{views['residual'].shape}")
         residual = _result_matrices("residual", views["residual"], views)
-    extras, slots = _extras(call, views, b.shape[-1])
-    slots.update(a=0, b=1, out=4, **({"c": 4} if call.beta != 0 else {}))
+    extras, slots = _epilogue(options, views, b.shape[-1])
+    slots.update(a="a", b="b", out="out", **({"c": "out"} if options.beta != 0 else {}))
     if layout_of(out)[0] == "c":  # out.T = b.T @ a.T
-        if call.bias is not None:
+        if "bias" in views:
             raise Error("matmul: out must lie by rows where there is a bias, got the strides "
                         f"{out.strides} over {out.shape}")
         a, b, out = b.transposed(), a.transposed(), out.transposed()
         residual = None if residual is None else residual.transposed()
-        slots.update(a=1, b=0)
+        slots.update(a="b", b="a")
     if residual is not None and layout_of(residual)[0] != "r":
         raise Error(f"matmul: residual must lie as out does, got the strides {residual.strides} "
                     f"and {out.strides}")
-    d = next((name for name, slot in slots.items() if slot == 3), None)
+    d = next((name for name, slot in slots.items() if slot == "residual"), None)
     fields = gemm_sizes(a, b, out, residual, out.lead, d)
-    for name in [x for x in slots if x[0] == "d" and slots[x] == 2]:
+    for name in [x for x in slots if x[0] == "d" and slots[x] == "bias"]:
         if "batch" in fields:
             fields[f"batch_stride_{name}"] = 0  # all batches share the bias
     if "c" in slots:
         fields.update({f"{key}_c": fields[f"{key}_out"] for key in ("ld", "batch_stride")
                        if f"{key}_out" in fields})
-    names = ("a", "b") if slots["a"] == 0 else ("b", "a")
-    fields.update(a=views[names[0]].dtype, b=views[names[1]].dtype, out=views["out"].dtype)
-    return _Made({**fields, **extras}, slots)
+    fields.update((name, views[slots[name]].dtype) for name in ("a", "b", "out"))
+    return {**fields, **extras}, slots
+
+
+_ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _known, _words, lambda call: None, _make,
+           _ask, sized=("out",), view=_view, parts=_launches_of)

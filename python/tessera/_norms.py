@@ -2,19 +2,18 @@
 from __future__ import annotations
 
 import math
-import sys
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from . import _abi, _arrays, _warm
+from . import _arrays, _engine
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
-from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row
 from ._layout import check_strides, collapse
-from ._problem import Problem
 from ._values import number
 
-_SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
+SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
 _ROWS = ("in", "residual", "out", "sum")
 
 
@@ -61,71 +60,51 @@ def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] =
         raise refusal(layer_norm, locals(), failure) from None
 
 
-def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Optional[float], stream: Any,
+def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
-    key: Any = False
-    chosen = default_dispatcher() if dispatcher is None else dispatcher
-    if type(arrays[0]) is sys.modules["numpy"].ndarray and arrays[0].dtype.itemsize <= 4:
-        arrays = _with_results(arrays)
-    if arrays[4] is not None and stream is None and isinstance(chosen, Dispatcher):
-        key = _warm.call(chosen._table, arrays, ("norm", kind, epsilon))
-        if key is None:
-            return arrays[4] if arrays[1] is None else (arrays[4], arrays[5])
-        if key is not False and not isinstance(key, tuple):
-            raise _abi.last_error(key)
-    if epsilon is not None:
-        epsilon = number("epsilon", epsilon)
-    address = _arrays.stream_address(stream)
-    given = {name: array for name, array in zip(_SLOTS, arrays)
-             if array is not None or name == "in"}
-    views = {name: _arrays.view_of(array, "x" if name == "in" else name, address)
-             for name, array in given.items()}
-    chosen = dispatcher_for(dispatcher, views["in"])
-    check_views(chosen, list(views.items()))
-    for name in ("out", "sum") if "residual" in given else ("out",):
-        if name not in given:
-            like = views["in"]
-            given[name] = _arrays.empty(like.shape, like.dtype, arrays[0], like)
-            views[name] = _arrays.view_of(given[name], name, address)
-    if "sum" in given and "residual" not in given:
-        raise Error(f"{kind}: sum is the sum of x and residual, but there is no residual")
-    _launch(chosen, kind, views, epsilon, address, key, arrays)
-    return (given["out"], given["sum"]) if "sum" in given else given["out"]
+    lacks = arrays[4] is None or (arrays[5] is None and arrays[1] is not None)
+    found = _engine.run(_ROW, arrays, ("norm", kind, epsilon), lacks, stream, dispatcher)
+    return found[4] if found[5] is None else found[4:]
 
 
-def _with_results(arrays: Tuple[Any, ...]) -> Tuple[Any, ...]:
-    """The arrays of a call, and new ones of NumPy's for the results that were not given."""
-    x, residual, scale, shift, out, total = arrays
-    empty = sys.modules["numpy"].empty
-    if out is None:
-        out = empty(x.shape, x.dtype)
-    if total is None and residual is not None:
-        total = empty(x.shape, x.dtype)
-    return x, residual, scale, shift, out, total
+def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
+    x, residual, _, _, out, total = arrays
+    return "norm", type(x), x.shape, x.dtype, residual is None, out is None, total is None
 
 
-def _launch(dispatcher: Dispatcher, kind: str, views: Dict[str, _arrays.View],
-            epsilon: Optional[float], address: Optional[int], key: Any,
-            arrays: Tuple[Any, ...]) -> None:
-    known = ("norm", kind, epsilon, tuple((name, v[1:4]) for name, v in views.items()))
-    for name in ("out", "sum"):
-        if name in views:
-            _arrays.check_output(views[name], name)
-    plan = dispatcher._plans.get(known)
-    if plan is None:
-        problem = problem_of(kind, views, epsilon)
-        if 0 in views["in"].shape:
-            return
-        plan = dispatcher._keep(known, dispatcher.plan(problem))
-    names = [operand.name for operand in plan.operands]
-    plan.launch_at([views[name].address for name in names],
-                   _abi.LaunchOptions(stream=address) if address else None)
-    if all(array is not None for name, array in zip(_SLOTS, arrays) if name in names):
-        _warm.remember(dispatcher, key, plan, [_SLOTS.index(name) for name in names],
-                       arrays)
+def _words(options: Tuple[str, str, Any]) -> Tuple[str, str, Optional[float]]:
+    name, kind, epsilon = options
+    return name, kind, None if epsilon is None else number("epsilon", epsilon)
 
 
-def problem_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[float]) -> Problem:
+def _view(call: Call, name: str, array: Any) -> _arrays.View:
+    return _arrays.view_of(array, "x" if name == "in" else name, call.stream)
+
+
+def _prepare(call: Call) -> None:
+    if "sum" in call.given and "residual" not in call.given:
+        raise Error(f"{call.options[1]}: sum is the sum of x and residual, but there is no "
+                    "residual")
+
+
+def _make(call: Call) -> List[New]:
+    like = call.views["in"]
+    return [New(name, _arrays.empty(like.shape, like.dtype, call.given["in"], like))
+            for name in (("out", "sum") if "residual" in call.given else ("out",))
+            if name not in call.given]
+
+
+def _ask(call: Call, views: Dict[str, _arrays.View]) -> Asked:
+    _, kind, epsilon = call.options
+    return Asked(fields_of(kind, views, epsilon))
+
+
+_ROW = Row("norm", SLOTS, ("in",), ("out", "sum"), _known, _words, _prepare,
+           _make, _ask, sized=("in",), view=_view)
+
+
+def fields_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[float]
+              ) -> Dict[str, Any]:
     x = views["in"]
     if not x.shape:
         raise Error(f"{kind}: x must have at least 1 dimension, got a single number")
@@ -150,7 +129,7 @@ def problem_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[floa
             fields["rows"], ld = _rows(kind, name, views[name], x)
             if ld is not None:
                 fields[f"ld_{name}"] = ld
-    return Problem("norm", **fields)
+    return fields
 
 
 def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View) -> Tuple[int, Optional[int]]:

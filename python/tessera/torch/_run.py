@@ -276,13 +276,13 @@ def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[Any],
     out = torch.empty(shape, dtype=getattr(torch, _dtypes.NAMES[word]), device=a.device)
     results = [(shape, out.dtype)]
     views["out"] = tensor_view(out, "out")
-    call = _matmul._Call(a, b, bias, residual, out, activation, 1.0, 0.0)
-    made = _matmul.problem_of(call, views)
+    fields, slots = _matmul.problem_of(_matmul.Options("matmul", activation, 1.0, 0.0), views)
     if 0 in shape:
         return remember(key, bind(None, [], [], results, copied, a.device))
-    plan, is_packed = _plan_gemm(made.fields, a.device, packed, kernel)
-    slots = {**made.slots, "b": 5} if is_packed else made.slots
-    sources = [slots[operand.name] for operand in plan.operands]
+    plan, is_packed = _plan_gemm(fields, a.device, packed, kernel)
+    slots = {**slots, "b": "packed"} if is_packed else slots
+    names = (*_matmul.SLOTS, "packed")
+    sources = [names.index(slots[operand.name]) for operand in plan.operands]
     lying = b if packed is None else b.new_empty(packed.numel() // b.itemsize, device="meta")
     return remember(key, bind(plan, sources, (a, b, bias, residual, out, lying), results, copied,
                               a.device))
@@ -362,9 +362,6 @@ def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
 
 # ---- Normalisations -----------------------------------------------------------------------------
 
-_SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
-
-
 def _has_rows(tensor: Tensor) -> bool:
     """Whether the elements of a row are neighbours, and the rows at one distance."""
     if tensor.dim() == 0 or (tensor.shape[-1] > 1 and tensor.stride(-1) != 1):
@@ -375,7 +372,7 @@ def _has_rows(tensor: Tensor) -> bool:
 
 def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optional[float]) -> Bound:
     """tensors: x, residual, scale, shift."""
-    names = _SLOTS[:4]
+    names = _norms.SLOTS[:4]
     check_devices(list(zip(("the input", *names[1:]), tensors)))
     copied = [tensor is not None and tensor.dim() > 0 and not _has_rows(tensor)
               for tensor in tensors]
@@ -388,11 +385,11 @@ def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optiona
     outs = {name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made}
     views.update({name: tensor_view(tensor, name) for name, tensor in outs.items()})
     results = [(tuple(x.shape), x.dtype)] * len(made)
-    problem = _norms.problem_of(kind, views, epsilon)
+    problem = Problem("norm", **_norms.fields_of(kind, views, epsilon))
     if x.numel() == 0:
         return remember(key, bind(None, [], [], results, copied, x.device))
     plan = plan_for(problem, x.device)
-    sources = [_SLOTS.index(operand.name) for operand in plan.operands]
+    sources = [_norms.SLOTS.index(operand.name) for operand in plan.operands]
     lying = (x, residual, *weights, outs["out"], outs.get("sum"))
     return remember(key, bind(plan, sources, lying, results, copied, x.device))
 
