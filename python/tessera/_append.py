@@ -4,13 +4,13 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _arrays, _attention_shapes, _dtypes, _paged
+from . import _arrays, _attention_shapes, _dtypes, _engine, _paged
 from ._abi import Error
 from ._arrays import Array
 from ._attention_shapes import Tokens
 from ._checks import refusal
-from ._dispatcher import Dispatcher, check_views, dispatcher_for
-from ._problem import Problem
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 from ._values import shown
 
 _ROTARY = ("interleaved", "half")
@@ -61,11 +61,12 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
         batch, rooms = rooms_of(k_cache, pages, layout)
         lengths, longest = lengths_of((batch, rooms), k_new, seqlens_k, seqlens_q, cos,
                                     max_seqlen_q, layout)
-        arrays = {"k": k_cache, "v": v_cache, "k_new": k_new, "v_new": v_new, "q": q, "cos": cos,
-                  "sin": sin, "out": out, **lengths, "page_table": pages[0],
-                  "page_starts": pages[1], "bad_page": report}
+        arrays = (k_cache, v_cache, k_new, v_new, q, cos, sin, out, lengths.get("seqlens_q"),
+                  lengths["seqlens_k"], *pages, report)
         room = max(rooms, default=0) if pages[0] is not None else None
-        out = _call(options._replace(longest_q=longest, room=room), arrays, stream, dispatcher)
+        options = options._replace(longest_q=longest, room=room)
+        out = _engine.run(_ROW, arrays, ("append_kv", options), q is not None and out is None,
+                          stream, dispatcher)[7]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k_cache, "k_cache")[0])
         return out
@@ -176,35 +177,35 @@ def _check_places(before: List[int], counts: Optional[List[int]], ends: List[int
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _call(options: Options, arrays: Dict[str, Any], stream: Any,
-          dispatcher: Optional[Dispatcher]) -> Any:
-    address = _arrays.stream_address(stream)
-    given = {name: array for name, array in arrays.items()
-             if array is not None or name in ("k", "v", "k_new", "v_new")}
-    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
-    chosen = dispatcher_for(dispatcher, views["k"])
-    check_views(chosen, list(views.items()))
-    if "q" in views and "out" not in views:
-        like = views["q"]
-        given["out"] = _arrays.empty(like.shape, like.dtype, arrays["q"], like)
-        if "seqlens_q" in views:
-            given["out"][...] = 0
-        views["out"] = _arrays.view_of(given["out"], "out", address)
-    for name in ("k", "v", "out"):
-        if name in views:
-            _arrays.check_output(views[name], name)
-    key = "append_kv", options, tuple((name, view[1:4]) for name, view in views.items())
-    plan = chosen._plans.get(key)
-    if plan is None:
-        plan = chosen._keep(key, chosen.plan(Problem("fmha", **problem_fields(options, views))))
-    plan.launch_at([views[operand.name].address for operand in plan.operands],
-                   _abi.LaunchOptions(stream=address) if address else None)
-    if "bad_page" in views and views["k"].device[0] != "cpu":
-        plan.synchronize(address)
-    return given.get("out")
+_SLOTS = ("k", "v", "k_new", "v_new", "q", "cos", "sin", "out", "seqlens_q", "seqlens_k",
+          "page_table", "page_starts", "bad_page")
 
 
-def problem_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
+    q = arrays[4]
+    return "append_kv", type(q), q.shape, q.dtype, arrays[8] is None
+
+
+def _make(call: Call) -> List[New]:
+    like = call.views.get("q")
+    if like is None or "out" in call.views:
+        return []
+    made = _arrays.empty(like.shape, like.dtype, call.given["q"], like)
+    if "seqlens_q" not in call.views:
+        return [New("out", made)]
+    made[...] = 0
+    return [New("out", made, 0.0)]
+
+
+def _ask(call: Call, views: Views) -> Asked:
+    return Asked(problem_fields(call.options[1], views))
+
+
+_ROW = Row("fmha", _SLOTS, ("k", "v", "k_new", "v_new"), ("k", "v", "out"), _known,
+           lambda options: options, lambda call: None, _make, _ask)
+
+
+def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
     found = _tokens(options, views)
     k, new = found["k"], found["k_new"]
     is_packed = len(views["k_new"].shape) == 3
@@ -240,7 +241,7 @@ def problem_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str
     return fields
 
 
-def _tokens(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Tokens]:
+def _tokens(options: Options, views: Views) -> Dict[str, Tokens]:
     """All arrays of tokens, which fit together."""
     names = [name for name in ("k", "v", "k_new", "v_new", "q", "out") if name in views]
     rank, is_paged = len(views["k_new"].shape), "page_table" in views
@@ -279,7 +280,7 @@ _EQUAL = (("k", "v", "sequences", "batch"), ("k", "v", "heads", "heads"),
           ("k_new", "q", "elements a head", "hdim"))
 
 
-def _rotary_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+def _rotary_fields(options: Options, views: Views) -> Dict[str, Any]:
     if options.rotary is None:
         return {}
     for name in ("cos", "sin"):
@@ -297,7 +298,7 @@ def _rotary_fields(options: Options, views: Dict[str, _arrays.View]) -> Dict[str
             "rotate_q": "q" in views}
 
 
-def _check_lengths(views: Dict[str, _arrays.View], batch: int, is_packed: bool) -> None:
+def _check_lengths(views: Views, batch: int, is_packed: bool) -> None:
     for name, wanted in (("seqlens_k", batch), ("seqlens_q", batch + int(is_packed))):
         if name not in views:
             continue

@@ -4,28 +4,27 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import (_abi, _arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes,
-               _paged, _warm)
+from . import (_arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes, _engine,
+               _paged)
 from ._abi import Error
-from ._arrays import Array
+from ._arrays import Array, View
 from ._checks import checked, refusal
 from ._attention_shapes import Options
-from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 from ._problem import Problem
 from ._values import flag
 
-# The order in which a call's arrays stand in the table of plans. added: bias or slopes.
-SLOTS = ("q", "k", "v", "added", "seqlens_q", "seqlens_k", "page_table", "page_starts", "bad_page",
-         "dropout_rng", *_attention_scales.NAMES, "out", "lse", "random_values")
+# The order of a call's arrays.
+SLOTS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts",
+         "bad_page", "dropout_rng", *_attention_scales.NAMES, "out", "lse", "random_values")
 _RESULTS = SLOTS.index("out")
 
 
-class _Wanted(NamedTuple):
-    """The results beside out."""
-
-    lse: bool  # stored
-    random: bool
-    asked_lse: bool  # returned
+class _Request(NamedTuple):
+    options: Options
+    lse: bool     # whether lse is stored
+    random: bool  # whether the random values are
 
 
 def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, window: Any = None,
@@ -90,27 +89,32 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
     try:
         if bias is not None and slopes is not None:
             raise Error("bias and slopes cannot both be given; add the slopes to the bias")
-        added = "bias" if bias is not None else "slopes" if slopes is not None else None
-        pages, report = _pages(q, k, page_table, page_starts, check_pages, layout)
-        lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
-                                    layout, pages)
+        pages, report, lengths, longest = _NONE, None, _NONE, _NONE
+        if page_table is not None or page_starts is not None or check_pages is not None:
+            pages, report = _pages(q, k, page_table, page_starts, check_pages, layout)
+        if not (seqlens_q is seqlens_k is max_seqlen_q is max_seqlen_k is page_table is None):
+            lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
+                                        layout, pages)
         ends = tuple(window) if isinstance(window, list) else window
-        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, added, *longest,
-                          dropout, (scale_block_q, scale_block_k), num_splits)
+        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, *longest, dropout,
+                          (scale_block_q, scale_block_k), num_splits)
         words = _attention_dropout.words(dropout, seed, offset, q)
-        scales = _attention_scales.arrays_of((descale_q, descale_k, descale_v, scale_o), q, out)
-        arrays = (q, k, v, slopes if bias is None else bias, *lengths, *pages, report, words,
-                  *scales, out, lse, None)
-        return_lse = flag("return_lse", return_lse)
-        wanted = _Wanted(return_lse or lse is not None, flag("return_random", return_random),
-                         return_lse)
-        results = _call(options, arrays, wanted, stream, dispatcher)
+        scales = (descale_q, descale_k, descale_v, scale_o)
+        if not (descale_q is descale_k is descale_v is scale_o is None):
+            scales = _attention_scales.arrays_of(scales, q, out)
+        wants_lse = flag("return_lse", return_lse)
+        wants_random = flag("return_random", return_random)
+        arrays = (q, k, v, bias, slopes, *lengths, *pages, report, words, *scales, out, lse, None)
+        request = _Request(options, wants_lse or lse is not None, wants_random)
+        lacks = out is None or wants_random or (wants_lse and lse is None)
+        results = _engine.run(_ROW, arrays, request, lacks, stream, dispatcher)[_RESULTS:]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k, "k")[0])
     except Exception as failure:
         raise refusal(attention, locals(), failure) from None
-    asked = [results[0], *results[1:2] * wanted.asked_lse, *results[2:] * wanted.random]
-    return tuple(asked) if len(asked) > 1 else asked[0]
+    if not wants_lse and not wants_random:
+        return results[0]
+    return (results[0], *results[1:2] * wants_lse, *results[2:] * wants_random)
 
 
 @checked
@@ -215,7 +219,6 @@ def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], 
     """page_table and page_starts in int32, and a new array for what a checked launch finds."""
     if table is None:
         _paged.refuse_without_table(starts, is_checked)
-        return (None, None), None
     _paged.page_size(_arrays.shape_of(k, "k"), layout)
     return _paged.tables(q, table, starts, is_checked)
 
@@ -243,124 +246,65 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _call(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: Any,
-          dispatcher: Optional[Dispatcher]) -> Tuple[Any, ...]:
-    chosen = default_dispatcher() if dispatcher is None else dispatcher
-    key: Any = False
-    if type(arrays[0]).__module__ == "numpy":
-        arrays = _with_results(options, arrays, wanted)
-    if arrays[_RESULTS] is not None and stream is None:
-        key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
-        if key is None:
-            return arrays[_RESULTS:]
-        if key is not False and not isinstance(key, tuple):
-            raise _abi.last_error(key)
-    return _first(options, arrays, wanted, stream, dispatcher, key)
+_NONE = (None, None)
 
 
-def _with_results(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted) -> Tuple[Any, ...]:
-    """The arrays of a call of NumPy's, and new ones for the results that were not given. What has
-    no right shape is left to the checks of the first call."""
-    (q, k, v), (out, lse, random) = arrays[:3], arrays[_RESULTS:]
-    try:
-        shape, rows = _attention_shapes.result_shapes(q.shape, v.shape, options.layout)
-        if q.ndim not in (3, 4) or q.dtype.itemsize > 4:
-            return arrays
-        if out is None:
-            dtype = "float16" if q.dtype.itemsize == 1 else q.dtype
-            out = _new_out(options, arrays, shape, dtype)
-        if lse is None and wanted.lse:
-            lse = _new_lse(options, arrays, rows)
-        if wanted.random:
-            keys = _attention_shapes.keys_of(options, k.shape)
-            random = _attention_dropout.random_values((*rows, keys), q)
-    except Exception:
-        return arrays
-    return (*arrays[:_RESULTS], out, lse, random)
+def _known(arrays: Tuple[Any, ...], request: _Request) -> Any:
+    q, k, v = arrays[:3]
+    return (request, type(q), q.shape, q.strides, q.dtype, k.shape, v.shape, arrays[5] is None,
+            arrays[_RESULTS] is None, arrays[_RESULTS + 1] is None)
 
 
-def _new_out(options: Options, arrays: Tuple[Any, ...], shape: Tuple[int, ...], dtype: Any) -> Any:
-    """A new array without gaps, whose heads and tokens lie in memory as those of q do."""
-    numpy = sys.modules["numpy"]
-    q = arrays[0]
-    leaves = _attention_shapes.leaves_rows(options, len(shape), arrays[4])
-    make = numpy.zeros if leaves else numpy.empty
-    token_first = _attention_shapes.lies_token_first(q.shape, q.strides, options.layout)
-    if token_first == (options.layout == "bshd"):
-        return make(shape, dtype)
-    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return make(swapped, dtype).swapaxes(-2, -3)
+def view_of(call: Call, name: str, array: Any) -> View:
+    if name in _attention_dropout.NAMES:
+        return _attention_dropout.view_of(array, name, call.stream)
+    return _arrays.view_of(array, name, call.stream)
 
 
-def _new_lse(options: Options, arrays: Tuple[Any, ...], rows: Tuple[int, ...]) -> Any:
-    numpy = sys.modules["numpy"]
-    if _attention_shapes.leaves_rows(options, len(arrays[0].shape), arrays[4]):
-        return numpy.full(rows, -numpy.inf, "float32")
-    return numpy.empty(rows, "float32")
+def shapes_of(views: Views) -> Any:
+    """The module that knows how k and v lie."""
+    return _paged if "page_table" in views else _attention_shapes
 
 
-def _first(options: Options, arrays: Tuple[Any, ...], wanted: _Wanted, stream: Any,
-           dispatcher: Optional[Dispatcher], key: Any) -> Tuple[Any, ...]:
-    """A call whose plan is not in the table, or whose arrays the table cannot know."""
-    address = _arrays.stream_address(stream)
-    names = [options.added if slot == "added" else slot for slot in SLOTS]
-    given = {name: array for name, array in zip(names, arrays)
-             if name is not None and (array is not None or name in ("q", "k", "v"))}
-    views = {name: _attention_dropout.view_of(array, name, address)
-             for name, array in given.items()}
-    chosen = dispatcher_for(dispatcher, views["q"])
-    check_views(chosen, list(views.items()))
-    options = _attention_shapes.plain(options)
-    shapes = _paged if "page_table" in views else _attention_shapes
-    shapes.all_tokens(options, views)
-    for name, made in _missing(options, arrays, given, views, wanted):
-        given[name], views[name] = made, _attention_dropout.view_of(made, name, address)
-    for name in ("out", "lse"):
-        if name in views:
-            _arrays.check_output(views[name], name)
-    results = (given["out"], given.get("lse"), given.get("random_values"))
-    plan = _plan_of(options, views, chosen)
-    if plan is None:
-        return results
-    operands = [operand.name for operand in plan.operands]
-    launch = _abi.LaunchOptions(stream=address) if address else None
-    plan.launch_at([views[name].address for name in operands], launch)
-    if "bad_page" in views and views["q"].device[0] != "cpu":
-        plan.synchronize(address)
-    _warm.remember(chosen, key, plan, [names.index(name) for name in operands],
-                   (*arrays[:_RESULTS], *results))
-    return results
+def _prepare(call: Call) -> None:
+    options = _attention_shapes.plain(call.options.options)
+    call.options = call.options._replace(options=options)
+    shapes_of(call.views).all_tokens(options, call.views)
 
 
-def _missing(options: Options, arrays: Tuple[Any, ...], given: Dict[str, Any],
-             views: Dict[str, _arrays.View], wanted: _Wanted) -> List[Tuple[str, Any]]:
-    """Results beside arrays that are not NumPy's."""
-    q = views["q"]
-    shapes = _attention_shapes.result_shapes(q.shape, views["v"].shape, options.layout)
+def _make(call: Call) -> List[New]:
+    options, wants_lse, wants_random = call.options
+    like, q = call.given["q"], call.views["q"]
+    shape, rows = _attention_shapes.result_shapes(q.shape, call.views["v"].shape, options.layout)
+    leaves = _attention_shapes.leaves_rows(options, len(q.shape), call.given.get("seqlens_q"))
     made = []
-    for name, shape, word, rest in (("out", shapes[0], _attention_scales.result_word(q.dtype), 0.0),
-                                    ("lse", shapes[1], "fp32", float("-inf"))):
-        if name in given or (name == "lse" and not wanted.lse):
-            continue
-        array = _arrays.empty(shape, word, arrays[0], q)
-        if _attention_shapes.leaves_rows(options, len(q.shape), arrays[4]):
+    if "out" not in call.given:
+        made.append(New("out", _new_out(options, shape, like, q), 0.0 if leaves else None))
+    if wants_lse and "lse" not in call.given:
+        made.append(New("lse", _arrays.empty(rows, "fp32", like, q),
+                        float("-inf") if leaves else None))
+    for _, array, rest in made:
+        if rest is not None:
             array[...] = rest
-        made.append((name, array))
-    if wanted.random and "random_values" not in given:
-        keys = _attention_shapes.keys_of(options, views["k"].shape)
-        made.append(("random_values",
-                     _attention_dropout.random_values((*shapes[1], keys), arrays[0])))
+    if wants_random:
+        keys = _attention_shapes.keys_of(options, call.views["k"].shape)
+        made.append(New("random_values", _attention_dropout.random_values((*rows, keys), like), 0))
     return made
 
 
-def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher) -> Any:
-    """None where the results have no elements."""
-    key = "attention", options, tuple((name, view[1:4]) for name, view in views.items())
-    found = dispatcher._plans.get(key)
-    if found is not None:
-        return found
-    shapes = _paged if "page_table" in views else _attention_shapes
-    problem = Problem("fmha", **shapes.problem_fields(options, views))
-    if 0 in views["out"].shape:
-        return None
-    return dispatcher._keep(key, dispatcher.plan(problem))
+def _new_out(options: Options, shape: Tuple[int, ...], like: Any, q: View) -> Any:
+    """A new array without gaps. One of NumPy's has its heads and tokens in memory as q has."""
+    word = _attention_scales.result_word(q.dtype)
+    token_first = _attention_shapes.lies_token_first(q.shape, q.strides, options.layout)
+    if type(like).__module__ != "numpy" or token_first == (options.layout == "bshd"):
+        return _arrays.empty(shape, word, like, q)
+    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+    return _arrays.empty(swapped, word, like, q).swapaxes(-2, -3)
+
+
+def _ask(call: Call, views: Views) -> Asked:
+    return Asked(shapes_of(views).problem_fields(call.options.options, views))
+
+
+_ROW = Row("fmha", SLOTS, ("q", "k", "v"), ("out", "lse"), _known, lambda request: request,
+           _prepare, _make, _ask, sized=("out",), view=view_of)

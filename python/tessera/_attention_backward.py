@@ -1,15 +1,15 @@
 """The gradients of attention: from arrays to a problem, its plan and its launch."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
-from . import _arrays, _attention, _attention_dropout, _attention_shapes
+from . import _arrays, _attention, _attention_dropout, _attention_shapes, _engine
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
 from ._attention_shapes import Options
-from ._dispatcher import Dispatcher, check_views, dispatcher_for
-from ._problem import Problem
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 from ._values import flag
 
 
@@ -42,55 +42,56 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
         lengths, longest = _attention._lengths(q, k, seqlens_q, seqlens_k,
                                                (max_seqlen_q, max_seqlen_k), layout, (None, None))
         ends = tuple(window) if isinstance(window, list) else window
-        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, None, *longest,
-                          dropout)
+        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, *longest, dropout)
         words = _attention_dropout.words(dropout, seed, offset, q)
-        given = {"q": q, "k": k, "v": v, "out": out, "lse": lse, "dout": dout, "bias": bias,
-                 "slopes": slopes, "seqlens_q": lengths[0], "seqlens_k": lengths[1],
-                 "dropout_rng": words}
-        arrays = {name: array for name, array in given.items() if array is not None}
-        return _run(options, arrays, return_dbias, dispatcher)
+        given = (q, k, v, out, lse, dout, bias, slopes, *lengths, words)
+        for name, array in zip(_SLOTS[:6], given):
+            if array is None:
+                raise Error(f"{name} must be an array, got None")
+        count = 4 if return_dbias else 3
+        results = _engine.run(_ROW, (*given, *[None] * 4), ("backward", options, count), True, None,
+                              dispatcher)
+        return results[len(given):len(given) + count]
     except Exception as failure:
         raise refusal(attention_backward, locals(), failure) from None
 
 
-def _run(options: Options, arrays: Dict[str, Any], has_dbias: bool,
-         dispatcher: Optional[Dispatcher]) -> Tuple[Any, ...]:
-    for name in ("q", "k", "v", "out", "lse", "dout"):
-        if name not in arrays:
-            raise Error(f"{name} must be an array, got None")
-    views = {name: _attention_dropout.view_of(array, name, None) for name, array in arrays.items()}
-    bias = views.get("bias")
-    if has_dbias and bias is not None and any(
+_SLOTS = ("q", "k", "v", "out", "lse", "dout", "bias", "slopes", "seqlens_q", "seqlens_k",
+          "dropout_rng", "dq", "dk", "dv", "dbias")
+_GRADIENTS = (("dq", "q"), ("dk", "k"), ("dv", "v"), ("dbias", "bias"))
+
+
+def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
+    return options, arrays[8] is None, tuple((type(array), array.shape, array.dtype)
+                                             for array in (*arrays[:3], *arrays[6:7] *
+                                                           (arrays[6] is not None)))
+
+
+def _prepare(call: Call) -> None:
+    name, options, count = call.options
+    bias = call.views.get("bias")
+    if count == len(_GRADIENTS) and bias is not None and any(
             size > 1 and step == 0 for size, step in zip(bias.shape, bias.strides)):
         raise Error("bias repeats elements by strides of 0, whose gradients would be one element; "
                     "give it with 1 element in these dimensions, or copy it")
-    chosen = dispatcher_for(dispatcher, views["q"])
-    check_views(chosen, list(views.items()))
-    options = _attention_shapes.plain(options)
+    call.options = name, _attention_shapes.plain(options), count
+
+
+def _make(call: Call) -> List[New]:
+    _, options, count = call.options
+    views, given = call.views, call.given
     leaves = _attention_shapes.leaves_gradients(options, views["q"].shape, views["k"].shape,
-                                                arrays.get("seqlens_q"))
-    results = {}
-    for name, of in (("dq", "q"), ("dk", "k"), ("dv", "v"), ("dbias", "bias")):
-        if name == "dbias" and not has_dbias:
-            continue
-        made = _arrays.empty(views[of].shape, views[of].dtype, arrays[of], views[of])
-        if leaves:
-            made[...] = 0
-        results[name], views[name] = made, _arrays.view_of(made, name)
-    plan = _plan_of(options, views, chosen)
-    if plan is not None:
-        plan.launch_at([views[operand.name].address for operand in plan.operands])
-    return tuple(results.values())
+                                                given.get("seqlens_q"))
+    made = [New(name, _arrays.empty(views[of].shape, views[of].dtype, given[of], views[of]),
+                0.0 if leaves else None) for name, of in _GRADIENTS[:count]]
+    for new in made if leaves else ():
+        new.array[...] = 0
+    return made
 
 
-def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher) -> Any:
-    """None where the gradients have no elements."""
-    key = "attention_backward", options, tuple((name, view[1:4]) for name, view in views.items())
-    found = dispatcher._plans.get(key)
-    if found is not None:
-        return found
-    problem = Problem("fmha", **_attention_shapes.gradient_fields(options, views))
-    if all(0 in views[name].shape for name in ("dq", "dk", "dv")):
-        return None
-    return dispatcher._keep(key, dispatcher.plan(problem))
+def _ask(call: Call, views: Views) -> Asked:
+    return Asked(_attention_shapes.gradient_fields(call.options[1], views))
+
+
+_ROW = Row("fmha", _SLOTS, ("q", "k", "v"), (), _known, lambda options: options, _prepare, _make,
+           _ask, sized=("dq", "dk", "dv"), view=_attention.view_of)

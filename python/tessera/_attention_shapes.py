@@ -26,7 +26,6 @@ class Options(NamedTuple):
     scale: Any  # None: 1 / sqrt(hdim)
     soft_cap: Any
     skip_q: Any
-    added: Optional[str]  # "bias", "slopes"
     longest_q: Optional[int]  # of packed sequences
     longest_k: Optional[int]  # of packed sequences, and of those in pages
     dropout: Any = 0.0

@@ -1,15 +1,15 @@
 """Convolutions: from arrays to a problem, its plan and its launch, in three directions."""
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _abi, _arrays, _conv_shapes, _dtypes, _warm
+from . import _arrays, _conv_shapes, _dtypes, _engine
 from ._abi import Error
 from ._arrays import Array
 from ._checks import checked, refusal
 from ._conv_shapes import Block, Geometry
-from ._dispatcher import Dispatcher, check_views, default_dispatcher, dispatcher_for
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 from ._problem import Problem
 from ._values import items, number, shown
 
@@ -135,19 +135,10 @@ def _fixed(value: Any) -> Any:
 
 def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
+    row, place = _ROWS[options.direction]
     try:
-        chosen = default_dispatcher() if dispatcher is None else dispatcher
-        place = SLOTS.index(options.result)
-        key: Any = False
-        if arrays[place] is None and options.beta == 0:
-            arrays = (*arrays[:place], _new_result(options, arrays), *arrays[place + 1:])
-        if arrays[place] is not None and stream is None:
-            key = _warm.call(getattr(chosen, "_table", {}), arrays, options)
-            if key is None:
-                return arrays[place]
-            if key is not False and not isinstance(key, tuple):
-                raise _abi.last_error(key)
-        return _first(options, arrays, stream, dispatcher, key)
+        lacks = arrays[place] is None and options.beta == 0
+        return _engine.run(row, arrays, options, lacks, stream, dispatcher)[place]
     except Exception as failure:
         function = {"forward": conv, "backward_data": conv_backward_data,
                     "backward_weight": conv_backward_weight}[options.direction]
@@ -155,111 +146,66 @@ def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
         raise refusal(function, {**options._asdict(), **given}, failure) from None
 
 
-# (what is known of the arrays without reading their memory) -> how to make a result of NumPy's.
-_results: Dict[Any, Tuple[Any, Any, Any]] = {}
+def _known(arrays: Tuple[Any, ...], options: Options) -> Any:
+    return options, tuple([None if array is None else
+                           (type(array), array.shape, array.strides, array.dtype)
+                           for array in arrays[:3]])
 
 
-def _result_key(options: Options, arrays: Tuple[Any, ...]) -> Any:
-    return options, tuple((array.shape, array.strides, array.dtype)
-                          for slot, array in zip("xwy", arrays) if slot != options.result)
-
-
-def _new_result(options: Options, arrays: Tuple[Any, ...]) -> Any:
-    """A new array where such arrays were convolved before, else None."""
-    try:
-        shape, dtype, order = _results[_result_key(options, arrays)]
-    except Exception:  # no arrays, new ones, or types without a hash
-        return None
-    made = sys.modules["numpy"].empty(shape, dtype)
-    return made if order is None else made.transpose(order)
-
-
-def _remember_result(options: Options, arrays: Tuple[Any, ...], made: Any, order: Any) -> None:
-    if not all(hasattr(a, "__array_interface__") for a in (*arrays[:3], made) if a is not None):
-        return
-    if len(_results) >= _warm.MOST_ENTRIES:
-        _results.clear()
-    try:
-        _results[_result_key(options, arrays)] = made.shape, made.dtype, order
-    except Exception:  # an option or a type has no hash
-        pass
-
-
-def _first(options: Options, arrays: Tuple[Any, ...], stream: Any,
-           dispatcher: Optional[Dispatcher], key: Any) -> Any:
-    """A call whose plan is not in the table, or whose arrays the table cannot know."""
+def _words(options: Options) -> Options:
     options = options._replace(alpha=number("alpha", options.alpha),
                                beta=number("beta", options.beta),
                                layout=_conv_shapes.layout_word(options.layout))
     if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
                     f"{shown(options.activation)}")
-    address = _arrays.stream_address(stream)
-    views = {slot: _arrays.view_of(array, options.name_of(slot), address)
-             for slot, array in zip(SLOTS, arrays)
-             if array is not None or (slot in "xwy" and slot != options.result)}
-    inputs = [slot for slot in "xwy" if slot != options.result]
-    chosen = dispatcher_for(dispatcher, views[inputs[0]])
-    check_views(chosen, [(options.name_of(slot), view) for slot, view in views.items()])
-    given, options = options, _plain(options, views)
-    result = arrays[SLOTS.index(options.result)]
-    if result is None:
-        result = _make_result(options, given, arrays, views)
-        views[options.result] = _arrays.view_of(result, "out", address)
-    _arrays.check_output(views[options.result], "out")
-    plan, slots = _plan_of(options, views, chosen)
-    names = [operand.name for operand in plan.operands]
-    launch = _abi.LaunchOptions(stream=address) if address else None
-    plan.launch_at([views[slots[name]].address for name in names], launch)
-    place = SLOTS.index(options.result)
-    whole = (*arrays[:place], result, *arrays[place + 1:])
-    _warm.remember(chosen, key, plan, [SLOTS.index(slots[name]) for name in names], whole)
-    return result
+    return options
 
 
-def _plain(options: Options, views: Dict[str, _arrays.View]) -> Options:
-    """The same with tuples of numbers."""
-    _blocks(options, views)
-    how = _geometry(options, views)
+def _prepare(call: Call) -> None:
+    """The same options with tuples of numbers."""
+    options = call.options
+    _blocks(options, call.views)
+    how = _geometry(options, call.views)
     name = "size" if options.result == "x" else "filter"
     size = (None if options.size is None
             else _conv_shapes.for_each(name, options.size, len(how.stride)))
-    return options._replace(stride=how.stride, padding=tuple(zip(how.before, how.behind)),
-                            dilation=how.dilation, groups=how.groups, size=size)
+    call.options = options._replace(stride=how.stride, padding=tuple(zip(how.before, how.behind)),
+                                    dilation=how.dilation, groups=how.groups, size=size)
 
 
-def _make_result(options: Options, given: Options, arrays: Tuple[Any, ...],
-                 views: Dict[str, _arrays.View]) -> Any:
-    """A new array without gaps, whose dimensions lie in memory as those of the others do. given:
-    the options in the caller's words, by which the next call finds it."""
+def _make(call: Call) -> List[New]:
+    """A new array without gaps, whose dimensions lie in memory as those of the others do."""
+    options, views = call.options, call.views
+    if options.result in views:
+        return []
     if options.beta != 0:
         raise Error(f"beta is {options.beta}, but there is no out whose contents it multiplies")
     shape, word, memory = result_of(options, views)
     order = _conv_shapes.to_memory(len(shape), options.layout, memory)
-    first = next(slot for slot in views if slot != options.result)
-    made = _arrays.empty(tuple(shape[i] for i in order), word, arrays[SLOTS.index(first)],
-                         views[first])
-    back = None if memory == options.layout else _conv_shapes.inverse(order)
-    _remember_result(given, arrays, made, back)
-    if back is None:
-        return made
-    return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
+    first = next(iter(views))
+    made = _arrays.empty(tuple(shape[i] for i in order), word, call.given[first], views[first])
+    if memory != options.layout:
+        back = _conv_shapes.inverse(order)
+        made = made.permute(back) if hasattr(made, "permute") else made.transpose(back)
+    return [New(options.result, made)]
 
 
-def _plan_of(options: Options, views: Dict[str, _arrays.View], dispatcher: Dispatcher
-             ) -> Tuple[Any, Dict[str, str]]:
-    """The plan, and which array each of its operands is."""
-    key = options, tuple((slot, view[1:4]) for slot, view in views.items())
-    found = dispatcher._plans.get(key)
-    if found is not None:
-        return found
-    fields, slots = problem_of(options, views)
-    return dispatcher._keep(key, (dispatcher.plan(Problem("conv", **fields)), slots))
+def _ask(call: Call, views: Views) -> Asked:
+    return Asked(*problem_of(call.options, views))
+
+
+def _row(direction: str) -> Tuple[Row, int]:
+    """And where the result stands."""
+    result = _RESULT[direction]
+    labels = {"y": "grad_out", result: "out"}
+    return Row("conv", SLOTS, tuple(slot for slot in "xwy" if slot != result), (result,), _known,
+               _words, _prepare, _make, _ask, labels=labels), SLOTS.index(result)
 
 
 # ---- Problems ------------------------------------------------------------------------------------
 
-def _blocks(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Block]:
+def _blocks(options: Options, views: Views) -> Dict[str, Block]:
     """The arrays x, w and y that there are, as blocks of equal rank."""
     given = [slot for slot in "xwy" if slot in views]
     first = views[given[0]]
@@ -274,7 +220,7 @@ def _blocks(options: Options, views: Dict[str, _arrays.View]) -> Dict[str, Block
             for slot in given}
 
 
-def _geometry(options: Options, views: Dict[str, _arrays.View]) -> Geometry:
+def _geometry(options: Options, views: Views) -> Geometry:
     ndim = len(next(iter(views.values())).shape) - 2
     return _conv_shapes.geometry_of(ndim, options.stride, options.padding, options.dilation,
                                     options.groups)
@@ -304,7 +250,7 @@ def _check_channels(blocks: Dict[str, Block], groups: int) -> None:
             raise Error(f"groups must divide the {size} {what} of {block.name}, got {groups}")
 
 
-def result_of(options: Options, views: Dict[str, _arrays.View]
+def result_of(options: Options, views: Views
               ) -> Tuple[Tuple[int, ...], str, str]:
     """The shape of a result that was not given, its type, and the layout of its memory."""
     blocks, how = _blocks(options, views), _geometry(options, views)
@@ -353,7 +299,7 @@ def _check_asked(options: Options, blocks: Dict[str, Block]) -> None:
         raise Error(f"{name} is {options.size}, but out has the spatial size {found}")
 
 
-def _extras(options: Options, views: Dict[str, _arrays.View]
+def _epilogue(options: Options, views: Views
             ) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The epilogue's fields, and the operands that it and beta read."""
     steps: List[str] = []
@@ -380,7 +326,7 @@ def _extras(options: Options, views: Dict[str, _arrays.View]
     return fields, slots
 
 
-def _check_extras(views: Dict[str, _arrays.View], k: int) -> None:
+def _check_extras(views: Views, k: int) -> None:
     y = views["y"]
     if "bias" in views:
         bias = views["bias"]
@@ -398,7 +344,7 @@ def _check_extras(views: Dict[str, _arrays.View], k: int) -> None:
                         f"{y.strides}")
 
 
-def problem_of(options: Options, views: Dict[str, _arrays.View]
+def problem_of(options: Options, views: Views
                ) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The problem's fields, and which array each operand is."""
     blocks, how = _blocks(options, views), _geometry(options, views)
@@ -418,6 +364,9 @@ def problem_of(options: Options, views: Dict[str, _arrays.View]
     fields.update(_conv_shapes.image_strides("in_stride_", "c", x, how.groups, memory))
     fields.update(_conv_shapes.filter_strides(w, how.groups, memory))
     fields.update(_conv_shapes.image_strides("out_stride_", "k", y, how.groups, memory))
-    extras, slots = _extras(options, views)
+    extras, slots = _epilogue(options, views)
     slots.update(zip(_OPERANDS[options.direction], "xwy"))
     return {**fields, **extras}, slots
+
+
+_ROWS = {direction: _row(direction) for direction in _RESULT}

@@ -10,7 +10,7 @@ from ._attention import attention
 from ._attention_shapes import Options
 from ._checks import refusal
 from ._dispatcher import Dispatcher
-from ._extend import New, extend
+from ._extend import Appended, extend
 from ._values import flag, shown
 
 
@@ -41,8 +41,7 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
     """
     try:
         options = Options(layout, None, tuple(window) if isinstance(window, list) else window, sink,
-                          scale, soft_cap, 0, None if slopes is None else "slopes", None,
-                          max_seqlen_k, num_splits=num_splits)
+                          scale, soft_cap, 0, None, max_seqlen_k, num_splits=num_splits)
         tokens = _tokens(q, layout)
         _check_new(k_new, v_new, rotary, seqlens_k)
         mask = None if tokens == 1 and window is None else "bottom_right"
@@ -56,7 +55,7 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
         if _tokens(k_new, layout, "k_new") != tokens:
             raise Error(f"q has {tokens} tokens and k_new {_tokens(k_new, layout, 'k_new')}; the "
                         "two must be equal")
-        new = New(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
+        new = Appended(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
         return _extended((q, k_cache, v_cache), new, options._replace(mask=mask),
                          (page_table, page_starts, check_pages), slopes,
                          (out, True if flag("return_lse", return_lse) else None), stream,
@@ -65,7 +64,7 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
         raise refusal(decode, locals(), failure) from None
 
 
-def _extended(arrays: Tuple[Any, Any, Any], new: New, options: Options,
+def _extended(arrays: Tuple[Any, Any, Any], new: Appended, options: Options,
               pages: Tuple[Any, Any, Optional[bool]], slopes: Any, results: Tuple[Any, Any],
               stream: Any, dispatcher: Optional[Dispatcher]) -> Any:
     """Checks the lengths of what is appended, and appends and attends."""

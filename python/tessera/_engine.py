@@ -156,7 +156,8 @@ def _plan_of(call: Call, views: Views, dispatcher: Dispatcher) -> Tuple[Any, Lis
 
 # For each result of NumPy's that is made: its place among the arrays, and what makes it.
 _Makers = List[Tuple[int, Callable[[], Any]]]
-# What a row knows of a call -> the first of them, and all; None where it alone is made, and is last.
+# What a row knows of a call -> the first maker, and all of them, or None where the first is alone
+# and makes the last array.
 _results: Dict[Any, Tuple[int, Callable[[], Any], Optional[_Makers]]] = {}
 
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _abi, _append, _arrays, _attention_shapes, _paged
-from ._dispatcher import Dispatcher, check_views, dispatcher_for
-from ._problem import Problem
+from . import _append, _arrays, _attention, _attention_shapes, _engine
+from ._dispatcher import Dispatcher
+from ._engine import Asked, Call, New, Row, Views
 
 
-class New(NamedTuple):
+class Appended(NamedTuple):
     """What is appended, and how many keys and new tokens each sequence has then."""
 
     keys: Any
@@ -20,7 +20,7 @@ class New(NamedTuple):
     lengths: Any
 
 
-def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: New,
+def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: Appended,
            options: _attention_shapes.Options, pages: Tuple[Tuple[Any, Any], Any],
            results: Tuple[Any, Any], stream: Any, dispatcher: Optional[Dispatcher]
            ) -> Tuple[Any, Any]:
@@ -28,66 +28,59 @@ def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: New,
     and the report of a checked launch; results: out or None, lse or None, or True for a new one."""
     (table, starts), report = pages
     out, lse = results
-    given = {"q": q, "k": k_cache, "v": v_cache, "k_new": new.keys, "v_new": new.values,
-             "cos": new.cos, "sin": new.sin, "slopes": slopes, "seqlens_q": new.counts,
-             "seqlens_k": new.lengths, "page_table": table, "page_starts": starts,
-             "bad_page": report, "out": out, "lse": None if lse is True else lse}
-    given = {name: array for name, array in given.items()
-             if array is not None or name in ("q", "k", "v", "k_new", "v_new")}
-    return _launch(given, options, new.rotary, lse is not None, stream, dispatcher)
+    arrays = (q, k_cache, v_cache, new.keys, new.values, new.cos, new.sin, slopes, new.counts,
+              new.lengths, table, starts, report, None, out, None if lse is True else lse)
+    asked = _Asked(options, new.rotary, lse is not None)
+    found = _engine.run(_ROW, arrays, asked, True, stream, dispatcher)
+    return found[-2], found[-1]
 
 
-def _launch(given: Dict[str, Any], options: _attention_shapes.Options, rotary: Optional[str],
-            wants_lse: bool, stream: Any, dispatcher: Optional[Dispatcher]) -> Tuple[Any, Any]:
-    address = _arrays.stream_address(stream)
-    views = {name: _arrays.view_of(array, name, address) for name, array in given.items()}
-    chosen = dispatcher_for(dispatcher, views["q"])
-    check_views(chosen, list(views.items()))
-    options = _attention_shapes.plain(options)
-    shapes = _paged if "page_table" in views else _attention_shapes
-    shapes.all_tokens(options, views)
-    for name, made in _new_results(given, views, options, rotary, wants_lse):
-        given[name], views[name] = made, _arrays.view_of(made, name, address)
-    for name in ("k", "v", "out", "lse"):
-        if name in views:
-            _arrays.check_output(views[name], name)
-    key = "extend", options, rotary, tuple((name, view[1:4]) for name, view in views.items())
-    plan = chosen._plans.get(key)
-    if plan is None:
-        problem = Problem("fmha", **_fields(options, rotary, views))
-        if 0 in views["q"].shape:
-            return given["out"], given.get("lse")
-        plan = chosen._keep(key, chosen.plan(problem))
-    plan.launch_at([views[operand.name].address for operand in plan.operands],
-                   _abi.LaunchOptions(stream=address) if address else None)
-    if "bad_page" in views and views["q"].device[0] != "cpu":
-        plan.synchronize(address)
-    return given["out"], given.get("lse")
+class _Asked(NamedTuple):
+    options: _attention_shapes.Options
+    rotary: Optional[str]
+    lse: bool  # whether lse is wanted
 
 
-def _new_results(given: Dict[str, Any], views: Dict[str, _arrays.View],
-                 options: _attention_shapes.Options, rotary: Optional[str], wants_lse: bool
-                 ) -> List[Tuple[str, Any]]:
-    """Arrays for what the caller gave none for. Rows that no query has are zeros, and minus
-    infinity in lse."""
-    q = views["q"]
-    shapes = _attention_shapes.result_shapes(q.shape, views["v"].shape, options.layout)
+_SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", "seqlens_k",
+          "page_table", "page_starts", "bad_page", "q_turned", "out", "lse")
+
+
+def _known(arrays: Tuple[Any, ...], asked: _Asked) -> Any:
+    q, v = arrays[0], arrays[2]
+    return asked, type(q), q.shape, q.dtype, v.shape, arrays[-2] is None, arrays[-1] is None
+
+
+def _prepare(call: Call) -> None:
+    options = _attention_shapes.plain(call.options.options)
+    call.options = call.options._replace(options=options)
+    _attention.shapes_of(call.views).all_tokens(options, call.views)
+
+
+def _make(call: Call) -> List[New]:
+    """Rows that no query has are zeros, and minus infinity in lse."""
+    options, rotary, wants_lse = call.options
+    like, q = call.given["q"], call.views["q"]
+    shapes = _attention_shapes.result_shapes(q.shape, call.views["v"].shape, options.layout)
     made = []
     if rotary is not None:
-        made.append(("q_turned", _arrays.empty(q.shape, q.dtype, given["q"], q)))
-    if "out" not in views:
-        made.append(("out", _arrays.empty(shapes[0], q.dtype, given["q"], q)))
-    if wants_lse and "lse" not in views:
-        made.append(("lse", _arrays.empty(shapes[1], "fp32", given["q"], q)))
-    for name, array in made:
-        array[...] = float("-inf") if name == "lse" else 0
+        made.append(New("q_turned", _arrays.empty(q.shape, q.dtype, like, q), 0.0))
+    if "out" not in call.views:
+        made.append(New("out", _arrays.empty(shapes[0], q.dtype, like, q), 0.0))
+    if wants_lse and "lse" not in call.views:
+        made.append(New("lse", _arrays.empty(shapes[1], "fp32", like, q), float("-inf")))
+    for _, array, rest in made:
+        array[...] = rest
     return made
 
 
+def _ask(call: Call, views: Views) -> Asked:
+    return Asked(_fields(call.options.options, call.options.rotary, views))
+
+
 def _fields(options: _attention_shapes.Options, rotary: Optional[str],
-            views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+            views: Views) -> Dict[str, Any]:
     """Those of attention, and those of appending that it does not have."""
-    shapes = _paged if "page_table" in views else _attention_shapes
+    shapes = _attention.shapes_of(views)
     fields = shapes.problem_fields(options, {name: view for name, view in views.items()
                                              if name not in _NEW})
     appended = dict(views)
@@ -107,7 +100,7 @@ def _fields(options: _attention_shapes.Options, rotary: Optional[str],
     return {**fields, "kind": "extend"}
 
 
-def _shortened(options: _attention_shapes.Options, views: Dict[str, _arrays.View]
+def _shortened(options: _attention_shapes.Options, views: Views
                ) -> Dict[str, int]:
     """The strides of caches whose last keys do not count, because cos has no rows for them. Keys
     there were refused, or are left out."""
@@ -122,3 +115,6 @@ def _shortened(options: _attention_shapes.Options, views: Dict[str, _arrays.View
 
 
 _NEW = ("k_new", "v_new", "cos", "sin", "q_turned")
+
+_ROW = Row("fmha", _SLOTS, ("q", "k", "v", "k_new", "v_new"), ("k", "v", "out", "lse"), _known,
+           lambda asked: asked, _prepare, _make, _ask, sized=("q",))

@@ -446,7 +446,7 @@ class Memory(Attended):
         q, k, v = self.tensors(2, 8, 9, dtype="float16")
         mine = tessera.Dispatcher()
         tessera.attention(q, k, v, mask="top_left", dispatcher=mine)
-        plan, = mine._plans.values()
+        (plan, _), = mine._plans.values()
         self.assertEqual(plan.problem, tessera.attention_problem(
             batch=2, heads=4, heads_kv=2, seqlen_q=8, seqlen_k=9, hdim=32, dtype="fp16",
             mask="top_left"))

@@ -80,7 +80,7 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     """dq, dk, dv and dbias, which is empty where it is not asked for. out, lse: what attention
     gave; dropout_rng: the same two words."""
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
-                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout)
+                      soft_cap, skip_q, max_seqlen_q, max_seqlen_k, dropout)
     _attention_shapes.layout_word(layout)
     check_ranks(q, k, v, False)
     (seqlens_q, seqlens_k), options = checked_lengths(q, k, (seqlens_q, seqlens_k), options)

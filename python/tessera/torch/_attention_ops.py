@@ -38,7 +38,7 @@ def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optiona
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
-                      soft_cap, skip_q, None, max_seqlen_q, max_seqlen_k, dropout,
+                      soft_cap, skip_q, max_seqlen_q, max_seqlen_k, dropout,
                       (scale_block_q, scale_block_k), num_splits)
     try:
         return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, options,
@@ -76,7 +76,7 @@ def fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Option
     is_packed = q.dim() == 3 and seqlens_q is not None
     check(not (is_packed and has_random and max_seqlen_k is None),
           "random values of packed tokens need max_seqlen_k here")
-    options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, None, max_seqlen_q,
+    options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, max_seqlen_q,
                       max_seqlen_k, dropout)
     return new_results(q, k, v, options, has_lse, has_random, out_dtype)
 
