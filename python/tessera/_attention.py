@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import (_arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes, _engine,
                _paged)

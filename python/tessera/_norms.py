@@ -13,7 +13,7 @@ from ._engine import Asked, Call, New, Row
 from ._layout import check_strides, collapse
 from ._values import number
 
-SLOTS = ("in", "residual", "scale", "shift", "out", "sum")
+SLOTS = ("in", "residual", "scale", "shift", "sum", "out")
 _ROWS = ("in", "residual", "out", "sum")
 
 
@@ -25,7 +25,7 @@ def softmax(x: Array, *, out: Optional[Array] = None, stream: Any = None,
     it may be x. stream, dispatcher: as in matmul(). Returns out.
     """
     try:
-        return _norm("softmax", (x, None, None, None, out, None), None, stream, dispatcher)
+        return _norm("softmax", (x, None, None, None, None, out), None, stream, dispatcher)
     except Exception as failure:
         raise refusal(softmax, locals(), failure) from None
 
@@ -40,7 +40,7 @@ def rms_norm(x: Array, scale: Optional[Array] = None, *, residual: Optional[Arra
     out, sum: x's shape. Returns out, and (out, sum) where there is a residual.
     """
     try:
-        return _norm("rmsnorm", (x, residual, scale, None, out, sum), epsilon, stream, dispatcher)
+        return _norm("rmsnorm", (x, residual, scale, None, sum, out), epsilon, stream, dispatcher)
     except Exception as failure:
         raise refusal(rms_norm, locals(), failure) from None
 
@@ -54,7 +54,7 @@ def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] =
     Arrays and results are those of rms_norm(); shift has scale's shape and type.
     """
     try:
-        return _norm("layernorm", (x, residual, scale, shift, out, sum), epsilon, stream,
+        return _norm("layernorm", (x, residual, scale, shift, sum, out), epsilon, stream,
                      dispatcher)
     except Exception as failure:
         raise refusal(layer_norm, locals(), failure) from None
@@ -62,14 +62,14 @@ def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] =
 
 def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
-    lacks = arrays[4] is None or (arrays[5] is None and arrays[1] is not None)
-    found = _engine.run(_ROW, arrays, ("norm", kind, epsilon), lacks, stream, dispatcher)
-    return found[4] if found[5] is None else found[4:]
+    lacks = arrays[5] is None or (arrays[4] is None and arrays[1] is not None)
+    *_, total, out = _engine.run(_ROW, arrays, ("norm", kind, epsilon), lacks, stream, dispatcher)
+    return out if total is None else (out, total)
 
 
 def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
-    x, residual, _, _, out, total = arrays
-    return "norm", type(x), x.shape, x.dtype, residual is None, out is None, total is None
+    x, residual, _, _, total, out = arrays
+    return type(x), x.shape, x.dtype, residual is None, out is None, total is None
 
 
 def _words(options: Tuple[str, str, Any]) -> Tuple[str, str, Optional[float]]:

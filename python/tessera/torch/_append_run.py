@@ -1,37 +1,20 @@
 """Plans for appending tensors to a cache, and their launches; see _run.py. No tensor is copied."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
 import torch
 
-from .. import _append, _arrays, _paged
+from .. import _append, _paged
 from .._abi import Error
 from .._append import Options
-from .._problem import Problem
 from . import _run
 from ._attention_run import Pages, checked_pages, indices
 
 Tensor = torch.Tensor
 _NAMES = ("k", "v", "k_new", "v_new", "seqlens_k", "q", "cos", "sin", "seqlens_q", "page_table",
           "page_starts", "bad_page", "out")
-_ways: Dict[Any, _run.Bound] = {}
-
-
-def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    """tensors: in the order of _NAMES."""
-    given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
-    _run.check_devices(given)
-    views = {name: _run.tensor_view(tensor, name) for name, tensor in given}
-    for name in ("k", "v"):
-        _arrays.check_output(views[name], name)
-    device = given[0][1].device
-    plan = _run.plan_for(Problem("fmha", **_append.problem_fields(options, views)), device)
-    sources = [_NAMES.index(operand.name) for operand in plan.operands]
-    if len(_ways) >= _run.MOST_ENTRIES:
-        _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [], device)
-    return bound
+_ROW = _run.Row(_NAMES, _append.problem_fields, written=("k", "v"))
 
 
 def _checked_lengths(k_cache: Tensor, k_new: Tensor, seqlens_k: Tensor,
@@ -62,9 +45,7 @@ def run_append(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, s
         out.zero_()
     tensors = (k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q, pages.table,
                pages.starts, report, out)
-    key = (options, *map(_run._key_of, tensors), _run.settings())
-    bound = _ways.get(key) or _bind(key, options, tensors)
-    _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], k_cache)
+    _run.run_row(_ROW, options, tensors, k_cache)
     if report is not None:
         _paged.check_report(report, pages.table, pages.starts, k_cache.shape[0])
     return k_new.new_empty(0) if out is None else out

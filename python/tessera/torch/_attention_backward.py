@@ -2,22 +2,20 @@
 torch.ops.tessera.attention differentiable."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _attention_shapes
 from .._abi import Error
 from .._attention_shapes import Options
-from .._problem import Problem
 from . import _attention_ops, _run
-from ._attention_run import _view, check_ranks, checked_lengths
+from ._attention_run import check_ranks, checked_lengths, view_of
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
           "dout", "dq", "dk", "dv", "dbias")
-_ways: Dict[Any, _run.Bound] = {}
 MOST_HDIM_V = 512  # as families/fmha/fmha.h has it
 _SCHEMA = ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
            "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
@@ -42,21 +40,8 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    """tensors: in the order of _NAMES."""
-    given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
-    _run.check_devices(given)
-    views = {name: _view(tensor, name) for name, tensor in given}
-    problem = Problem("fmha", **_attention_shapes.gradient_fields(options, views))
-    device, plan = given[0][1].device, None
-    if any(0 not in views[name].shape for name in ("dq", "dk", "dv", "dbias") if name in views):
-        plan = _run.plan_for(problem, device)
-    sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
-    if len(_ways) >= _run.MOST_ENTRIES:
-        _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [],
-                                          device)
-    return bound
+_ROW = _run.Row(_NAMES, _attention_shapes.gradient_fields, ("dq", "dk", "dv", "dbias"),
+                view=view_of)
 
 
 def _gradient_of(tensor: Tensor, leaves: bool) -> Tensor:
@@ -99,12 +84,7 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
                dout, dq, dk, dv, dbias)
-    key = (options, *map(_run._key_of, tensors), _run.settings())
-    bound = _ways.get(key)
-    if bound is None:
-        bound = _bind(key, options, tensors)
-    if bound.plan is not None:
-        _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], dq)
+    _run.run_row(_ROW, options, tensors, dq)
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 
@@ -114,11 +94,6 @@ def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     if others[-1] and bias is not None:
         dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
-
-
-def forget() -> None:
-    """Forgets all plans, for tests."""
-    _ways.clear()
 
 
 # ---- What PyTorch calls --------------------------------------------------------------------------

@@ -1,20 +1,19 @@
 """Plans for attention of tensors, and their launches; see _run.py. No tensor is copied."""
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
 
 from .. import _arrays, _attention_dropout, _attention_scales, _attention_shapes, _paged
 from .._abi import Error
+from .._attention import shapes_of
 from .._attention_shapes import Options
-from .._problem import Problem
 from . import _run
 
 Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
           "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
-_ways: Dict[Any, _run.Bound] = {}
 
 
 # ---- Lengths -------------------------------------------------------------------------------------
@@ -175,32 +174,18 @@ def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-def _view(tensor: Tensor, what: str) -> _arrays.View:
+def view_of(tensor: Tensor, what: str) -> _arrays.View:
     """Of a tensor whose memory is not read."""
     if what == "dropout_rng":
         _attention_dropout.check_array(tensor, 0, tensor.shape, tensor.dtype)
-        return _view(tensor.contiguous().view(torch.int32), "the seed")
+        return _run.lying_view(tensor.contiguous().view(torch.int32), "the seed")
     if what == "random_values":
-        return _view(tensor.view(torch.int8), "the random values")
-    return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
-                        tuple(tensor.stride()), ("cpu", 0), False, None)
+        return _run.lying_view(tensor.view(torch.int8), "the random values")
+    return _run.lying_view(tensor, what)
 
 
-def _bind(key: Any, options: Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    """tensors: in the order of _NAMES."""
-    given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
-    _run.check_devices(given)
-    views = {name: _view(tensor, name) for name, tensor in given}
-    shapes = _paged if "page_table" in views else _attention_shapes
-    problem = Problem("fmha", **shapes.problem_fields(options, views))
-    out, device = views["out"], given[0][1].device
-    plan = None if 0 in out.shape else _run.plan_for(problem, device)
-    sources = [] if plan is None else [_NAMES.index(operand.name) for operand in plan.operands]
-    if len(_ways) >= _run.MOST_ENTRIES:
-        _ways.clear()
-    _ways[key] = bound = _run.bind(plan, sources, tensors, [], [],
-                                          device)
-    return bound
+_ROW = _run.Row(_NAMES, lambda options, views: shapes_of(views).problem_fields(options, views),
+                ("out",), view=view_of)
 
 
 def check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
@@ -251,17 +236,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         lse.fill_(float("-inf"))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, pages.table, pages.starts,
                report, out, lse if has_lse else None, random if has_random else None, *scales)
-    key = (options, *map(_run._key_of, tensors), _run.settings())
-    bound = _ways.get(key)
-    if bound is None:
-        bound = _bind(key, options, tensors)
-    if bound.plan is not None:
-        _run.launch(bound, [0 if t is None else t.data_ptr() for t in tensors], out)
+    _run.run_row(_ROW, options, tensors, out)
     if report is not None:
         _paged.check_report(report, pages.table, pages.starts, k.shape[0])
     return out, lse, random
-
-
-def forget() -> None:
-    """Forgets all plans, for tests."""
-    _ways.clear()

@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _arrays, _conv, _dtypes
+from .. import _conv, _dtypes
 from .._abi import Error
 from .._conv_shapes import inverse, to_memory
 from .._problem import Problem
@@ -98,12 +98,6 @@ def check_ranks(named: Sequence[Tuple[str, Tensor]], how: How,
                         f"{tensor.dim()}")
 
 
-def _view(tensor: Tensor, what: str) -> _arrays.View:
-    """Of a tensor whose memory is not read."""
-    return _arrays.View(0, _run.type_word(tensor, what), tuple(tensor.shape),
-                        tuple(tensor.stride()), ("cpu", 0), False, None)
-
-
 def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Tensor], how: How,
          activation: Optional[str], size: Optional[Tuple[int, ...]]) -> _Asked:
     options = _conv.Options(direction, how.stride, how.pairs(), how.dilation, how.groups,
@@ -115,14 +109,14 @@ def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Ten
     copied = tuple(tensor is not None and not _fits(tensor, memory) for tensor in tensors)
     lying = {slot: new_in(memory, tensor.to("meta"), tensor.shape, tensor.dtype) if copy else tensor
              for slot, tensor, copy in zip("xwy", tensors, copied) if tensor is not None}
-    views = {slot: _view(tensor, options.name_of(slot)) for slot, tensor in lying.items()}
+    views = {slot: _run.lying_view(tensor, options.name_of(slot)) for slot, tensor in lying.items()}
     if bias is not None:
         lying["bias"] = bias.to("meta").contiguous()
-        views["bias"] = _view(lying["bias"], "bias")
+        views["bias"] = _run.lying_view(lying["bias"], "bias")
     shape, word, _ = _conv.result_of(options, views)
     dtype = getattr(torch, _dtypes.NAMES[word])
     lying[options.result] = new_in(memory, named[0][1].to("meta"), shape, dtype)
-    views[options.result] = _view(lying[options.result], "out")
+    views[options.result] = _run.lying_view(lying[options.result], "out")
     fields, slots = _conv.problem_of(options, views)
     if 0 in shape:
         fields = {}

@@ -57,6 +57,12 @@ def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
                         device_key(tensor.device, what), False, tensor)
 
 
+def lying_view(tensor: Tensor, what: str) -> _arrays.View:
+    """Of a tensor whose memory is not read."""
+    return _arrays.View(0, type_word(tensor, what), tuple(tensor.shape), tuple(tensor.stride()),
+                        ("cpu", 0), False, None)
+
+
 def device_key(device: torch.device, what: str) -> Tuple[str, int]:
     """Tessera's name of a device."""
     if device.type == "cpu":
@@ -195,6 +201,40 @@ def remember(key: Any, bound: Bound) -> Bound:
 def forget() -> None:
     """Forgets all plans, for tests."""
     _bound.clear()
+
+
+class Row(NamedTuple):
+    """An operation of attention, none of whose tensors is copied."""
+
+    names: Tuple[str, ...]  # of its tensors, in the order of a call
+    fields: Callable[[Any, Dict[str, _arrays.View]], Dict[str, Any]]  # from options and views
+    sized: Tuple[str, ...] = ()    # nothing is launched where none of these has an element
+    written: Tuple[str, ...] = ()  # tensors that are looked at, because the caller gave them
+    view: Callable[[Tensor, str], _arrays.View] = tensor_view
+
+
+def run_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
+    """tensors: in the order of the row's names, with the results."""
+    key = (options, *map(_key_of, tensors), settings())
+    bound = _bound.get(key)
+    if bound is None:
+        bound = remember(key, _bind_row(row, options, tensors))
+    if bound.plan is not None:
+        launch(bound, [0 if t is None else t.data_ptr() for t in tensors], like)
+
+
+def _bind_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]]) -> Bound:
+    given = [(name, tensor) for name, tensor in zip(row.names, tensors) if tensor is not None]
+    check_devices(given)
+    views = {name: row.view(tensor, name) for name, tensor in given}
+    for name in row.written:
+        _arrays.check_output(views[name], name)
+    problem, device = Problem("fmha", **row.fields(options, views)), given[0][1].device
+    if row.sized and all(0 in views[name].shape for name in row.sized if name in views):
+        return bind(None, [], tensors, [], [], device)
+    plan = plan_for(problem, device)
+    sources = [row.names.index(operand.name) for operand in plan.operands]
+    return bind(plan, sources, tensors, [], [], device)
 
 
 def plan_for(problem: Problem, device: torch.device, force: Optional[str] = None) -> Plan:
@@ -389,7 +429,8 @@ def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optiona
     if x.numel() == 0:
         return remember(key, bind(None, [], [], results, copied, x.device))
     plan = plan_for(problem, x.device)
-    sources = [_norms.SLOTS.index(operand.name) for operand in plan.operands]
+    slots = (*names, "out", "sum")
+    sources = [slots.index(operand.name) for operand in plan.operands]
     lying = (x, residual, *weights, outs["out"], outs.get("sum"))
     return remember(key, bind(plan, sources, lying, results, copied, x.device))
 
