@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import time
 import unittest
 
 import numpy
@@ -101,6 +102,19 @@ class Gemm(Case):
         self.assertEqual(lib.dispatcher_run_gemm(at(ones), at(ones), at(ones), 4, 0, 4, ms), -1)
         self.assertEqual((ms.value, lib.dispatcher_last_error()),
                          (-1, b"M, N and K must be at least 1, got 4, 0 and 4"))
+
+    def test_a_second_product_chooses_nothing(self):
+        lib, ones = self.lib, numpy.ones(16, "float16")
+        name, taken = ctypes.create_string_buffer(300), {"choosing": [], "running": []}
+        for _ in range(5):
+            started = time.perf_counter()
+            self.assertEqual(lib.dispatcher_select_kernel(4, 4, 4, name, 300), 0)
+            chosen = time.perf_counter()
+            self.assertEqual(
+                lib.dispatcher_run_gemm(at(ones), at(ones), at(ones), 4, 4, 4, None), 0)
+            taken["choosing"].append(chosen - started)
+            taken["running"].append(time.perf_counter() - chosen)
+        self.assertLess(min(taken["running"]), min(taken["choosing"]))
 
     def test_names(self):
         lib, name = self.lib, ctypes.create_string_buffer(300)

@@ -26,15 +26,18 @@ tessera::GemmProblem problem_of(std::int64_t m, std::int64_t n, std::int64_t k) 
                                n, k);
 }
 
-// The chosen kernel's name; nothing where there is none, with a sentence.
+bool are_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
+  if (m >= 1 && n >= 1 && k >= 1) return true;
+  ck_compat::set_error("M, N and K must be at least 1, got " + std::to_string(m) + ", " +
+                       std::to_string(n) + " and " + std::to_string(k));
+  return false;
+}
+
+// The chosen kernel's name; nothing where there is none, with a sentence. Builds nothing.
 std::optional<std::string> selected(const Live& live, std::int64_t m, std::int64_t n,
                                     std::int64_t k) {
   std::optional<std::string> name;
-  if (m < 1 || n < 1 || k < 1) {
-    ck_compat::set_error("M, N and K must be at least 1, got " + std::to_string(m) + ", " +
-                         std::to_string(n) + " and " + std::to_string(k));
-    return name;
-  }
+  if (!are_sizes(m, n, k)) return name;
   ck_compat::guarded([&] { name = live.dispatcher().explain(problem_of(m, n, k)).name; });
   return name;
 }
@@ -94,16 +97,21 @@ int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_
     ck_compat::set_error(live->refusal());
     return -1;
   }
-  if (!selected(*live, M, N, K).has_value()) {
+  const auto without_time = [time_ms](int status) {
     if (time_ms != nullptr) *time_ms = -1.0F;
-    return M < 1 || N < 1 || K < 1 ? -1 : -2;
-  }
-  const Outcome outcome =
-      ck_compat::guarded([&] { multiply(*live, A, B, C, problem_of(M, N, K), time_ms); });
+    return status;
+  };
+  if (!are_sizes(M, N, K)) return without_time(-1);
+  bool is_chosen = false;
+  const Outcome outcome = ck_compat::guarded([&] {
+    const tessera::GemmProblem problem = problem_of(M, N, K);
+    live->dispatcher().kernel_for(problem);  // known from the second call on
+    is_chosen = true;
+    multiply(*live, A, B, C, problem, time_ms);
+  });
   if (outcome == Outcome::done) return 0;
-  if (outcome != Outcome::no_kernel) return -1;
-  if (time_ms != nullptr) *time_ms = -1.0F;
-  return -2;
+  const bool has_kernel = outcome == Outcome::failed || (is_chosen && outcome == Outcome::invalid);
+  return has_kernel ? -1 : without_time(-2);
 }
 
 int dispatcher_get_kernel_count() {
