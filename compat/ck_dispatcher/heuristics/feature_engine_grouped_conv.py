@@ -4,7 +4,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List
 
-from feature_engine import DTYPE_BYTES, FeatureEngine, HARDWARE, _first, _partial, code_of
+from feature_base import (DTYPE_BYTES, HARDWARE, MachineFeatureEngine, code_of, first_of,
+                          interwave_is_mem, lds_features, tile_features)
 
 PROBLEM = ("N", "C", "K", "G", "Hi", "Wi", "Y", "X", "stride_h", "stride_w", "pad_h", "pad_w",
            "Ho", "Wo", "log2_N", "log2_C", "log2_K", "log2_G", "log2_Hi", "log2_Wi",
@@ -31,15 +32,8 @@ INTERACTION = (
     "waves_per_max_occ", "wave_quant_efficiency", "log_k_per_active_cu", "is_subwave")
 
 
-class GroupedConvFeatureEngine(FeatureEngine):
+class GroupedConvFeatureEngine(MachineFeatureEngine):
     """The 113 features of the latest engine."""
-
-    def __init__(self, num_cus: int = 256, lds_capacity: int = 65536, max_clock_mhz: int = 2400,
-                 simds_per_cu: int = 4, shader_engines: int = 32, max_waves_per_cu: int = 32,
-                 wavefront_size: int = 64, l1_cache_kb: int = 32, l2_cache_kb: int = 4096,
-                 l3_cache_kb: int = 262144, num_xcd: int = 8) -> None:
-        super().__init__({key: value for key, value in locals().items()
-                          if key not in ("self", "__class__")})
 
     def get_feature_names(self) -> List[str]:
         return [*PROBLEM, *DEPTH, *GROUP, *KERNEL, *SUFFIX, *INTERACTION,
@@ -64,13 +58,9 @@ class GroupedConvFeatureEngine(FeatureEngine):
 
     def get_constraints(self) -> List[Callable[[Dict[str, Any]], bool]]:
         def tiles_fit_lds(config: Dict[str, Any]) -> bool:
-            room = self.hardware["lds_capacity"] / (2 if config["pipeline"] == "compv4" else 1)
             element = DTYPE_BYTES[str(config.get("dtype", "bf16"))]
             rows = config["gemm_m_per_block"] + config["gemm_n_per_block"]
-            return rows * config["gemm_k_per_block"] * element <= room
-
-        def interwave_is_mem(config: Dict[str, Any]) -> bool:
-            return config["scheduler"] != "interwave" or config["pipeline"] == "mem"
+            return rows * config["gemm_k_per_block"] * element <= self.room_for(config)
 
         return [tiles_fit_lds, interwave_is_mem]
 
@@ -80,7 +70,7 @@ def _out(size: float, filters: float, pad: float, stride: float, dilation: float
 
 
 def _problem_features(problem: Dict[str, Any], element: float) -> Dict[str, float]:
-    p = {name: float(_first(problem, name)) for name in ("N", "C", "K", "Hi", "Wi", "Y", "X")}
+    p = {name: float(first_of(problem, name)) for name in ("N", "C", "K", "Hi", "Wi", "Y", "X")}
     for name, usual in (("G", 1), ("Di", 1), ("Z", 1), ("stride_h", 1), ("stride_w", 1),
                         ("stride_d", 1), ("pad_h", 0), ("pad_w", 0), ("pad_d", 0),
                         ("dilation_h", 1), ("dilation_w", 1)):
@@ -122,17 +112,15 @@ def _group_features(p: Dict[str, float]) -> Dict[str, float]:
 
 def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) -> Dict[str, float]:
     # Old tables have no depth of a tile; what they call the block's size was taken for it.
-    found = {name: float(_first(kernel, name, *old)) for name, *old in (
+    found = {name: float(first_of(kernel, name, *old)) for name, *old in (
         ("gemm_m_per_block", "tile_m"), ("gemm_n_per_block", "tile_n"),
         ("gemm_k_per_block", "tile_k", "block_size"))}
     block = float(kernel.get("block_size", 256))
     word = str(kernel.get("pipeline", "compv3"))
     m, n, k = found.values()
-    used = (m * k + n * k) * element
+    found.update(lds_features((m, n, k), element, word == "compv4", capacity))
     found.update({
         "block_size": block, "pipeline": code_of("pipeline", word), "num_warps": block / 4,
-        "tile_volume": m * n * k, "tile_mn": m * n, "lds_usage_estimate": used,
-        "lds_usage_ratio": used / (32768.0 if word == "compv4" else capacity),
         "block_tile_ratio_m": m / block, "block_tile_ratio_n": n / block,
         "block_efficiency": min(m, n) / max(m, n),
         "is_intrawave": float(kernel.get("wave_mode", kernel.get("scheduler", "intrawave")) ==
@@ -149,22 +137,15 @@ def _interaction(f: Dict[str, float], hardware: Dict[str, float]) -> Dict[str, f
     units = hardware["num_cus"]
     sizes = {"m": f["N"] * f["Do"] * f["Ho"] * f["Wo"], "n": f["K"],
              "k": f["channels_per_group"] * f["Z"] * f["Y"] * f["X"]}
-    found: Dict[str, float] = {}
-    product = 1.0
-    for axis, size in sizes.items():
-        tile = f[f"gemm_{axis}_per_block"]
-        found.update({f"gemm_{axis}_output": size,
-                      f"num_tiles_{axis}": float(math.ceil(size / tile)),
-                      f"tile_eff_{axis}": _partial(size, tile),
-                      f"ratio_gemm_{axis}_to_tile_{axis}": size / tile,
-                      f"problem_smaller_than_tile_{axis}": float(size < tile)})
-        product *= found[f"tile_eff_{axis}"]
-    tiles = found["num_tiles_m"] * found["num_tiles_n"]
+    blocks = [f[f"gemm_{axis}_per_block"] for axis in "mnk"]
+    found = tile_features(list(sizes.values()), blocks, units)
+    for (axis, size), block in zip(sizes.items(), blocks):
+        found[f"gemm_{axis}_output"] = size
+        found[f"ratio_gemm_{axis}_to_tile_{axis}"] = size / block
+    tiles = found["total_output_tiles"]
     log_m, log_tiles_m = math.log(max(sizes["m"], 1.0)), math.log(max(found["num_tiles_m"], 1.0))
     rounds = math.ceil(tiles / units)
     found.update({
-        "total_output_tiles": tiles, "overall_tile_efficiency": product,
-        "cu_utilization": tiles / units,
         "log_gemm_m_n_ratio": math.log(max(sizes["m"], 1.0) / sizes["n"]),
         "log_total_output_tiles": math.log(max(tiles, 1.0)), "log_num_tiles_m": log_tiles_m,
         "is_mem_x_log_num_tiles_m": f["is_mem"] * log_tiles_m, "log_gemm_m_raw": log_m,

@@ -1,0 +1,159 @@
+"""What the engines of all operations share: the interface, the codes of words, tiles."""
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import _paths  # noqa: F401
+import numpy
+
+from tessera import Error
+
+DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "bf8": 1.0,
+               "int8": 1.0, "int4": 0.5, "pk_fp4": 0.5}
+CODES = {"layout": {"rcr": 0, "rrr": 1, "crr": 2, "ccr": 3},
+         "pipeline": {"compv3": 0, "compv4": 1, "compv5": 2, "mem": 3, "preshufflev2": 4,
+                      "basic_v1": 5, "compv6": 6},
+         "scheduler": {"intrawave": 0, "interwave": 1},
+         "epilogue": {"default": 0, "cshuffle": 1}}
+
+HARDWARE = ("num_cus", "simds_per_cu", "total_simds", "shader_engines", "max_clock_mhz",
+            "max_waves_per_cu", "wavefront_size", "lds_capacity", "l1_cache_kb", "l2_cache_kb",
+            "l3_cache_kb", "num_xcd")
+
+
+def code_of(field: str, word: Any) -> float:
+    """A word's number; numbers are taken as they are."""
+    if isinstance(word, (int, float)):
+        return float(word)
+    try:
+        return float(CODES[field][str(word)])
+    except KeyError:
+        raise Error(f"the features know no {field} '{word}'; they know " +
+                    ", ".join(CODES[field]), "not_found") from None
+
+
+class FeatureEngine(abc.ABC):
+    """What a model sees. Subclasses say the names and how they are computed."""
+
+    def __init__(self, hardware: Dict[str, float]) -> None:
+        self.hardware = dict(hardware)
+        self.hardware["total_simds"] = hardware["num_cus"] * hardware["simds_per_cu"]
+
+    @abc.abstractmethod
+    def get_feature_names(self) -> List[str]:
+        """In the order of extract()."""
+
+    @abc.abstractmethod
+    def compute(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> Dict[str, float]:
+        """All features that the engine knows; they may be more than get_feature_names()."""
+
+    @abc.abstractmethod
+    def get_categorical_features(self) -> List[str]:
+        """Those whose numbers are codes."""
+
+    @abc.abstractmethod
+    def get_parameter_space(self) -> Dict[str, List[Any]]:
+        """The values that a search tries for each field of a kernel."""
+
+    @abc.abstractmethod
+    def get_constraints(self) -> List[Callable[[Dict[str, Any]], bool]]:
+        """What must hold of a kernel; each has a name that says what."""
+
+    def hardware_features(self) -> Dict[str, float]:
+        return {f"hw_{name}": float(self.hardware[name]) for name in HARDWARE}
+
+    def extract(self, problem: Dict[str, Any], kernel: Dict[str, Any],
+                names: Optional[Sequence[str]] = None) -> Any:
+        """One row, in the order of get_feature_names() or of the names given. Raises Error with the
+        first name that it cannot compute."""
+        known = self.compute(problem, kernel)
+        wanted = self.get_feature_names() if names is None else names
+        for name in wanted:
+            if name not in known:
+                raise Error(f"the feature '{name}' cannot be computed", "not_found")
+        return numpy.array([known[name] for name in wanted], numpy.float64)
+
+    def extract_batch(self, rows: Any, names: Optional[Sequence[str]] = None) -> Any:
+        """A row of features for each dict, or row of a DataFrame, that holds a problem and a
+        kernel; the same numbers as extract()."""
+        if hasattr(rows, "to_dict"):
+            rows = rows.to_dict("records")
+        return numpy.stack([self.extract(row, row, names) for row in rows])
+
+    def validate_config(self, config: Dict[str, Any]) -> bool:
+        return all(holds(config) for holds in self.get_constraints())
+
+    def project_to_valid(self, config: Dict[str, Any]) -> Dict[str, Any]:
+        """The nearest values of the parameter space."""
+        projected = dict(config)
+        for name, values in self.get_parameter_space().items():
+            given = projected.get(name, values[0])
+            if given in values:
+                continue
+            numbers = [value for value in values if isinstance(value, (int, float))]
+            if numbers and isinstance(given, (int, float)):
+                projected[name] = min(numbers, key=lambda value: abs(value - given))
+            else:
+                projected[name] = values[0]
+        return projected
+
+
+class MachineFeatureEngine(FeatureEngine):
+    """An engine whose machine is given by its numbers."""
+
+    def __init__(self, num_cus: int = 256, lds_capacity: int = 65536, max_clock_mhz: int = 2400,
+                 simds_per_cu: int = 4, shader_engines: int = 32, max_waves_per_cu: int = 32,
+                 wavefront_size: int = 64, l1_cache_kb: int = 32, l2_cache_kb: int = 4096,
+                 l3_cache_kb: int = 262144, num_xcd: int = 8) -> None:
+        super().__init__({key: value for key, value in locals().items()
+                          if key not in ("self", "__class__")})
+
+    def room_for(self, config: Dict[str, Any]) -> float:
+        """The bytes that a block's tiles may take; compv4 holds two of each."""
+        return self.hardware["lds_capacity"] / (2 if config["pipeline"] == "compv4" else 1)
+
+
+def interwave_is_mem(config: Dict[str, Any]) -> bool:
+    return config["scheduler"] != "interwave" or config["pipeline"] == "mem"
+
+
+def first_of(row: Dict[str, Any], *names: str) -> Any:
+    for name in names:
+        if name in row:
+            return row[name]
+    raise Error(f"a problem has no '{names[0]}'", "not_found")
+
+
+def last_tile(size: float, tile: float) -> float:
+    """How full the last tile is."""
+    rest = math.fmod(size, tile) if tile > 0 else 0.0
+    return rest / tile if rest > 0 else 1.0
+
+
+def tile_features(sizes: Sequence[float], tiles: Sequence[float], units: float
+                  ) -> Dict[str, float]:
+    """How many tiles of (m, n, k) there are, how full the last ones are, and what shares of the
+    machine's units they fill."""
+    found: Dict[str, float] = {}
+    product = 1.0
+    for axis, size, tile in zip("mnk", sizes, tiles):
+        full = last_tile(size, tile)
+        found.update({f"num_tiles_{axis}": float(math.ceil(size / tile)),
+                      f"tile_eff_{axis}": full,
+                      f"problem_smaller_than_tile_{axis}": float(size < tile)})
+        product *= full
+    count = found["num_tiles_m"] * found["num_tiles_n"]
+    found.update({"total_output_tiles": count, "overall_tile_efficiency": product,
+                  "cu_utilization": count / units})
+    return found
+
+
+def lds_features(tiles: Sequence[float], element: float, is_compv4: bool, capacity: float
+                 ) -> Dict[str, float]:
+    """What the tiles of A and B take of a unit's memory."""
+    m, n, k = tiles
+    used = (m * k + n * k) * element
+    return {"tile_volume": m * n * k, "tile_mn": m * n, "lds_usage_estimate": used,
+            "lds_usage_ratio": used / (32768.0 if is_compv4 else capacity)}
