@@ -4,20 +4,21 @@ The names are those of the CK Tile Dispatcher; the work is done by the package t
 """
 from __future__ import annotations
 
+import copy
 import dataclasses
 import pathlib
-import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
 import tessera
-from tessera import Error, _abi
+from tessera import Error
 from tessera_ck import checked as _checked
 from tessera_ck import gemm as _gemm
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
+from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 from tessera_ck.codegen_runner import CodegenResult, CodegenRunner
 from tessera_ck.registry_json import gemm_registry_json
@@ -121,31 +122,19 @@ def _status_of(error: Error) -> int:
     return -2 if error.code in ("unsupported", "not_found", "illegal_spec") else -1
 
 
-class DispatcherLib:
+class DispatcherLib(_libraries.Library):
     """What the original's library was: the kernels of one configuration for one target."""
 
     def __init__(self, config: Optional[KernelConfig] = None) -> None:
-        self.config = config or KernelConfig()
-        self.target = self.config.target()
-        self.wish = _gemm.wish_of(self.config, self.target)
-        self._lock = threading.Lock()
-        self._dispatcher: Optional[tessera.Dispatcher] = None
-        self._plans: Dict[Tuple[int, int, int], Any] = {}
-
-    @classmethod
-    def find(cls) -> Optional[pathlib.Path]:
-        """The file of Tessera's library."""
-        try:
-            return _abi.find_library()
-        except Error:
-            return None
+        super().__init__(config or KernelConfig(), _gemm.wish_of)
+        self._measures = self._measures and self.config.variant != "preshuffle"
 
     @classmethod
     def load(cls, path: Optional[Any] = None) -> Optional["DispatcherLib"]:
         """path: a file of setup_multiple_gemm_dispatchers(); None: the default configuration."""
         if path is None:
             return cls()
-        return cls(KernelConfig(**_files.read(path)["config"]))
+        return cls(_files.config_of(path, KernelConfig))
 
     @classmethod
     def auto(cls, recompile: bool = False, verbose: bool = True) -> Optional["DispatcherLib"]:
@@ -161,25 +150,8 @@ class DispatcherLib:
         """Builds the default configuration's kernels. output_path: the folder of the list."""
         return setup_multiple_gemm_dispatchers([KernelConfig()], output_path, verbose)[0]
 
-    def _live(self) -> tessera.Dispatcher:
-        with self._lock:
-            if self._dispatcher is None:
-                if self.wish.is_exact:
-                    pool = _files.registry_of(self.target, self.wish.kernels)
-                    self._dispatcher = tessera.Dispatcher(self.target.word, pool=pool)
-                else:
-                    self._dispatcher = _targets.dispatcher_of(self.target.word)
-            return self._dispatcher
-
-    def initialize(self) -> bool:
-        """Whether there is a kernel. It starts no GPU; the first run does."""
-        return bool(self.wish.kernels) and self._live() is not None
-
     def get_kernel_count(self) -> int:
         return len(self.wish.kernels)
-
-    def kernel_names(self) -> List[str]:
-        return list(self.wish.kernels)
 
     def is_supported(self, M: int, N: int, K: int) -> bool:
         return self.select_kernel(M, N, K) is not None
@@ -189,39 +161,24 @@ class DispatcherLib:
 
     def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
         """The chosen kernel's lossless name; builds nothing, and needs no such machine."""
+        decision = self._decided(M, N, K)
+        return decision["kernel"] if decision else None
+
+    def _decided(self, M: int, N: int, K: int) -> Optional[Dict[str, Any]]:
         _checked.sizes(M=M, N=N, K=K)
-        if min(M, N, K) <= 0 or not self.wish.kernels:
+        if min(M, N, K) <= 0:
             return None
-        try:
-            return self._live().select(_gemm.problem_of(self.config, M, N, K))["kernel"]
-        except Error as error:
-            if error.code in ("unsupported", "not_found", "illegal_spec", "invalid_argument"):
-                return None
-            raise
+        return self._decision(lambda: _gemm.problem_of(self.config, M, N, K))
 
     def _plan(self, M: int, N: int, K: int) -> Any:
-        key = (M, N, K)
-        with self._lock:
-            found = self._plans.get(key)
-        if found is None:
-            problem = _gemm.problem_of(self.config, M, N, K)
-            live = self._live()
-            plain = self.wish.is_exact or self.config.variant == "preshuffle"
-            found = live.plan(problem) if plain else _launching.measured_plan(live, problem)
-            with self._lock:
-                self._plans[key] = found
-        return found
+        return self._plan_of((M, N, K), lambda: _gemm.problem_of(self.config, M, N, K))
 
     def run_gemm(self, A: Any, B: Any, C: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
                  verify: bool = True) -> Tuple[int, float]:
         """(status, ms): 0; -1 error, -2 no kernel, with the sentence in `last_error`."""
-        self.last_error, self.last_kernel = "", ""
-        if not self.wish.kernels:
-            self.last_error = "; ".join(self.wish.corrections)
-            return -2, -1.0
-        if refusal := _targets.why_not_here(self.target):
-            self.last_error = refusal
-            return -1, -1.0
+        self.last_error, self.last_kernel = self.refusal(), ""
+        if self.last_error or not self.wish.kernels:
+            return -1 if self.wish.kernels else -2, -1.0
         try:
             plan = self._plan(M, N, K)
             arrays = {"a": A, "b": B, "out": C, **{f"d{i}": d for i, d in enumerate(D)}}
@@ -258,11 +215,6 @@ class DispatcherLib:
         return gemm_registry_json(self.wish.kernels, self.target)
 
     export_json = export_registry_json
-
-    def cleanup(self) -> None:
-        with self._lock:
-            self._dispatcher = None
-            self._plans.clear()
 
 
 def _stored(array: Any, dtype: str, letter: str, what: str) -> Any:
@@ -326,44 +278,33 @@ class GemmRunner:
                 "tflops": found["gflops"] / 1e3}
 
 
-class Validator:
-    """Compares a result with a reference, element by element: one wrong element fails."""
+class Validator(_checked.ElementValidator):
+    """Compares a result with a reference, element by element: one wrong element fails. check()
+    gives (all elements are near, largest difference, mean difference); a NaN is near nothing."""
 
     def __init__(self, rtol: float = 1e-3, atol: float = 1e-2) -> None:
-        self.rtol, self.atol = rtol, atol
+        super().__init__(rtol, atol)
 
-    def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
-        """(all elements are near, largest difference, mean difference). A NaN is near nothing."""
-        got = _checked.as_numbers(result, numpy.float64, "the result")
-        wanted = _checked.as_numbers(reference, numpy.float64, "the reference")
-        if got.shape != wanted.shape:
-            raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
-                        "the two must be equal")
-        if not got.size:
-            return True, 0.0, 0.0
-        difference = abs(got - wanted)
-        near = difference <= self.atol + self.rtol * abs(wanted)
-        return bool(near.all()), float(difference.max()), float(difference.mean())
+    def _further(self, difference: Any, wanted: Any) -> Any:
+        return difference.mean()
 
     def compute_reference(self, A: Any, B: Any) -> Any:
         return numpy.matmul(numpy.asarray(A).astype(numpy.float64),
                             numpy.asarray(B).astype(numpy.float64))
 
 
-class Registry:
+class Registry(_libraries.Configurations):
     """The kernels of several configurations."""
 
+    _make_library = DispatcherLib
+
     def __init__(self, lib: Optional[DispatcherLib] = None, name: str = "default") -> None:
-        self.name = name
+        super().__init__(name)
         self._lib = lib
-        self._configs: List[KernelConfig] = []
 
     def register_kernel(self, config: KernelConfig) -> bool:
         """Whether it is new here."""
-        if config in self._configs:
-            return False
-        self._configs.append(config)
-        return True
+        return self._register(config)
 
     def get_kernels(self) -> List[KernelConfig]:
         return list(self._configs)
@@ -376,9 +317,6 @@ class Registry:
 
     @property
     def kernel_count(self) -> int:
-        return len(self._configs)
-
-    def __len__(self) -> int:
         return len(self._configs)
 
     @property
@@ -402,15 +340,7 @@ class Registry:
 
     def select(self, M: int, N: int, K: int) -> Optional[KernelConfig]:
         """The configuration whose kernel is predicted to be the fastest; None where none fits."""
-        best: Optional[Tuple[float, KernelConfig]] = None
-        for config in self._configs:
-            lib = DispatcherLib(config)
-            if lib.select_kernel(M, N, K) is None:
-                continue
-            seconds = lib._live().select(_gemm.problem_of(config, M, N, K))["predicted_seconds"]
-            if best is None or seconds < best[0]:
-                best = seconds, config
-        return best[1] if best else None
+        return _libraries.fastest(self._fitting(lambda lib: lib._decided(M, N, K)))
 
 
 class Dispatcher:
@@ -419,7 +349,7 @@ class Dispatcher:
     def __init__(self, registry: Registry, lib: Optional[DispatcherLib] = None) -> None:
         self.registry = registry
         self._lib = lib or registry.lib
-        self._libs: Dict[int, DispatcherLib] = {}
+        self._chosen: Dict[Tuple[int, int, int], Tuple[List[KernelConfig], DispatcherLib]] = {}
 
     def _lib_for(self, M: int, N: int, K: int) -> DispatcherLib:
         configs = self.registry.get_kernels()
@@ -427,11 +357,14 @@ class Dispatcher:
             if self._lib is None:
                 raise Error("the registry has no kernel", "not_found")
             return self._lib
-        config = self.registry.select(M, N, K)
-        if config is None:
-            raise Error(f"no kernel of the registry computes {M} x {N} x {K}", "not_found")
-        place = configs.index(config)
-        return self._libs.setdefault(place, DispatcherLib(config))
+        known, lib = self._chosen.get((M, N, K), (None, None))
+        if known != configs:
+            config = self.registry.select(M, N, K)
+            if config is None:
+                raise Error(f"no kernel of the registry computes {M} x {N} x {K}", "not_found")
+            lib = self.registry._lib_of(config)
+            self._chosen[M, N, K] = [copy.copy(each) for each in configs], lib
+        return lib
 
     def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
         try:
@@ -502,23 +435,7 @@ def setup_multiple_gemm_dispatchers(configs: Sequence[KernelConfig],
     for DispatcherLib.load(), and None for one that has no kernel; a sentence is printed then. No
     GPU is started."""
     libs = [DispatcherLib(config) for config in configs]
-    wanted: Dict[_targets.Target, List[str]] = {}
-    for lib in libs:
-        wanted.setdefault(lib.target, []).extend(lib.wish.kernels)
-    failed = {target: _files.build(target, names, max_workers) for target, names in wanted.items()}
-    paths: List[Optional[pathlib.Path]] = []
-    for lib in libs:
-        errors = failed[lib.target]
-        built = [name for name in lib.wish.kernels if name not in errors]
-        if not built:
-            print(next(iter(errors.values()), "; ".join(lib.wish.corrections)))
-            paths.append(None)
-            continue
-        paths.append(_files.write(built[0], lib.target, dataclasses.asdict(lib.config), built,
-                                  output_dir))
-        if verbose:
-            print(f"{lib.target}: {len(built)} kernels, {paths[-1]}")
-    return paths
+    return _libraries.set_up(libs, output_dir, verbose, max_workers)
 
 
 def is_preshuffle_supported(pipeline: str = "preshufflev2", layout: str = "rcr",

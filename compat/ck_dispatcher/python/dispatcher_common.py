@@ -59,6 +59,13 @@ class ValidationResult:
             print(f"{indent}  {sentence}")
 
 
+def result_of(wish: Any) -> ValidationResult:
+    """Whether a wish has kernels; its corrections are warnings then, and else the errors."""
+    if wish.kernels:
+        return ValidationResult(True, [], wish.corrections)
+    return ValidationResult(False, wish.corrections)
+
+
 def validate_kernel_config(config: Any) -> ValidationResult:
     """Whether the target's rules let the kernel be; each refusal is the rule's own sentence. The
     nearest legal kernel is suggested."""
@@ -67,10 +74,10 @@ def validate_kernel_config(config: Any) -> ValidationResult:
         wish = _gemm.wish_of(config, target)
     except Error as error:
         return ValidationResult(False, [str(error)])
-    if wish.kernels:
-        return ValidationResult(True, [], wish.corrections)
-    nearest = nearest_legal(config, target)
-    return ValidationResult(False, wish.corrections, [], nearest or {})
+    found = result_of(wish)
+    if not found.is_valid:
+        found.suggested_fixes = nearest_legal(config, target) or {}
+    return found
 
 
 def nearest_legal(config: Any, target: _targets.Target) -> Optional[Dict[str, Any]]:

@@ -20,9 +20,10 @@ from tessera_ck import fmha as _fmha
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
+from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 
-from dispatcher_common import ValidationResult, detect_gpu_arch
+from dispatcher_common import ValidationResult, detect_gpu_arch, result_of
 
 __all__ = ["FmhaDispatcherLib", "FmhaKernelConfig", "FmhaKernelSpec", "FmhaProblem",
            "FmhaRegistry", "FmhaResult", "FmhaRunner", "FmhaSetupResult", "FmhaValidator",
@@ -176,9 +177,7 @@ def validate_fmha_config(config: FmhaKernelConfig) -> ValidationResult:
                          rope=config.rope, page_size=config.page_size).build()
     except Error as error:
         return ValidationResult(False, [str(error)])
-    notes = wish.corrections
-    return ValidationResult(bool(wish.kernels), [] if wish.kernels else notes,
-                            notes if wish.kernels else [])
+    return result_of(wish)
 
 
 # ---- References ----------------------------------------------------------------------------------
@@ -208,78 +207,34 @@ def cpu_attention_bwd(Q: Any, K: Any, V: Any, out: Any, dO: Any, P: Any, scale: 
     return dq, dk.reshape(shared).sum(2), dv.reshape(*shared[:4], dv.shape[-1]).sum(2)
 
 
-class FmhaValidator:
-    """Compares element by element: one wrong element fails."""
+class FmhaValidator(_checked.ElementValidator):
+    """Compares element by element: one wrong element fails. check() gives (all elements are near,
+    largest difference, largest relative difference)."""
 
     def __init__(self, rtol: float = 1e-2, atol: float = 1e-2) -> None:
-        self.rtol, self.atol = rtol, atol
+        super().__init__(rtol, atol)
 
-    def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
-        """(all elements are near, largest difference, largest relative difference)"""
-        got = _checked.as_numbers(result, numpy.float64, "the result")
-        wanted = _checked.as_numbers(reference, numpy.float64, "the reference")
-        if got.shape != wanted.shape:
-            raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
-                        "the two must be equal")
-        if not got.size:
-            return True, 0.0, 0.0
-        difference = abs(got - wanted)
-        near = difference <= self.atol + self.rtol * abs(wanted)
-        relative = difference / numpy.maximum(abs(wanted), 1e-9)
-        return bool(near.all()), float(difference.max()), float(relative.max())
+    def _further(self, difference: Any, wanted: Any) -> Any:
+        return (difference / numpy.maximum(abs(wanted), 1e-9)).max()
 
 
 # ---- Running -------------------------------------------------------------------------------------
 
-class FmhaDispatcherLib:
+class FmhaDispatcherLib(_libraries.Library):
     """The kernels of one configuration for one target."""
 
     def __init__(self, config: Optional[FmhaKernelConfig] = None) -> None:
-        self.config = config or FmhaKernelConfig()
-        self.target = self.config.target()
-        self.wish = _fmha.named_kernels(self.config, self.target)
-        self._dispatchers: Dict[bool, tessera.Dispatcher] = {}  # True: of deterministic choices
-        self._plans: Dict[Tuple[str, bool], Any] = {}
-
-    def initialize(self) -> bool:
-        return bool(self.wish.kernels)
+        super().__init__(config or FmhaKernelConfig(), _fmha.named_kernels)
 
     def kernel_count(self) -> int:
         return len(self.wish.kernels)
 
-    def kernel_names(self) -> List[str]:
-        return list(self.wish.kernels)
-
     def live(self, deterministic: bool = False) -> tessera.Dispatcher:
-        strict = deterministic or self.config.deterministic
-        if strict not in self._dispatchers:
-            if self.wish.is_exact:
-                pool = _files.registry_of(self.target, self.wish.kernels)
-                made = tessera.Dispatcher(self.target.word, pool=pool, deterministic=strict)
-            elif strict:
-                made = tessera.Dispatcher(self.target.word, deterministic=True)
-            else:
-                made = _targets.dispatcher_of(self.target.word)
-            self._dispatchers[strict] = made
-        return self._dispatchers[strict]
+        return self._live(deterministic)
 
     def plan(self, problem: tessera.Problem, deterministic: bool = False) -> tessera.Plan:
         """Measures where no model knows the problem, and keeps the winner."""
-        key = problem.line, deterministic
-        if key not in self._plans:
-            live = self.live(deterministic)
-            self._plans[key] = (live.plan(problem) if self.wish.is_exact
-                                else _launching.measured_plan(live, problem))
-        return self._plans[key]
-
-    def refusal(self) -> str:
-        if not self.wish.kernels:
-            return "; ".join(self.wish.corrections)
-        return _targets.why_not_here(self.target)
-
-    def cleanup(self) -> None:
-        self._plans.clear()
-        self._dispatchers.clear()
+        return self._plan_of((problem.line, deterministic), lambda: problem, deterministic)
 
 
 class FmhaRunner:
@@ -307,7 +262,7 @@ class FmhaRunner:
         if self._lib is None:
             config = self._config
             if self.library_path is not None:
-                config = FmhaKernelConfig(**_files.read(self.library_path)["config"])
+                config = _files.config_of(self.library_path, FmhaKernelConfig)
             self._lib = FmhaDispatcherLib(config)
         return self._lib
 
@@ -482,15 +437,11 @@ def setup_multiple_fmha_dispatchers(
 def _setup(config: FmhaKernelConfig, folder: Optional[Any], max_workers: Optional[int]
            ) -> FmhaSetupResult:
     try:
-        lib = FmhaDispatcherLib(config)
-        if not lib.wish.kernels:
-            return FmhaSetupResult(False, config, error="; ".join(lib.wish.corrections))
-        failed = _files.build(lib.target, lib.wish.kernels, max_workers)
-        built = [name for name in lib.wish.kernels if name not in failed]
-        if not built:
-            return FmhaSetupResult(False, config, error=next(iter(failed.values())))
-        path = _files.write(built[0], lib.target, dataclasses.asdict(config), built, folder)
-        return FmhaSetupResult(True, config, FmhaRunner.from_library(path), str(path))
+        built = _libraries.build_files([FmhaDispatcherLib(config)], folder, max_workers)[0]
+        if built.path is None:
+            return FmhaSetupResult(False, config, error=built.error)
+        runner = FmhaRunner.from_library(built.path)
+        return FmhaSetupResult(True, config, runner, str(built.path))
     except Error as error:
         return FmhaSetupResult(False, config, error=str(error))
 
@@ -502,26 +453,18 @@ def fmha_compile_flags(arch: Optional[str] = None, hipcc: Optional[str] = None,
     return list(_targets.dispatcher_of(_targets.resolve(arch).word).target["compile_flags"])
 
 
-class FmhaRegistry:
+class FmhaRegistry(_libraries.Configurations):
     """Configurations of attention, and what is built of them."""
 
-    def __init__(self, name: str = "default") -> None:
-        self.name = name
-        self._configs: List[FmhaKernelConfig] = []
+    _make_library = FmhaDispatcherLib
 
     def register_kernel(self, config: FmhaKernelConfig) -> bool:
         """Whether it is new here."""
-        if config in self._configs:
-            return False
-        self._configs.append(config)
-        return True
+        return self._register(config)
 
     @property
     def kernels(self) -> List[FmhaKernelConfig]:
         return list(self._configs)
-
-    def __len__(self) -> int:
-        return len(self._configs)
 
     def build(self, verbose: bool = False, max_workers: Optional[int] = None
               ) -> List[FmhaSetupResult]:
@@ -530,21 +473,10 @@ class FmhaRegistry:
     def select(self, prob: FmhaProblem, data_type: str = "fp16", api_family: str = "fwd",
                **given: Any) -> Optional[FmhaKernelConfig]:
         """The configuration whose kernel is predicted to be the fastest."""
-        best: Optional[Tuple[float, FmhaKernelConfig]] = None
         problem = _fmha.builder_of(prob, api_family, data_type, **given).build()
-        for config in self._configs:
-            if (config.family, config.data_type) != (api_family, data_type):
-                continue
-            lib = FmhaDispatcherLib(config)
-            if not lib.wish.kernels:
-                continue
-            try:
-                seconds = lib.live().select(problem)["predicted_seconds"]
-            except Error:
-                continue
-            if best is None or seconds < best[0]:
-                best = seconds, config
-        return best[1] if best else None
+        return _libraries.fastest(self._fitting(
+            lambda lib: lib._decision(lambda: problem),
+            lambda config: (config.family, config.data_type) == (api_family, data_type)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,6 @@ import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
 from tessera_ck import gemm as _gemm
-from tessera_ck import kernel_files as _files
 from tessera_ck import targets as _targets
 
 from ctypes_utils import DispatcherLib as GemmDispatcherLib
@@ -171,8 +170,7 @@ class GpuGemmRunner:
 
     def _ensure_initialized(self) -> GemmRunner:
         if self._runner is None:
-            config = KernelConfig(**_files.read(self.library_path)["config"])
-            self._runner = GemmRunner(GemmDispatcherLib(config))
+            self._runner = GemmRunner(GemmDispatcherLib.load(self.library_path))
         return self._runner
 
     @property

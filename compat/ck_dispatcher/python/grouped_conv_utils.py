@@ -16,9 +16,10 @@ from tessera_ck import conv as _conv
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
+from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 
-from dispatcher_common import ValidationResult, detect_gpu_arch
+from dispatcher_common import ValidationResult, detect_gpu_arch, result_of
 
 __all__ = ["GpuGroupedConvRunner", "GroupedConvDispatcherLib", "GroupedConvKernelConfig",
            "GroupedConvProblem", "GroupedConvRegistry", "GroupedConvResult",
@@ -225,32 +226,11 @@ class GroupedConvResult:
     target: str = ""
 
 
-class GroupedConvDispatcherLib:
+class GroupedConvDispatcherLib(_libraries.Library):
     """The kernels of one configuration for one target."""
 
     def __init__(self, config: Optional[GroupedConvKernelConfig] = None) -> None:
-        self.config = config or GroupedConvKernelConfig()
-        self.target = self.config.target()
-        self.wish = _conv.wish_of(self.config, self.target)
-        self._dispatcher: Optional[tessera.Dispatcher] = None
-        self._plans: Dict[str, Any] = {}
-
-    @classmethod
-    def find(cls) -> Optional[pathlib.Path]:
-        """The file of Tessera's library."""
-        from tessera import _abi
-        try:
-            return _abi.find_library()
-        except Error:
-            return None
-
-    def initialize(self) -> bool:
-        """Whether there is a kernel. It starts no GPU."""
-        return bool(self.wish.kernels)
-
-    def cleanup(self) -> None:
-        self._plans.clear()
-        self._dispatcher = None
+        super().__init__(config or GroupedConvKernelConfig(), _conv.wish_of)
 
     @staticmethod
     def version() -> str:
@@ -271,50 +251,29 @@ class GroupedConvDispatcherLib:
     def kernel_count(self) -> int:
         return len(self.wish.kernels)
 
-    def kernel_names(self) -> List[str]:
-        return list(self.wish.kernels)
-
-    def _live(self) -> tessera.Dispatcher:
-        if self._dispatcher is None:
-            self._dispatcher = _targets.dispatcher_of(self.target.word)
-            if self.wish.is_exact:
-                pool = _files.registry_of(self.target, self.wish.kernels)
-                self._dispatcher = tessera.Dispatcher(self.target.word, pool=pool)
-        return self._dispatcher
-
     def _problem(self, problem: GroupedConvProblem) -> tessera.Problem:
         return _conv.problem_of(problem, problem.dtype or self.config.dtype, self.config.layout)
 
     def select(self, problem: GroupedConvProblem) -> Dict[str, Any]:
         """Tessera's decision; builds nothing, and needs no such machine."""
-        if not self.wish.kernels:
-            raise Error("; ".join(self.wish.corrections), "not_found")
-        return self._live().select(self._problem(problem))
+        return self._select(self._problem(problem))
+
+    def _decided(self, problem: GroupedConvProblem) -> Optional[Dict[str, Any]]:
+        return self._decision(lambda: self._problem(problem))
 
     def is_supported(self, problem: GroupedConvProblem) -> bool:
-        try:
-            return bool(self.select(problem)["kernel"])
-        except Error as error:
-            if error.code in ("unsupported", "not_found", "illegal_spec", "invalid_argument"):
-                return False
-            raise
+        return self._decided(problem) is not None
 
     def plan(self, problem: GroupedConvProblem) -> tessera.Plan:
         """Measures where no model knows the problem, and keeps the winner."""
         whole = self._problem(problem)
-        if whole.line not in self._plans:
-            live = self._live()
-            self._plans[whole.line] = (live.plan(whole) if self.wish.is_exact
-                                       else _launching.measured_plan(live, whole))
-        return self._plans[whole.line]
+        return self._plan_of(whole.line, lambda: whole)
 
     def run(self, first: Any, second: Any, problem: GroupedConvProblem, output: Any = None,
             verify: bool = True) -> GroupedConvResult:
         """first, second: input and weight; backward data: the output's gradient and weight;
         backward weight: input and the output's gradient."""
-        refusal = "; ".join(self.wish.corrections) if not self.wish.kernels else ""
-        refusal = refusal or _targets.why_not_here(self.target)
-        if refusal:
+        if refusal := self.refusal():
             return GroupedConvResult(error=refusal, target=self.target.name)
         try:
             arrays = self._arrays((first, second, output), problem)
@@ -365,7 +324,7 @@ class GpuGroupedConvRunner:
         try:
             config = self._config
             if self.library_path is not None:
-                config = GroupedConvKernelConfig(**_files.read(self.library_path)["config"])
+                config = _files.config_of(self.library_path, GroupedConvKernelConfig)
             self._lib = GroupedConvDispatcherLib(config)
         except Error as error:
             self._error, self._traceback = str(error), traceback.format_exc()
@@ -405,15 +364,15 @@ class GpuGroupedConvRunner:
         self._lib = None
 
 
-class GroupedConvRegistry:
+class GroupedConvRegistry(_libraries.Configurations):
     """Configurations, and what is built of them. With arch= and without configurations it runs any
     problem by whatever its target has."""
 
+    _make_library = GroupedConvDispatcherLib
+
     def __init__(self, name: str = "default", arch: Optional[str] = None) -> None:
-        self.name = name
+        super().__init__(name)
         self.arch = arch
-        self._configs: List[GroupedConvKernelConfig] = []
-        self._libs: Dict[Any, GroupedConvDispatcherLib] = {}
 
     def add(self, config: GroupedConvKernelConfig) -> "GroupedConvRegistry":
         self._configs.append(config)
@@ -423,33 +382,21 @@ class GroupedConvRegistry:
     def kernels(self) -> List[GroupedConvKernelConfig]:
         return list(self._configs)
 
-    def __len__(self) -> int:
-        return len(self._configs)
-
-    def _lib_of(self, config: GroupedConvKernelConfig) -> GroupedConvDispatcherLib:
-        key = tuple(config.to_dict().items())
-        if key not in self._libs:
-            self._libs[key] = GroupedConvDispatcherLib(config)
-        return self._libs[key]
-
     def select(self, problem: GroupedConvProblem,
                heuristic: Optional[Callable[[GroupedConvProblem], Sequence[str]]] = None
                ) -> Optional[GroupedConvKernelConfig]:
         """The configuration that is predicted to be the fastest; with a heuristic the first that
         fits one of its parts of names, in their order. None where none computes the problem."""
-        fitting = [config for config in self._configs if config.variant == problem.direction and
-                   config.ndim_spatial == problem.ndim_spatial and
-                   problem.dtype in (None, config.dtype) and
-                   self._lib_of(config).is_supported(problem)]
-        if heuristic is not None:
-            for part in heuristic(problem):
-                for config in fitting:
-                    if part in config.name:
-                        return config
-        if not fitting:
-            return None
-        return min(fitting, key=lambda config: self._lib_of(config).select(problem)[
-            "predicted_seconds"])
+        fitting = self._fitting(
+            lambda lib: lib._decided(problem),
+            lambda config: (config.variant == problem.direction and
+                            config.ndim_spatial == problem.ndim_spatial and
+                            problem.dtype in (None, config.dtype)))
+        for part in heuristic(problem) if heuristic is not None else ():
+            for _, config in fitting:
+                if part in config.name:
+                    return config
+        return _libraries.fastest(fitting)
 
     def run(self, problem: GroupedConvProblem, input_tensor: Any, weight_tensor: Any,
             output: Any = None, verify: bool = True) -> GroupedConvResult:
@@ -530,33 +477,16 @@ def setup_multiple_grouped_conv_dispatchers(configs: Sequence[GroupedConvKernelC
     """Builds all configurations' kernels, `max_workers` at a time. Returns a file for each, for
     GpuGroupedConvRunner, and None for one without a kernel; a sentence is printed then."""
     libs = [GroupedConvDispatcherLib(config) for config in configs]
-    wanted: Dict[_targets.Target, List[str]] = {}
-    for lib in libs:
-        wanted.setdefault(lib.target, []).extend(lib.wish.kernels)
-    failed = {target: _files.build(target, names, max_workers) for target, names in wanted.items()}
-    paths: List[Optional[pathlib.Path]] = []
-    for lib in libs:
-        errors = failed[lib.target]
-        built = [name for name in lib.wish.kernels if name not in errors]
-        if not built:
-            print(next(iter(errors.values()), "; ".join(lib.wish.corrections)))
-            paths.append(None)
-            continue
-        paths.append(_files.write(built[0], lib.target, lib.config.to_dict(), built, output_dir))
-        if verbose:
-            print(f"{lib.target}: {len(built)} kernels, {paths[-1]}")
-    return paths
+    return _libraries.set_up(libs, output_dir, verbose, max_workers)
 
 
 def validate_grouped_conv_config(config: Dict[str, Any]) -> ValidationResult:
     """Whether the target has kernels for the configuration, and the rule's sentence if not."""
     try:
         made = GroupedConvKernelConfig(**config)
-        wish = _conv.wish_of(made, made.target())
+        return result_of(_conv.wish_of(made, made.target()))
     except (Error, TypeError) as error:
         return ValidationResult(False, [str(error)])
-    return ValidationResult(bool(wish.kernels), [] if wish.kernels else wish.corrections,
-                            wish.corrections if wish.kernels else [])
 
 
 def auto_correct_grouped_conv_config(config: Dict[str, Any]

@@ -272,6 +272,20 @@ class Registries(Case):
         self.assertEqual(len(registry), 0)
         self.assertIsNone(Dispatcher(registry).select_kernel(64, 64, 64))
 
+    def test_a_dispatcher_chooses_once_for_a_problem(self):
+        registry = Registry(name="two")
+        registry.register_kernel(fp32())
+        registry.register_kernel(fp32(variant="preshuffle"))
+        asked, select = [], registry.select
+        registry.select = lambda *sizes: asked.append(sizes) or select(*sizes)
+        dispatcher = Dispatcher(registry)
+        first = dispatcher.select_kernel(32, 48, 64)
+        self.assertEqual(dispatcher.select_kernel(32, 48, 64), first)
+        self.assertEqual(asked, [(32, 48, 64)])
+        registry.register_kernel(KernelConfig())  # what it has is asked anew
+        self.assertIsNotNone(dispatcher.select_kernel(32, 48, 64))
+        self.assertEqual(len(asked), 2)
+
     def test_several_set_up_give_paths(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = setup_multiple_gemm_dispatchers(

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any
+from typing import Any, Tuple
 
 import numpy
 
@@ -44,3 +44,26 @@ def as_numbers(array: Any, dtype: Any, what: str) -> Any:
         return numpy.asarray(numpy.asarray(array), dtype)
     except (TypeError, ValueError):
         raise Error(f"{what} must hold numbers, got a {type(array).__name__}") from None
+
+
+class ElementValidator:
+    """Compares a result with a reference, element by element: one wrong element fails."""
+
+    def __init__(self, rtol: float, atol: float) -> None:
+        self.rtol, self.atol = rtol, atol
+
+    def check(self, result: Any, reference: Any) -> Tuple[bool, float, float]:
+        got = as_numbers(result, numpy.float64, "the result")
+        wanted = as_numbers(reference, numpy.float64, "the reference")
+        if got.shape != wanted.shape:
+            raise Error(f"the result has the shape {got.shape} and the reference {wanted.shape}; "
+                        "the two must be equal")
+        if not got.size:
+            return True, 0.0, 0.0
+        difference = abs(got - wanted)
+        near = difference <= self.atol + self.rtol * abs(wanted)
+        return bool(near.all()), float(difference.max()), float(self._further(difference, wanted))
+
+    def _further(self, difference: Any, wanted: Any) -> Any:
+        """The last number of check()."""
+        raise NotImplementedError

@@ -52,6 +52,11 @@ def read(path: Any) -> Dict[str, Any]:
                 "parse_error")
 
 
+def config_of(path: Any, kind: Any) -> Any:
+    """The configuration, a `kind`, whose kernels a file lists."""
+    return kind(**read(path)["config"])
+
+
 def build(target: Target, kernels: Sequence[str], max_workers: Optional[int] = None
           ) -> Dict[str, str]:
     """Builds kernels into the cache, and returns a sentence for each that failed.
