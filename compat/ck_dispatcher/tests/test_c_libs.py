@@ -104,17 +104,18 @@ class Gemm(Case):
                          (-1, b"M, N and K must be at least 1, got 4, 0 and 4"))
 
     def test_a_second_product_chooses_nothing(self):
-        lib, ones = self.lib, numpy.ones(16, "float16")
+        lib, ones, out = self.lib, numpy.ones(16, "float16"), numpy.zeros(16, "float16")
         name, taken = ctypes.create_string_buffer(300), {"choosing": [], "running": []}
         for _ in range(5):
             started = time.perf_counter()
             self.assertEqual(lib.dispatcher_select_kernel(4, 4, 4, name, 300), 0)
             chosen = time.perf_counter()
-            self.assertEqual(
-                lib.dispatcher_run_gemm(at(ones), at(ones), at(ones), 4, 4, 4, None), 0)
+            self.assertEqual(lib.dispatcher_run_gemm(at(ones), at(ones), at(out), 4, 4, 4, None), 0,
+                             lib.dispatcher_last_error())
             taken["choosing"].append(chosen - started)
             taken["running"].append(time.perf_counter() - chosen)
         self.assertLess(min(taken["running"]), min(taken["choosing"]))
+        self.assertTrue((out == 4).all())
 
     def test_names(self):
         lib, name = self.lib, ctypes.create_string_buffer(300)
