@@ -1,33 +1,14 @@
 #include "conv_calls.h"
 
-#include <array>
+#include "ck_tile/dispatcher/grouped_conv_problem.hpp"
 
 namespace ck_compat {
 namespace {
 
-constexpr std::array kDirections = {tessera::ConvDirection::forward,
-                                    tessera::ConvDirection::backward_data,
-                                    tessera::ConvDirection::backward_weight};
+using ck_tile::dispatcher::detail::kDirections;
 
 void refuse(const std::string& sentence) {
   throw tessera::Error(tessera::ErrorCode::invalid_argument, sentence);
-}
-
-tessera::ConvOperands operands_of(tessera::ConvDirection direction, const void* first,
-                                  const void* second, void* result) {
-  tessera::ConvOperands operands;
-  switch (direction) {
-    case tessera::ConvDirection::forward:
-      operands.in = first, operands.weight = second, operands.out = result;
-      break;
-    case tessera::ConvDirection::backward_data:
-      operands.grad_out = first, operands.weight = second, operands.grad_in = result;
-      break;
-    case tessera::ConvDirection::backward_weight:
-      operands.in = first, operands.grad_out = second, operands.grad_weight = result;
-      break;
-  }
-  return operands;
 }
 
 }  // namespace
@@ -77,8 +58,9 @@ float run_conv(const Live& live, const void* first, const void* second, void* re
     const tessera::ConvProblem made = conv_problem_of(problem);
     tessera::RunOptions options;
     options.launch.stream = stream;
-    const tessera::RunTiming timing =
-        live.dispatcher().time(made, operands_of(made.direction, first, second, result), options);
+    const tessera::ConvOperands operands =
+        ck_tile::dispatcher::detail::conv_operands(made.direction, first, second, result);
+    const tessera::RunTiming timing = live.dispatcher().time(made, operands, options);
     milliseconds = static_cast<float>(timing.median_seconds * 1e3);
   });
   switch (outcome) {

@@ -150,10 +150,8 @@ std::string registry_json(const Live& live) {
     }
     ++counts["by_pipeline"][std::string(to_string(spec.algorithm.pipeline))];
     ++counts["by_scheduler"][std::string(to_string(spec.algorithm.scheduler))];
-    const std::string name = text::json_quoted(tessera::name_of(spec));
-    rows += (rows.empty() ? "\n    {" : ",\n    {") + ("\"identifier\": " + name) +
-            ", \"name\": " + name + ", \"algorithm\": " + text::algorithm_json(spec) +
-            ", \"gfx_arch\": " + text::json_quoted(spec.target) + "}";
+    rows += (rows.empty() ? "\n    {" : ",\n    {") +
+            text::kernel_json(spec, tessera::name_of(spec)) + "}";
   }
   return text::registry_json("gemm", live.kernels.size(), true, counts, rows);
 }

@@ -111,6 +111,13 @@ void running() {
     CHECK(dispatcher.validate(m.a.data(), m.b.data(), m.c.data(), nullptr, problem));
   }
   const auto able = registry.filter([&](const KernelInstance& k) { return k.supports(problem); });
+  for (const KernelInstancePtr& one : able) {  // as the library explains it
+    tessera::RunOptions forced;
+    forced.force = one->get_name();
+    const tessera::Decision decision =
+        one->machine().dispatcher->explain(tessera::parse_problem(one->line(problem)), forced);
+    CHECK(one->predicted_seconds(problem) == decision.predicted_seconds);
+  }
   const std::string last = able.back()->get_name();
   dispatcher.set_heuristic([&](const Problem&) { return std::vector<std::string>{"none", last}; });
   CHECK(dispatcher.select_kernel(problem)->get_name() == last);

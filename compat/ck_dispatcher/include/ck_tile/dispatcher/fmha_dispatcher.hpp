@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "ck_tile/dispatcher/base_dispatcher.hpp"
 #include "ck_tile/dispatcher/fmha_registry.hpp"
 
 namespace ck_tile::dispatcher {
@@ -27,41 +27,24 @@ struct FmhaExecutionPlan {
   bool is_valid() const { return !stages.empty(); }
 };
 
-class FmhaDispatcher {
+// FirstFit: by the lengths that kernels are tuned for, as the original orders them: the shortest
+// that reaches the problem's queries.
+class FmhaDispatcher
+    : public BaseDispatcher<FmhaRegistry, FmhaKernelInstance, FmhaProblem, FittingStrategy> {
  public:
-  // FirstFit: by the lengths that kernels are tuned for, as the
-  // original orders them: the shortest that reaches the problem's queries. Heuristic without a
-  // function takes the kernel that Tessera predicts to be the fastest.
-  enum class SelectionStrategy { FirstFit, Heuristic };
-
   // registry: null means FmhaRegistry::instance(). It must outlive the dispatcher.
   explicit FmhaDispatcher(FmhaRegistry* registry = nullptr, const std::string& gfx_arch = {})
-      : registry_(registry == nullptr ? &FmhaRegistry::instance() : registry), arch_(gfx_arch) {}
+      : BaseDispatcher(registry, SelectionStrategy::FirstFit, false), arch_(gfx_arch) {}
 
-  void set_strategy(SelectionStrategy strategy) { strategy_ = strategy; }
-  void set_heuristic(FmhaHeuristicFunction heuristic) {
-    heuristic_ = std::move(heuristic);
-    strategy_ = SelectionStrategy::Heuristic;
-  }
   void set_timing(int cold, int repeat) { timing_ = {cold, repeat}; }
   void set_arch(const std::string& gfx_arch) { arch_ = gfx_arch; }
   const std::string& arch() const { return arch_; }
-  // Off: run() launches once, and returns 0.
-  void set_benchmarking(bool value) { benchmarking_ = value; }
-  bool benchmarking_enabled() const { return benchmarking_; }
 
   // Null where no kernel of the registry computes the problem.
   FmhaKernelInstancePtr select_kernel(const FmhaProblem& problem) const {
-    const std::vector<FmhaKernelInstancePtr> able = fitting(problem);
-    if (able.empty()) return nullptr;
-    if (strategy_ == SelectionStrategy::FirstFit) return by_length(problem, able);
-    if (!heuristic_) return fastest(problem, able);
-    for (const std::string& name : heuristic_(problem)) {
-      for (const FmhaKernelInstancePtr& one : able) {
-        if (one->get_name() == name) return one;
-      }
-    }
-    return able.front();
+    const auto able = fitting(problem, problem.gfx_arch.empty() ? arch_ : problem.gfx_arch);
+    const bool by_estimate = strategy() == SelectionStrategy::Heuristic || able.empty();
+    return by_estimate ? best(problem, able, is_equal) : by_length(problem, able);
   }
 
   // Not valid where no kernel computes the problem.
@@ -79,22 +62,12 @@ class FmhaDispatcher {
   // Milliseconds, or 0 without benchmarking. Throws NoKernelFound, and DispatcherError with a
   // sentence where the kernel's machine is not here.
   float run(const FmhaInvocation& call, void* stream = nullptr) const {
-    const FmhaKernelInstancePtr kernel = select_kernel(call.problem);
-    if (kernel == nullptr) {
-      throw NoKernelFound("no kernel of the registry '" + registry_->get_name() + "', which has " +
-                          std::to_string(registry_->size()) + ", computes '" +
-                          call.problem.to_string() + "'");
-    }
-    return kernel->run(call, stream, benchmarking_, timing_);
+    const auto text = [&call] { return "'" + call.problem.to_string() + "'"; };
+    return run(required(select_kernel(call.problem), text), call, stream);
   }
   float run_explicit(const std::string& id, const FmhaInvocation& call,
                      void* stream = nullptr) const {
-    const FmhaKernelInstancePtr kernel = registry_->lookup(id);
-    if (kernel == nullptr) {
-      throw NoKernelFound("the registry '" + registry_->get_name() + "' has no kernel '" + id +
-                          "'");
-    }
-    return kernel->run(call, stream, benchmarking_, timing_);
+    return run(named(id), call, stream);
   }
   float run_fwd(const FmhaProblem& p, const tessera::FmhaOperands& args,
                 void* stream = nullptr) const {
@@ -122,6 +95,9 @@ class FmhaDispatcher {
   }
 
  private:
+  float run(const FmhaKernelInstancePtr& kernel, const FmhaInvocation& call, void* stream) const {
+    return kernel->run(call, stream, benchmarking_enabled(), timing_);
+  }
   static std::vector<FmhaKernelFamily> stages_of(FmhaApiFamily family) {
     switch (family) {
       case FmhaApiFamily::Fwd:
@@ -149,13 +125,6 @@ class FmhaDispatcher {
     }
     return run(FmhaInvocation::make(p, args), stream);
   }
-  std::vector<FmhaKernelInstancePtr> fitting(const FmhaProblem& problem) const {
-    const std::string& arch = problem.gfx_arch.empty() ? arch_ : problem.gfx_arch;
-    const std::string name = arch.empty() ? "" : machine_for(arch)->name;
-    return registry_->filter([&](const FmhaKernelInstance& one) {
-      return (name.empty() || one.spec().target == name) && one.supports(problem);
-    });
-  }
   static FmhaKernelInstancePtr by_length(const FmhaProblem& problem,
                                          const std::vector<FmhaKernelInstancePtr>& able) {
     FmhaKernelInstancePtr best = able.front();
@@ -170,23 +139,9 @@ class FmhaDispatcher {
     }
     return best;
   }
-  static FmhaKernelInstancePtr fastest(const FmhaProblem& problem,
-                                       const std::vector<FmhaKernelInstancePtr>& able) {
-    FmhaKernelInstancePtr best = able.front();
-    double least = best->predicted_seconds(problem);
-    for (const FmhaKernelInstancePtr& one : able) {
-      const double seconds = one->predicted_seconds(problem);
-      if (seconds < least) least = seconds, best = one;
-    }
-    return best;
-  }
 
-  FmhaRegistry* registry_;
   std::string arch_;
-  SelectionStrategy strategy_ = SelectionStrategy::FirstFit;
-  FmhaHeuristicFunction heuristic_;
   Timing timing_;
-  bool benchmarking_ = false;
 };
 
 }  // namespace ck_tile::dispatcher

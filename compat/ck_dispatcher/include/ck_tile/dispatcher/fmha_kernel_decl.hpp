@@ -2,10 +2,7 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -117,24 +114,12 @@ struct FmhaAlgorithm {
   }
 };
 
-struct FmhaDeclaration {
-  FmhaSignature signature;
-  FmhaAlgorithm algorithm;
-  std::string arch;  // empty or "*": this machine
-};
+using FmhaDeclaration = decl::BaseDeclaration<FmhaSignature, FmhaAlgorithm>;
 
-class FmhaKernelSet {
+class FmhaKernelSet : public decl::BaseKernelSet<FmhaKernelSet, FmhaSignature, FmhaAlgorithm> {
  public:
-  FmhaKernelSet& add(const FmhaSignature& signature, const FmhaAlgorithm& algorithm = {},
-                     const std::string& arch = {}) {
-    declarations_.push_back({signature, algorithm, arch});
-    return *this;
-  }
-  const std::vector<FmhaDeclaration>& declarations() const { return declarations_; }
-  std::size_t size() const { return declarations_.size(); }
-
- private:
-  std::vector<FmhaDeclaration> declarations_;
+  using BaseKernelSet::add;
+  FmhaKernelSet& add(const FmhaSignature& signature) { return add(signature, FmhaAlgorithm()); }
 };
 
 namespace detail {
@@ -218,27 +203,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
   }
 }
 
-class FmhaKernelSetRegistry {
- public:
-  static FmhaKernelSetRegistry& instance() {
-    static FmhaKernelSetRegistry registry;
-    return registry;
-  }
-  bool add(const std::string& name, const FmhaKernelSet& set) {
-    const std::lock_guard lock(mutex_);
-    return sets_.insert_or_assign(name, set).second;
-  }
-  FmhaKernelSet get(const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = sets_.find(name);
-    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
-    return found->second;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, FmhaKernelSet> sets_;
-};
+using FmhaKernelSetRegistry = decl::NamedSets<FmhaKernelSet>;
 
 }  // namespace ck_tile::dispatcher
 

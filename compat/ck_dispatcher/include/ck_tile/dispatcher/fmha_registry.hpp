@@ -1,15 +1,13 @@
 // The attention kernels that a dispatcher chooses from.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_registry.hpp"
 #include "ck_tile/dispatcher/fmha_kernel_decl.hpp"
-#include "ck_tile/dispatcher/json_text.hpp"
+#include "ck_tile/dispatcher/kernel_registry.hpp"
 
 namespace ck_tile::dispatcher {
 
@@ -19,36 +17,21 @@ struct FmhaKernelKey {
   friend bool operator==(const FmhaKernelKey&, const FmhaKernelKey&) = default;
 };
 
-struct FmhaKernelKeyHash {
-  std::size_t operator()(const FmhaKernelKey& key) const {
-    return std::hash<std::string>()(key.kernel);
-  }
-};
+using FmhaKernelKeyHash = KernelNameHash;
 
-class FmhaKernelInstance {
+class FmhaKernelInstance : public BaseKernelInstance<FmhaKernelKey> {
  public:
   FmhaKernelInstance(const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
-      : key_{tessera::name_of(spec), spec.target}, spec_(spec), machine_(std::move(machine)) {}
+      : BaseKernelInstance({tessera::name_of(spec), spec.target}, spec, std::move(machine)) {}
 
-  const FmhaKernelKey& get_key() const { return key_; }
-  const std::string& get_name() const { return key_.kernel; }
-  const tessera::KernelSpec& spec() const { return spec_; }
-  const Machine& machine() const { return *machine_; }
   bool supports(const FmhaProblem& problem) const {
-    return is_able(*machine_, get_name(), problem.asked, problem.deterministic);
+    return computes(problem.asked, problem.deterministic);
   }
-  double predicted_seconds(const FmhaProblem& problem) const {
-    return dispatcher::predicted_seconds(*machine_, get_name(), problem.asked);
-  }
+  double predicted_seconds(const FmhaProblem& problem) const { return seconds_of(problem.asked); }
   float run(const FmhaInvocation& call, void* stream, bool measures, const Timing& timing) const {
-    return run_forced(*machine_, get_name(), call.problem.asked, call.args, stream, measures,
+    return run_forced(machine(), get_name(), call.problem.asked, call.args, stream, measures,
                       timing);
   }
-
- private:
-  FmhaKernelKey key_;
-  tessera::KernelSpec spec_;
-  std::shared_ptr<Machine> machine_;
 };
 
 using FmhaKernelInstancePtr = std::shared_ptr<FmhaKernelInstance>;
@@ -72,52 +55,13 @@ inline constexpr std::array kFmhaReceipts = {
 }  // namespace detail
 
 class FmhaRegistry
-    : public BaseRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash> {
+    : public KernelRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash> {
  public:
-  using Base = BaseRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash>;
-  using Base::register_kernel;
-
   explicit FmhaRegistry(const std::string& name = "default") { set_name(name); }
   ~FmhaRegistry() { export_at_end(); }
 
-  bool register_kernel(FmhaKernelInstancePtr instance, Priority priority = Priority::Normal) {
-    const FmhaKernelKey key = instance->get_key();
-    return register_kernel(key, std::move(instance), priority);
-  }
-  // Returns how many kernels are new.
-  std::size_t register_set(const FmhaKernelSet& set, Priority priority = Priority::Normal) {
-    std::size_t count = 0;
-    for (const FmhaDeclaration& wanted : set.declarations()) {
-      const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
-      for (const tessera::KernelSpec& spec : kernels_of(wanted)) {
-        count +=
-            register_kernel(std::make_shared<FmhaKernelInstance>(spec, machine), priority) ? 1 : 0;
-      }
-    }
-    return count;
-  }
-  FmhaKernelInstancePtr lookup(const std::string& identifier) const {
-    for (const FmhaKernelInstancePtr& one : get_all()) {
-      if (one->get_name() == identifier) return one;
-    }
-    return nullptr;
-  }
-  FmhaKernelInstancePtr lookup(const FmhaKernelKey& key) const { return find_key(key); }
-  std::vector<FmhaKernelInstancePtr> get_all() const { return by_priority(); }
-  std::vector<FmhaKernelInstancePtr> filter(
-      const std::function<bool(const FmhaKernelInstance&)>& keep) const {
-    std::vector<FmhaKernelInstancePtr> kept;
-    for (const FmhaKernelInstancePtr& one : by_priority()) {
-      if (keep(*one)) kept.push_back(one);
-    }
-    return kept;
-  }
-  // These two keep what fits, and return how many kernels were removed.
-  std::size_t filter_by_arch(const std::string& arch) {
-    const std::string name = machine_for(arch)->name;
-    return keep_if([&](const FmhaKernelInstance& one) { return one.spec().target == name; });
-  }
-  // Throws DispatcherError for an unknown number.
+  // Keeps what a framework needs, and returns how many kernels were removed. Throws DispatcherError
+  // for an unknown number.
   std::size_t filter_by_receipt(int number) {
     const tessera::Registry kept = by_receipt(std::to_string(number));
     return keep_if([&](const FmhaKernelInstance& one) { return kept.contains(one.get_name()); });
@@ -133,20 +77,13 @@ class FmhaRegistry
     return numbers;
   }
   std::string export_json(bool include_statistics = true) const {
-    detail::Counts counts;
-    std::string rows;
-    for (const FmhaKernelInstancePtr& one : get_all()) {
-      const auto& s = std::get<tessera::FmhaSignature>(one->spec().signature);
+    return json_of(include_statistics, [](const FmhaKernelInstance& one, detail::Counts& counts) {
+      const auto& s = std::get<tessera::FmhaSignature>(one.spec().signature);
       counts["by_datatype"][std::string(tessera::to_string(s.in))]++;
       counts["by_family"][std::string(tessera::to_string(s.kind))]++;
-      counts["by_pipeline"][std::string(tessera::to_string(one->spec().algorithm.pipeline))]++;
-      rows += std::string(rows.empty() ? "" : ",") +
-              "\n    {\"identifier\": " + detail::json_quoted(one->get_name()) +
-              ", \"name\": " + detail::json_quoted(one->get_name()) +
-              ", \"algorithm\": " + detail::algorithm_json(one->spec()) +
-              ", \"gfx_arch\": " + detail::json_quoted(one->spec().target) + "}";
-    }
-    return detail::registry_json(get_name(), size(), include_statistics, counts, rows);
+      counts["by_pipeline"][std::string(tessera::to_string(one.spec().algorithm.pipeline))]++;
+      return detail::kernel_json(one.spec(), one.get_name());
+    });
   }
   // Whether it was written.
   bool export_json_to_file(const std::string& path, bool include_statistics = true) const {
@@ -156,10 +93,6 @@ class FmhaRegistry
       return false;
     }
     return true;
-  }
-  static FmhaRegistry& instance() {
-    static FmhaRegistry registry("instance");
-    return registry;
   }
 
  private:

@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "ck_tile/dispatcher/base_dispatcher.hpp"
 #include "ck_tile/dispatcher/grouped_conv_registry.hpp"
 
 namespace ck_tile::dispatcher {
@@ -13,36 +13,24 @@ namespace ck_tile::dispatcher {
 // Parts of kernels' names, best first.
 using GroupedConvHeuristic = std::function<std::vector<std::string>(const GroupedConvProblem&)>;
 
-class GroupedConvDispatcher {
- public:
-  // Heuristic without a function is GroupedConvRegistry::get_solution().
-  enum class SelectionStrategy { PriorityBased, Heuristic };
+// Heuristic without a function is GroupedConvRegistry::get_solution().
+enum class GroupedConvStrategy { PriorityBased, Heuristic };
 
+class GroupedConvDispatcher : public BaseDispatcher<GroupedConvRegistry, GroupedConvKernelInstance,
+                                                    GroupedConvProblem, GroupedConvStrategy> {
+ public:
   // registry: null means GroupedConvRegistry::instance(). It must outlive the dispatcher.
   explicit GroupedConvDispatcher(GroupedConvRegistry* registry = nullptr)
-      : registry_(registry == nullptr ? &GroupedConvRegistry::instance() : registry) {}
-
-  void set_strategy(SelectionStrategy strategy) { strategy_ = strategy; }
-  void set_heuristic(GroupedConvHeuristic heuristic) {
-    heuristic_ = std::move(heuristic);
-    strategy_ = SelectionStrategy::Heuristic;
-  }
-  // Without it run() launches once, and returns 0.
-  void set_benchmarking(bool value) { benchmarking_ = value; }
-  bool benchmarking_enabled() const { return benchmarking_; }
+      : BaseDispatcher(registry, SelectionStrategy::PriorityBased, true) {}
 
   // Null where no kernel of the registry computes the problem.
   GroupedConvKernelInstancePtr select_kernel(const GroupedConvProblem& problem) const {
-    if (strategy_ == SelectionStrategy::PriorityBased) return registry_->find(problem);
-    if (!heuristic_) return registry_->get_solution(problem);
-    const auto able = registry_->filter(
-        [&](const GroupedConvKernelInstance& one) { return one.is_supported(problem); });
-    for (const std::string& part : heuristic_(problem)) {
-      for (const GroupedConvKernelInstancePtr& one : able) {
-        if (one->name().find(part) != std::string::npos) return one;
-      }
-    }
-    return able.empty() ? nullptr : able.front();
+    if (strategy() == SelectionStrategy::PriorityBased) return registry().find(problem);
+    if (!has_heuristic()) return registry().get_solution(problem);
+    const auto has_part = [](const std::string& kernel, const std::string& part) {
+      return kernel.find(part) != std::string::npos;
+    };
+    return best(problem, fitting(problem), has_part);
   }
   GroupedConvKernelInstancePtr select(const GroupedConvProblem& problem) const {
     return select_kernel(problem);
@@ -52,20 +40,9 @@ class GroupedConvDispatcher {
   // machine is not here.
   float run(const void* in, const void* wei, void* out, const GroupedConvProblem& problem,
             void* stream = nullptr, int warmup = 3, int repeat = 10) const {
-    const GroupedConvKernelInstancePtr kernel = select_kernel(problem);
-    if (kernel == nullptr) {
-      throw NoKernelFound("no kernel of the registry '" + registry_->get_name() + "', which has " +
-                          std::to_string(registry_->size()) + ", computes '" + problem.to_string() +
-                          "'");
-    }
-    return kernel->run(in, wei, out, problem, stream, benchmarking_, {warmup, repeat});
+    return required(select_kernel(problem), [&] { return "'" + problem.to_string() + "'"; })
+        ->run(in, wei, out, problem, stream, benchmarking_enabled(), {warmup, repeat});
   }
-
- private:
-  GroupedConvRegistry* registry_;
-  SelectionStrategy strategy_ = SelectionStrategy::PriorityBased;
-  GroupedConvHeuristic heuristic_;
-  bool benchmarking_ = true;
 };
 
 }  // namespace ck_tile::dispatcher

@@ -1,10 +1,7 @@
 // Declared sets of convolution kernels; see kernel_decl.hpp.
 #pragma once
 
-#include <cstddef>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -68,30 +65,18 @@ struct GroupedConvAlgorithm {
   }
 };
 
-struct GroupedConvDeclaration {
-  GroupedConvSignature signature;
-  GroupedConvAlgorithm algorithm;
-  std::string arch;  // empty or "*": this machine
-};
+using GroupedConvDeclaration = decl::BaseDeclaration<GroupedConvSignature, GroupedConvAlgorithm>;
 
-class GroupedConvKernelSet {
+class GroupedConvKernelSet
+    : public decl::BaseKernelSet<GroupedConvKernelSet, GroupedConvSignature, GroupedConvAlgorithm> {
  public:
-  GroupedConvKernelSet& add(const GroupedConvSignature& signature,
-                            const GroupedConvAlgorithm& algorithm, const std::string& arch = {}) {
-    declarations_.push_back({signature, algorithm, arch});
-    return *this;
-  }
+  using BaseKernelSet::add;
   GroupedConvKernelSet& add(const std::string& dtype, const std::string& layout,
                             const std::string& conv_type, int tile_k, int tile_c,
                             const std::string& arch = {}) {
     return add(GroupedConvSignature().dtype(dtype).layout(layout).conv_type(conv_type),
                GroupedConvAlgorithm().tile(1, tile_k, tile_c), arch);
   }
-  const std::vector<GroupedConvDeclaration>& declarations() const { return declarations_; }
-  std::size_t size() const { return declarations_.size(); }
-
- private:
-  std::vector<GroupedConvDeclaration> declarations_;
 };
 
 namespace detail {
@@ -146,27 +131,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
   }
 }
 
-class GroupedConvKernelSetRegistry {
- public:
-  static GroupedConvKernelSetRegistry& instance() {
-    static GroupedConvKernelSetRegistry registry;
-    return registry;
-  }
-  bool add(const std::string& name, const GroupedConvKernelSet& set) {
-    const std::lock_guard lock(mutex_);
-    return sets_.insert_or_assign(name, set).second;
-  }
-  GroupedConvKernelSet get(const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = sets_.find(name);
-    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
-    return found->second;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, GroupedConvKernelSet> sets_;
-};
+using GroupedConvKernelSetRegistry = decl::NamedSets<GroupedConvKernelSet>;
 
 }  // namespace ck_tile::dispatcher
 

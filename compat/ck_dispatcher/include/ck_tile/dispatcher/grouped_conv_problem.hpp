@@ -12,6 +12,33 @@ namespace ck_tile::dispatcher {
 
 enum class GroupedConvOp { Forward, BackwardData, BackwardWeight };
 
+namespace detail {
+
+// By the number of a GroupedConvOp.
+inline constexpr std::array kDirections = {tessera::ConvDirection::forward,
+                                           tessera::ConvDirection::backward_data,
+                                           tessera::ConvDirection::backward_weight};
+
+// The tensors of forward (X, W, Y), backward data (dY, W, dX), backward weight (X, dY, dW).
+inline tessera::ConvOperands conv_operands(tessera::ConvDirection direction, const void* first,
+                                           const void* second, void* result) {
+  tessera::ConvOperands operands;
+  switch (direction) {
+    case tessera::ConvDirection::forward:
+      operands.in = first, operands.weight = second, operands.out = result;
+      break;
+    case tessera::ConvDirection::backward_data:
+      operands.grad_out = first, operands.weight = second, operands.grad_in = result;
+      break;
+    case tessera::ConvDirection::backward_weight:
+      operands.in = first, operands.grad_out = second, operands.grad_weight = result;
+      break;
+  }
+  return operands;
+}
+
+}  // namespace detail
+
 // Sizes are {depth, height, width}; C and K count the channels of all groups.
 struct GroupedConvProblem {
   std::int64_t N = 1, C = 1, K = 1, G = 1;
@@ -74,10 +101,7 @@ struct GroupedConvProblem {
   std::string to_string() const { return tessera::to_string(tessera::Problem(asked())); }
 
   tessera::ConvProblem asked() const {
-    constexpr std::array kDirections = {tessera::ConvDirection::forward,
-                                        tessera::ConvDirection::backward_data,
-                                        tessera::ConvDirection::backward_weight};
-    const tessera::ConvDirection direction = kDirections[static_cast<std::size_t>(op)];
+    const tessera::ConvDirection direction = detail::kDirections[static_cast<std::size_t>(op)];
     const tessera::DType type = tessera::parse_dtype(dtype);
     const auto& i = input_spatial;
     const auto& f = filter_spatial;

@@ -1,7 +1,6 @@
 // The convolution kernels that a dispatcher chooses from.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_registry.hpp"
 #include "ck_tile/dispatcher/grouped_conv_kernel_decl.hpp"
-#include "ck_tile/dispatcher/json_text.hpp"
+#include "ck_tile/dispatcher/kernel_registry.hpp"
 #include "ck_tile/dispatcher/measured.hpp"
 
 namespace ck_tile::dispatcher {
@@ -26,11 +24,7 @@ struct GroupedConvKernelKey {
   friend bool operator==(const GroupedConvKernelKey&, const GroupedConvKernelKey&) = default;
 };
 
-struct GroupedConvKernelKeyHash {
-  std::size_t operator()(const GroupedConvKernelKey& key) const {
-    return std::hash<std::string>()(key.kernel);
-  }
-};
+using GroupedConvKernelKeyHash = KernelNameHash;
 
 inline GroupedConvKernelKey conv_key_of(const tessera::KernelSpec& spec) {
   const auto& s = std::get<tessera::ConvSignature>(spec.signature);
@@ -49,125 +43,76 @@ inline GroupedConvKernelKey conv_key_of(const tessera::KernelSpec& spec) {
   return key;
 }
 
-class GroupedConvKernelInstance {
+class GroupedConvKernelInstance : public BaseKernelInstance<GroupedConvKernelKey> {
  public:
   GroupedConvKernelInstance(const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
-      : key_(conv_key_of(spec)), spec_(spec), machine_(std::move(machine)) {}
+      : BaseKernelInstance(conv_key_of(spec), spec, std::move(machine)) {}
 
-  const GroupedConvKernelKey& key() const { return key_; }
+  const GroupedConvKernelKey& key() const { return get_key(); }
   const std::string& name(bool use_instance_string = false) const {
     detail::changes_nothing("use_instance_string", use_instance_string,
                             "a kernel has one name, which is lossless");
-    return key_.kernel;
+    return get_name();
   }
-  const tessera::KernelSpec& spec() const { return spec_; }
-  bool matches(const GroupedConvProblem& problem) const { return key_.op == problem.op; }
+  bool matches(const GroupedConvProblem& problem) const { return key().op == problem.op; }
   bool is_supported(const GroupedConvProblem& problem) const {
-    return problem.is_valid() && key_.dtype_in == problem.dtype && matches(problem) &&
-           is_able(*machine_, name(), problem.asked());
+    return problem.is_valid() && key().dtype_in == problem.dtype && matches(problem) &&
+           computes(problem.asked());
   }
+  bool supports(const GroupedConvProblem& problem) const { return is_supported(problem); }
   double predicted_seconds(const GroupedConvProblem& problem) const {
-    return dispatcher::predicted_seconds(*machine_, name(), problem.asked());
+    return seconds_of(problem.asked());
   }
-  // The tensors of forward (X, W, Y), backward data (dY, W, dX), backward weight (X, dY, dW).
+  // The tensors as detail::conv_operands() takes them.
   float run(const void* in, const void* wei, void* out, const GroupedConvProblem& problem,
             void* stream, bool measures, const Timing& timing) const {
-    tessera::ConvOperands operands;
-    switch (problem.op) {
-      case GroupedConvOp::Forward:
-        operands.in = in, operands.weight = wei, operands.out = out;
-        break;
-      case GroupedConvOp::BackwardData:
-        operands.grad_out = in, operands.weight = wei, operands.grad_in = out;
-        break;
-      case GroupedConvOp::BackwardWeight:
-        operands.in = in, operands.grad_out = wei, operands.grad_weight = out;
-        break;
-    }
-    return run_forced(*machine_, name(), problem.asked(), operands, stream, measures, timing);
+    const tessera::ConvProblem asked = problem.asked();
+    return run_forced(machine(), name(), asked,
+                      detail::conv_operands(asked.direction, in, wei, out), stream, measures,
+                      timing);
   }
-
- private:
-  GroupedConvKernelKey key_;
-  tessera::KernelSpec spec_;
-  std::shared_ptr<Machine> machine_;
 };
 
 using GroupedConvKernelInstancePtr = std::shared_ptr<GroupedConvKernelInstance>;
 
 class GroupedConvRegistry
-    : public BaseRegistry<GroupedConvRegistry, GroupedConvKernelKey, GroupedConvKernelInstance,
-                          GroupedConvKernelKeyHash> {
+    : public KernelRegistry<GroupedConvRegistry, GroupedConvKernelKey, GroupedConvKernelInstance,
+                            GroupedConvKernelKeyHash> {
  public:
   explicit GroupedConvRegistry(const std::string& name = "default") { set_name(name); }
   ~GroupedConvRegistry() { export_at_end(); }
 
-  // Returns how many kernels are new.
-  std::size_t register_set(const GroupedConvKernelSet& set, Priority priority = Priority::Normal) {
-    std::size_t count = 0;
-    for (const GroupedConvDeclaration& wanted : set.declarations()) {
-      const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
-      for (const tessera::KernelSpec& spec : kernels_of(wanted)) {
-        auto made = std::make_shared<GroupedConvKernelInstance>(spec, machine);
-        count += register_kernel(made->key(), made, priority) ? 1 : 0;
-      }
-    }
-    return count;
-  }
   // The kernel of the highest priority that computes the problem, and of these the first; null
   // where there is none.
   GroupedConvKernelInstancePtr find(const GroupedConvProblem& problem) const {
-    for (const GroupedConvKernelInstancePtr& one : by_priority()) {
-      if (one->is_supported(problem)) return one;
-    }
-    return nullptr;
+    return first([&](const GroupedConvKernelInstance& one) { return one.is_supported(problem); });
   }
   // The fastest: by a model where one knows the problem. Without one, the best few by estimate are
   // measured at the first call. Of a registry without kernels it is the best of this machine's.
   GroupedConvKernelInstancePtr get_solution(const GroupedConvProblem& problem,
                                             const std::string& arch = {}) const;
 
-  std::vector<GroupedConvKernelInstancePtr> all_kernels() const { return by_priority(); }
-  std::vector<GroupedConvKernelInstancePtr> filter(
-      const std::function<bool(const GroupedConvKernelInstance&)>& keep) const {
-    std::vector<GroupedConvKernelInstancePtr> kept;
-    for (const GroupedConvKernelInstancePtr& one : by_priority()) {
-      if (keep(*one)) kept.push_back(one);
-    }
-    return kept;
-  }
-  std::size_t filter_by_arch(const std::string& arch) {
-    const std::string name = machine_for(arch)->name;
-    return keep_if([&](const GroupedConvKernelInstance& one) { return one.key().arch == name; });
-  }
+  std::vector<GroupedConvKernelInstancePtr> all_kernels() const { return get_all(); }
   std::string export_json(bool include_statistics = false) const {
-    detail::Counts counts;
-    std::string rows;
-    for (const GroupedConvKernelInstancePtr& one : by_priority()) {
-      const GroupedConvKernelKey& key = one->key();
+    const auto row = [](const GroupedConvKernelInstance& one, detail::Counts& counts) {
+      const GroupedConvKernelKey& key = one.key();
       constexpr const char* kVariants[] = {"forward", "bwd_data", "bwd_weight"};
       counts["by_datatype"][key.dtype_in]++;
       counts["by_pipeline"][key.pipeline]++;
       counts["by_arch"][key.arch]++;
-      rows += std::string(rows.empty() ? "" : ",") +
-              "\n    {\"name\": " + detail::json_quoted(one->name()) +
-              ", \"signature\": {\"variant\": " +
-              detail::json_quoted(kVariants[static_cast<int>(key.op)]) +
-              ", \"dtype\": " + detail::json_quoted(key.dtype_in) +
-              ", \"ndim_spatial\": " + std::to_string(key.ndim_spatial) +
-              ", \"layout\": " + detail::json_quoted(key.layout) +
-              "}, \"algorithm\": " + detail::algorithm_json(one->spec()) +
-              ", \"arch\": " + detail::json_quoted(key.arch) + "}";
-    }
-    return detail::registry_json(get_name(), size(), include_statistics, counts, rows);
+      return "\"name\": " + detail::json_quoted(key.kernel) + ", \"signature\": {\"variant\": " +
+             detail::json_quoted(kVariants[static_cast<int>(key.op)]) +
+             ", \"dtype\": " + detail::json_quoted(key.dtype_in) +
+             ", \"ndim_spatial\": " + std::to_string(key.ndim_spatial) +
+             ", \"layout\": " + detail::json_quoted(key.layout) +
+             "}, \"algorithm\": " + detail::algorithm_json(one.spec()) +
+             ", \"arch\": " + detail::json_quoted(key.arch);
+    };
+    return json_of(include_statistics, row);
   }
   // Throws DispatcherError.
   void export_json_to_file(const std::string& path, bool include_statistics = false) const {
     write_file(path, export_json(include_statistics));
-  }
-  static GroupedConvRegistry& instance() {
-    static GroupedConvRegistry registry("instance");
-    return registry;
   }
 
  private:

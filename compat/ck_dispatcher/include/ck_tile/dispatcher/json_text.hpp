@@ -43,6 +43,13 @@ inline std::string algorithm_json(const tessera::KernelSpec& spec) {
          ", \"transpose_c\": " + flag(how.swap_ab) + "}";
 }
 
+// A kernel of GEMM or attention, between the braces.
+inline std::string kernel_json(const tessera::KernelSpec& spec, const std::string& identifier) {
+  return "\"identifier\": " + json_quoted(identifier) +
+         ", \"name\": " + json_quoted(tessera::name_of(spec)) +
+         ", \"algorithm\": " + algorithm_json(spec) + ", \"gfx_arch\": " + json_quoted(spec.target);
+}
+
 inline std::string counts_json(const Counts& counts) {
   std::string text = "{";
   for (const auto& [what, words] : counts) {

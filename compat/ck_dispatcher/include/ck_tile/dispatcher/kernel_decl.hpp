@@ -10,13 +10,9 @@
 // which stderr says once.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ck_tile/dispatcher/declared.hpp"
@@ -83,19 +79,11 @@ struct Algorithm {
   }
 };
 
-struct Declaration {
-  Signature signature;
-  Algorithm algorithm;
-  std::string arch;  // empty or "*": this machine
-};
+using Declaration = BaseDeclaration<Signature, Algorithm>;
 
-class KernelSet {
+class KernelSet : public BaseKernelSet<KernelSet, Signature, Algorithm> {
  public:
-  KernelSet& add(const Signature& signature, const Algorithm& algorithm,
-                 const std::string& arch = {}) {
-    declarations_.push_back({signature, algorithm, arch});
-    return *this;
-  }
+  using BaseKernelSet::add;
   KernelSet& add(const std::string& dtype, const std::string& layout, int tile_m, int tile_n,
                  int tile_k, const std::string& arch = {}) {
     return add(Signature().dtype(dtype).layout(layout), Algorithm().tile(tile_m, tile_n, tile_k),
@@ -106,11 +94,6 @@ class KernelSet {
                          other.declarations_.end());
     return *this;
   }
-  const std::vector<Declaration>& declarations() const { return declarations_; }
-  std::size_t size() const { return declarations_.size(); }
-
- private:
-  std::vector<Declaration> declarations_;
 };
 
 namespace detail {
@@ -179,47 +162,9 @@ inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
   }
 }
 
-// The sets that macros declared, before main() or whenever they run.
-class KernelSetRegistry {
- public:
-  static KernelSetRegistry& instance() {
-    static KernelSetRegistry registry;
-    return registry;
-  }
-  bool add(const std::string& name, const KernelSet& set) {
-    const std::lock_guard lock(mutex_);
-    return sets_.insert_or_assign(name, set).second;
-  }
-  bool has(const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    return sets_.count(name) != 0;
-  }
-  KernelSet get(const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = sets_.find(name);
-    if (found == sets_.end()) throw DispatcherError("there is no kernel set '" + name + "'");
-    return found->second;
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, set] : sets_) all.push_back(name);
-    return all;
-  }
-  std::size_t size() const { return names().size(); }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, KernelSet> sets_;
-};
+using KernelSetRegistry = NamedSets<KernelSet>;
 
 }  // namespace ck_tile::dispatcher::decl
-
-#define CK_TILE_JOIN_(a, b) a##b
-#define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
-#define CK_TILE_DECLARE_SET(registry, set, name, ...)                    \
-  [[maybe_unused]] static const bool CK_TILE_JOIN(declared_, __LINE__) = \
-      registry::instance().add(name, set() __VA_ARGS__)
 
 #define DECL_KERNEL_SET(name, ...)                                    \
   CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry, \

@@ -6,39 +6,33 @@
 #include <string>
 #include <utility>
 
+#include "ck_tile/dispatcher/base_instance.hpp"
 #include "ck_tile/dispatcher/kernel_key.hpp"
 #include "ck_tile/dispatcher/problem.hpp"
 
 namespace ck_tile::dispatcher {
 
-class KernelInstance {
+class KernelInstance : public BaseKernelInstance<KernelKey> {
  public:
   KernelInstance(const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
-      : spec_(spec), key_(key_of(spec)), machine_(std::move(machine)) {}
-
-  const KernelKey& get_key() const { return key_; }
-  const std::string& get_name() const { return key_.kernel; }
-  const tessera::KernelSpec& spec() const { return spec_; }
-  const Machine& machine() const { return *machine_; }
+      : BaseKernelInstance(key_of(spec), spec, std::move(machine)) {}
 
   // Whether the rules let it compute the problem; builds nothing.
   bool supports(const Problem& problem) const {
-    return problem.is_valid() && is_able(*machine_, get_name(), asked(problem));
+    return problem.is_valid() && computes(asked(problem));
   }
   // The problem with the kernel's types and layout, as Tessera's line.
   std::string line(const Problem& problem) const {
     return tessera::to_string(tessera::Problem(asked(problem)));
   }
-  double predicted_seconds(const Problem& problem) const {
-    return dispatcher::predicted_seconds(*machine_, get_name(), asked(problem));
-  }
+  double predicted_seconds(const Problem& problem) const { return seconds_of(asked(problem)); }
 
   // Milliseconds; 0 without `measures`, when it runs once. The pointers are the host's on a CPU and
   // the device's on a GPU. Throws UnsupportedProblem, and DispatcherError with a sentence where the
   // machine is not here.
   float run(const void* a, const void* b, void* c, const void* const* d_ptrs,
             const Problem& problem, void* stream = nullptr, bool measures = true) const {
-    return run_forced(*machine_, get_name(), asked(problem), operands(a, b, c, d_ptrs), stream,
+    return run_forced(machine(), get_name(), asked(problem), operands(a, b, c, d_ptrs), stream,
                       measures);
   }
 
@@ -46,13 +40,13 @@ class KernelInstance {
   // the sums' lengths and the formats. One wrong element makes it false.
   bool validate(const void* a, const void* b, void* c, const void* const* d_ptrs,
                 const Problem& problem) const {
-    if (!machine_->refusal.empty()) throw DispatcherError(machine_->refusal);
+    if (!machine().refusal.empty()) throw DispatcherError(machine().refusal);
     tessera::RunOptions options;
     options.force = get_name();
     options.verify = true;
     bool right = true;
     try {
-      machine_->dispatcher->run(asked(problem), operands(a, b, c, d_ptrs), options);
+      machine().dispatcher->run(asked(problem), operands(a, b, c, d_ptrs), options);
     } catch (const tessera::Error& error) {
       if (error.code() != tessera::ErrorCode::verification_failed) {
         throw UnsupportedProblem(error.what());
@@ -64,7 +58,7 @@ class KernelInstance {
 
  private:
   tessera::GemmProblem asked(const Problem& problem) const {
-    const auto& s = std::get<tessera::GemmSignature>(spec_.signature);
+    const auto& s = std::get<tessera::GemmSignature>(spec().signature);
     detail::changes_nothing("split_k", problem.k_batch != 1);
     tessera::GemmProblem made =
         tessera::gemm_problem(s.a, s.layout, problem.M, problem.N, problem.K);
@@ -76,7 +70,7 @@ class KernelInstance {
                                  const void* const* d_ptrs) const {
     tessera::GemmOperands made;
     made.a = a, made.b = b, made.out = c;
-    const auto& s = std::get<tessera::GemmSignature>(spec_.signature);
+    const auto& s = std::get<tessera::GemmSignature>(spec().signature);
     for (std::size_t i = 0; i < s.epilogue.num_d; ++i) {
       if (d_ptrs == nullptr) {
         throw UnsupportedProblem(get_name() + " reads " + std::to_string(s.epilogue.num_d) +
@@ -86,10 +80,6 @@ class KernelInstance {
     }
     return made;
   }
-
-  tessera::KernelSpec spec_;
-  KernelKey key_;
-  std::shared_ptr<Machine> machine_;
 };
 
 using KernelInstancePtr = std::shared_ptr<KernelInstance>;
