@@ -3,9 +3,10 @@
 
 bench/growing_scores.py [--hdim 128] [--tokens 8192] [--dtype bf16] [--json FILE]
 
-Kernels of prompts take no maxima as long as scores stay near those of a tile's first block. Scores
-that grow by some nats with every 128 keys are the hardest case. The time of each growth, in either
-order of the keys, is compared with that of equal keys in pairs, and the result with fp64.
+Kernels of prompts take no maxima as long as scores stay near the scores of a tile's first block.
+Scores that grow by some nats with every 128 keys are the hardest case. The time of each growth, in
+either order of the keys, is compared with the time of equal keys in pairs, and the result with
+fp64.
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ BLOCK = 128  # keys
 
 
 def tensors_of(given, nats, is_reversed):
-    """q, k and v; nats: how much the scores of a block are above those of the one before."""
+    """q, k and v; nats: how much the scores of a block are above the block's before."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[given.dtype]
     q, k, v = (torch.randn(1, given.heads, given.tokens, given.hdim, device="cuda")
                for _ in range(3))

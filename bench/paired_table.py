@@ -4,7 +4,7 @@
 
 Prints a Markdown section for each report: the geometric mean and the least ratio to each group of
 peers' ways, and every case. With --csv all cases as one table, with the quartiles of the ratios.
-Ratios are those of a peer's time and ours; above 1, Tessera is faster.
+A ratio is a peer's time by ours; above 1, Tessera is faster.
 """
 import argparse
 import csv

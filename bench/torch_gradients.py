@@ -60,7 +60,7 @@ def scores_of(problem):
 
 
 def flops_of(problem):
-    """Of the backward pass: five products where the forward pass has two."""
+    """Operations of the backward pass: five products where the forward pass has two."""
     return 2.5 * problem.flops
 
 

@@ -11,7 +11,7 @@ would write: a product by torch.nn.functional.linear, torch.addmm or torch.bmm, 
 further calls, or a convolution, for which cuDNN searches among its own; attention is compared with
 each backend of scaled_dot_product_attention that computes it. On a GPU both are CUDA
 graphs of --calls calls unless --eager is given, so that the time of kernels is compared and not
-that of the host.
+the host's.
 """
 import argparse
 import contextlib
@@ -273,7 +273,7 @@ def report(problem, row):
 
 
 def print_means(rows):
-    """Of the rows beside each backend."""
+    """Prints the mean speedup over each backend, from the rows beside it."""
     for backend in sorted({row["backend"] for row in rows}):
         speedups = [row["speedup"] for row in rows if row["backend"] == backend]
         print(f"{len(speedups)} problems, geometric mean of the speedups "

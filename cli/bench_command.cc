@@ -40,7 +40,7 @@ struct BenchCommand {
   std::string what;
   ProblemOptions problems;
   std::string target;
-  std::vector<std::string> peers;  // empty: those of the target's kind
+  std::vector<std::string> peers;  // empty: the peers of the target's kind
   BenchSettings settings;
   std::optional<bool> flush;  // unset: on GPUs only
   std::optional<double> soak;

@@ -10,8 +10,8 @@ struct LaunchCost {
   double kernel = 0;  // seconds of LoadedKernel::launch() on the same arguments, bound before
 };
 
-// Of the first problem of bench/usual/launch.txt, on one thread: medians of batches of calls, which
-// take turns. On a GPU the calls enqueue only.
+// Times the first problem of bench/usual/launch.txt on one thread: medians of batches of calls,
+// which take turns. On a GPU the calls enqueue only.
 LaunchCost time_launch(const std::string& target);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// The commands of the program: those of the library, and its own.
+// The commands of the program: the library's, and its own.
 #pragma once
 
 #include <vector>

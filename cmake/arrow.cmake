@@ -3,8 +3,8 @@
 # or gone since.
 set(TESSERA_PYTHON "" CACHE FILEPATH "The Python whose pyarrow is taken before that of others")
 
-# The Pythons to ask: the one that is named, the one that had pyarrow the last time, those of the
-# environments that are active, and the first on PATH.
+# The Pythons to ask: the one that is named, the one that had pyarrow the last time, the Pythons of
+# the environments that are active, and the first on PATH.
 function(tessera_pythons result)
   set(pythons ${TESSERA_PYTHON} ${TESSERA_ARROW_PYTHON})
   foreach(environment VIRTUAL_ENV CONDA_PREFIX)

@@ -17,7 +17,7 @@ constexpr std::array kOperations = {
     OperationRow{Kind::backward_data, Attribute::backward_data_alpha},
     OperationRow{Kind::backward_weight, Attribute::backward_weight_alpha}};
 
-// Of x, w and y.
+// Where x, w and y lie.
 std::array<const void*, 3> pointers_of(const ConvProblem& p, const ConvOperands& o) {
   const void* const x = p.direction == ConvDirection::backward_data ? o.grad_in : o.in;
   const void* const w = p.direction == ConvDirection::backward_weight ? o.grad_weight : o.weight;

@@ -174,7 +174,7 @@ class Attention {
     return static_cast<const std::int32_t*>(buffer->data());
   }
 
-  // Null where sequences are not packed. A distance is that of two tokens, in elements.
+  // Null where sequences are not packed. A distance lies between two tokens, in elements.
   Descriptor offsets_of(const PackedTokens& packed, std::int64_t distance) {
     if (packed.first.empty()) return nullptr;
     std::vector<std::int32_t> offsets;
@@ -233,11 +233,11 @@ class Attention {
     return y;
   }
 
-  // Of scores, in fp32.
+  // An operation on scores, in fp32.
   Descriptor with(Pointwise mode, const Descriptor& x, const Descriptor& b = nullptr) {
     return pointwise(mode, DataType::fp32, inner_scores(), x, b);
   }
-  // Of numbers of keys and queries.
+  // An operation on numbers of keys and queries.
   Descriptor counted(Pointwise mode, const Descriptor& x, const Descriptor& b) {
     return pointwise(mode, DataType::int32, inner_scores(DataType::int32), x, b);
   }
@@ -318,7 +318,7 @@ class Attention {
     return where(asked(Pointwise::logical_and, is_query, is_key), scores);
   }
 
-  // Of all sequences, as a number or a tensor.
+  // How many queries the sequences have, as one number or a tensor.
   Descriptor queries() {
     return counts_q_ != nullptr ? counts_q_ : graph_.value(static_cast<std::int32_t>(p_.seqlen_q));
   }

@@ -6,7 +6,7 @@
 
 A header that tessera.hpp brings along gives its namespace the visibility "default", and no other
 header does.
-Of weak symbols only descriptions of types are looked at, by which exceptions are caught: compilers
+Weak symbols are looked at only where they describe types, by which exceptions are caught: compilers
 keep as they like what is inline, of a template or of std.
 Prints one line per finding and exits 1 if there is any.
 """

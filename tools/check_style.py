@@ -23,7 +23,7 @@ PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tessera.h", "tessera/tools.hpp
 COMMANDS = "src/tessera/commands/"  # which the command line shares
 
 # Text that is right on one machine only: absolute paths that not every system has, and host names.
-# Tests use made-up paths; the one allowed host is that of an XML namespace.
+# Tests use made-up paths; the one allowed host belongs to an XML namespace.
 SYSTEM = "usr|etc|tmp|dev|proc|sys|opt|lib|lib64|bin|var|run"
 MADE_UP = "no|nowhere|elsewhere"
 FOREIGN = re.compile(rf"(?<![\w.)}}*$>/-])/(?!(?:{SYSTEM}|{MADE_UP})/)[a-z][\w.-]*/"

@@ -8,9 +8,9 @@ NVRTC's code of a few kernels depends on where the system placed its memory, so 
 give one code or another. Therefore check lets the program TESSERA compile a kernel that differs
 again, and only a kernel whose listed code never shows is a finding.
 
-The code of a shared library is its section .text; that of a cubin is every section .text.ENTRY, in
-the order of the entries' names without the kernel's name. Code is comparable only when one compiler
-made both. Kernels of another compiler than the list's are counted as skipped.
+The code of a shared library is its section .text; the code of a cubin is every section .text.ENTRY,
+in the order of the entries' names without the kernel's name. Code is comparable only when one
+compiler made both. Kernels of another compiler than the list's are counted as skipped.
 """
 import hashlib
 import json

@@ -26,7 +26,7 @@
  * - A struct of options begins with struct_size, which TSR_INIT sets. All other fields may be zero,
  *   which means the default. NULL instead of the struct means all defaults. A struct of a later
  *   release may be longer; its first fields stay as they are.
- * - Words and keys are those of the command line: see docs/vocabulary.md.
+ * - Words and keys are the command line's: see docs/vocabulary.md.
  */
 #ifndef TESSERA_TESSERA_H
 #define TESSERA_TESSERA_H
@@ -101,7 +101,7 @@ TSR_API const char* tsr_error_details(void);
 TSR_API void tsr_free(char* text);
 
 /* Packages of the Python whose sys.prefix this is may bring NVRTC and LightGBM. The environment
- * names those of an activated one: VIRTUAL_ENV, CONDA_PREFIX. */
+ * names the packages of an activated one: VIRTUAL_ENV, CONDA_PREFIX. */
 TSR_API tsr_status_t tsr_add_python_prefix(const char* prefix);
 
 /* Warnings (level 0) and notes (level 1) of the whole process go to `sink`, one call at a time.
@@ -132,7 +132,7 @@ typedef struct tsr_problem_t tsr_problem_t;
 TSR_API tsr_status_t tsr_problem_parse(const char* line, tsr_problem_t** problem);
 TSR_API tsr_status_t tsr_problem_from_json(const char* json, tsr_problem_t** problem);
 /* Field by field: an operation, "gemm" or "norm", whose required fields are still missing. The
- * fields are those of the line, in any order; setting one again replaces it. */
+ * fields are the line's, in any order; setting one again replaces it. */
 TSR_API tsr_status_t tsr_problem_create(const char* op, tsr_problem_t** problem);
 TSR_API tsr_status_t tsr_problem_set(tsr_problem_t* problem, const char* field, const char* value);
 TSR_API tsr_status_t tsr_problem_set_integer(tsr_problem_t* problem, const char* field,
@@ -154,8 +154,8 @@ TSR_API tsr_status_t tsr_problem_validate(const tsr_problem_t* problem);
 TSR_API tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** json);
 /* By the setters of the operation's builder: an object with a key for each setter and its
  * arguments, one or a list: {"dims": [128, 128, 2, 512, 512], "nheads": [32, 8], "lse": true}.
- * docs/attention.md lists those of "fmha", the operation that has a builder. Fails with the rule
- * that the problem breaks. */
+ * docs/attention.md lists the setters of "fmha", the operation that has a builder. Fails with the
+ * rule that the problem breaks. */
 TSR_API tsr_status_t tsr_problem_build(const char* op, const char* json, tsr_problem_t** problem);
 TSR_API void tsr_problem_destroy(tsr_problem_t* problem);
 
@@ -366,7 +366,7 @@ TSR_API tsr_status_t tsr_model_load(const char* path, tsr_model_t** model);
 TSR_API tsr_status_t tsr_model_json(const tsr_model_t* model, char** json);
 /* The predicted seconds of a kernel on a problem, also of one that `data import` named after CK
  * Tile's; 0 by a model that predicts an order alone.
- * threads: 0 means those of the model's data. */
+ * threads: 0 means as many as the model's data have. */
 TSR_API tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
                                        const char* kernel, int threads, double* seconds);
 /* {"kernels": [{"kernel", "predicted"}, ...]}: the `top` best legal kernels (0: all), best first.

@@ -39,7 +39,7 @@ inline Registry& registry_in(const std::string& name) {
   return instance;
 }
 
-// A new one, unless --gtest_random_seed gives that of a run that failed.
+// A new seed, unless --gtest_random_seed gives the seed of a run that failed.
 inline std::uint64_t seed_of_run() {
   const auto fixed = static_cast<std::uint64_t>(testing::GTEST_FLAG(random_seed));
   return fixed != 0 ? fixed : std::random_device{}() % 99999 + 1;

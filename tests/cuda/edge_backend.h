@@ -79,7 +79,7 @@ class EdgeBackend final : public runtime::Backend {
  public:
   explicit EdgeBackend(const runtime::Backend& real) : real_(real) {}
 
-  // The next allocations are those of place_operands() for these operands.
+  // place_operands() makes the next allocations, for these operands.
   void expect(const measure::OwnedOperands& owned, Edge edge) {
     edge_ = edge;
     plans_.clear();
@@ -154,7 +154,7 @@ class EdgeBackend final : public runtime::Backend {
     std::size_t bytes = 0;
     std::unique_ptr<LonePages> pages;
   };
-  // Of some bytes, those that are mapped.
+  // The mapped part of some bytes.
   struct Part {
     std::size_t skipped, bytes;
   };

@@ -109,7 +109,7 @@ class GpuTest : public testing::Test {
     return specs;
   }
 
-  // Of the kernel's samples, all of which are small, the one with the most operations: its loops
+  // The kernel's sample with the most operations. All samples are small, but the loops of this one
   // go round several times.
   Problem largest_sample(const Family& family, const KernelSpec& spec) const {
     const std::vector<Problem> samples = family.samples(spec, target_);

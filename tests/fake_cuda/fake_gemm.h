@@ -37,7 +37,7 @@ inline const void* matrix_of(const tessera::device::GemmArguments& g, const void
   return static_cast<const char*>(operand) + batch * stride * (is_bf16 ? 2 : 4);
 }
 
-// Types and layout are those of the kernel's name; no epilogue.
+// The kernel's name says types and layout; there is no epilogue.
 inline void run_gemm(const LaunchRecord& record) {
   tessera::device::CudaGemmArguments arguments;
   std::memcpy(&arguments, record.arguments, sizeof(arguments));

@@ -1,5 +1,5 @@
 // A normalisation of a GPU that is none, on the arguments that a real one would get: softmax of
-// fp32. Of two steps the second one does all.
+// fp32. Where there are two steps, the second one does all.
 #pragma once
 
 #include <algorithm>

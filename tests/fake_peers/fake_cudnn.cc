@@ -170,7 +170,7 @@ void compute(const Descriptor& operation, const Descriptor& pack) {
   if (base == 712) each_product([&](float a, float& sum, float b) { sum += alpha * a * b; });
 }
 
-// Of the heuristics' modes.
+// The plans that a mode of the heuristics proposes.
 std::vector<std::int64_t> proposals(int mode) {
   if (is_wanted("none")) return {};
   if (mode == 0) return {1, 2, 4};
@@ -219,7 +219,7 @@ bool is_whole(const Descriptor& d) {
 
 bool is_convolution(const Descriptor& d) { return d.kind >= kForward && d.kind <= kBackwardData; }
 
-// Of a convolution's operation.
+// Whether a convolution's operation is in fp32.
 bool is_fp32(const Descriptor& d) {
   const int base = d.kind == kForward ? 700 : d.kind == kBackwardData ? 706 : 712;
   for (int i = 3; i < 6; ++i) {

@@ -14,7 +14,7 @@
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
 
-// Of libgcov; gcov.h declares them for C only.
+// Functions of libgcov, which gcov.h declares for C only.
 extern "C" void __gcov_reset();
 extern "C" void __gcov_dump();
 
@@ -45,7 +45,7 @@ void write_kernel(const std::string& pack) {
   jit::write_pack(pack, {&input, 1});
 }
 
-// Of the call nothing is left afterwards: a kernel writes its counters when it is unloaded.
+// Nothing is left of the call afterwards: a kernel writes its counters when it is unloaded.
 void count(bool is_warm, const std::string& pack) {
   DispatcherOptions options;
   options.build.packs = {pack};

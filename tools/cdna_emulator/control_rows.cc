@@ -30,8 +30,8 @@ void sleep(Wave& w, const Instruction&) {
   w.budget = 0;
   w.stop = true;
 }
-// Of the modes, what 8-bit conversions do with large numbers is the one that is followed; the
-// others (rounding, denormals, exceptions) stay as kernels start with them.
+// The only mode that is followed is what 8-bit conversions do with large numbers. The others
+// (rounding, denormals, exceptions) stay as kernels start with them.
 void set_mode(Wave& w, const Instruction& i) {
   constexpr u32 kMode = 1, kOverflowBit = 23;
   const u32 first = i.immediate >> 6 & 31U, bits = (i.immediate >> 11 & 31U) + 1;

@@ -9,7 +9,7 @@ namespace tessera::cdna_emulator {
 
 namespace {
 
-// Of a number and a NaN they give the number.
+// Given a number and a NaN, they return the number.
 float greater(float a, float b) { return a > b || b != b ? a : b; }
 float lesser(float a, float b) { return a < b || b != b ? a : b; }
 float middle(float a, float b, float c) { return greater(lesser(a, b), lesser(greater(a, b), c)); }

@@ -90,7 +90,7 @@ void land(Wave& w, const LdsLanes& lanes, const Instruction& i) {
 }
 
 // As many consecutive lanes as move 128 bytes are served together (256 for reads on gfx950), but
-// for wide reads, whose lanes are those of the tables. A bank gives one word a cycle.
+// for wide reads, whose lanes the tables name. A bank gives one word a cycle.
 void count_cycles(Wave& w, const LdsLanes& lanes) {
   Workgroup& g = *w.group;
   const bool wide = g.target->wide_reads && !lanes.write && lanes.bytes != 12;

@@ -5,7 +5,7 @@
 // 8 (r / 4) + 4 (l / 32) + r % 4 of 32, or 4 (l / 16) + r of 16.
 //
 // Products of types up to xf32 are exact in float and are added to a float in the order of k;
-// those of floats are added up in double. Rounding inside of the hardware is not followed.
+// products of floats are added up in double. Rounding inside of the hardware is not followed.
 #include <cstring>
 
 #include "lanes.h"
@@ -69,7 +69,7 @@ MatrixType format(const Instruction& i, int number) {
 }
 
 constexpr int kMostK = 128;
-// Values of a source by k, then row or column: those of a k lie side by side.
+// Values of a source by k, then row or column: the values of a k lie side by side.
 template <class T>
 using Values = T[kMostK * 32];
 

@@ -31,7 +31,7 @@ float decode(u32 byte, Shape shape) {
   return sign * std::ldexp(static_cast<float>(whole), (e == 0 ? 1 : e) - shape.bias() - m_bits);
 }
 
-// A value with so many bits of fraction, and none below that of the least exponent.
+// A value with so many bits of fraction, and none below the last bit of the least exponent.
 double round_to(double value, int fraction_bits, int least_exponent) {
   int exponent = 0;
   std::frexp(value, &exponent);
@@ -66,7 +66,7 @@ u32 float_to_half(float value) {
   if (size > 0x7f800000U) return sign | 0x7e00U | (size >> 13 & 0x1ffU);
   if (size >= 0x477ff000U) return sign | 0x7c00U;  // 65520 and more
   if (size < 0x38800000U) {                        // below the least normal half
-    const float shifted = as_float(size) + 0.5F;   // whose unit is that of the small halves
+    const float shifted = as_float(size) + 0.5F;   // whose unit is the small halves'
     return sign | (as_bits(shifted) - 0x3f000000U);
   }
   return sign | ((size - 0x38000000U + 0xfffU + (size >> 13 & 1U)) >> 13);

@@ -1,6 +1,6 @@
-// A layer's three convolutions: the output, the gradient of the input, and that of the filters. One
-// identity checks all of them: <grad_out, conv(x, w)>, <x, backward_data(grad_out, w)> and
-// <w, backward_weight(x, grad_out)> are the same number.
+// A layer's three convolutions: the output, the gradient of the input, and the gradient of the
+// filters. One identity checks all of them: <grad_out, conv(x, w)>, <x, backward_data(grad_out, w)>
+// and <w, backward_weight(x, grad_out)> are the same number.
 #include <tessera/tessera.hpp>
 
 #include <cmath>

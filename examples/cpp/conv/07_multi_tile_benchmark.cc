@@ -1,5 +1,5 @@
 // Kernels of several tiles side by side, on a 3x3 and a 1x1 layer in fp16 on images of 56 x 56: the
-// best kernel of each tile is timed, and its result is compared with that of fp32. The first
+// best kernel of each tile is timed, and its result is compared with the result in fp32. The first
 // argument is the number of images; TESSERA_TARGET=sm90a measures on a GPU.
 #include <tessera/tools.hpp>
 

@@ -12,7 +12,7 @@ constexpr std::int64_t kPromptPageSize = 16, kPromptPages = 12, kPromptMostPages
 
 struct Texts {
   std::vector<std::int32_t> starts = {0, 7, 8, 28};  // of queries: 7, 1 and 20
-  std::vector<std::int32_t> keys = {40, 33, 20};     // with those of the queries
+  std::vector<std::int32_t> keys = {40, 33, 20};     // with the queries' own
   std::vector<std::int32_t> table = {5, 0, 9, 2, 11, 7, 4, 1, 0};
   std::vector<std::int32_t> list = {5, 0, 9, 2, 11, 7, 4, 1};  // without the entry that is not used
   std::vector<std::int32_t> list_starts = {0, 3, 6, 8};

@@ -1,5 +1,5 @@
 // The receipts of AITER by their numbers: which kernels each of them asks for on a GPU that need
-// not be here, and that those of equal sequences and those of any length have none in common.
+// not be here. Receipts of equal sequences and receipts of any length have no kernel in common.
 #include <tessera/tessera.hpp>
 
 #include <algorithm>

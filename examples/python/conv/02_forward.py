@@ -17,7 +17,7 @@ print("a layer over a clip of 4 frames:", clip.shape)
 assert sound.shape == (2, 1000, 32) and clip.shape == (1, 4, 6, 6, 8)
 
 # The same layer with channels first, as PyTorch has it. Views cost nothing: the memory stays as it
-# is, and so does that of the result.
+# is, and so does the result's.
 x, w = draw(2, 14, 14, 8), draw(16, 3, 3, 8)
 last = tessera.conv(x, w, stride=2, padding=1)
 first = tessera.conv(np.ascontiguousarray(x.transpose(0, 3, 1, 2)),

@@ -19,7 +19,7 @@ for p in (0.1, 0.5):
                                gradients(dout, q, k, v, factors=factors)):
         check(f"{name} with p={p}", got, want, 1e-4)
 
-    # Another seed drops others, and its gradients are those of another step.
+    # Another seed drops others, and its gradients belong to another step.
     other = tessera.attention_backward(dout, q, k, v, out, lse, dropout=p, seed=43, offset=7)
     assert not np.array_equal(other[2], found[2])
 

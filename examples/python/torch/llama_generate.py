@@ -23,7 +23,7 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def angles(first, count, head, device):
-    """Of pairs of elements of a head at the places from `first` on."""
+    """The angles by which pairs of elements of a head turn, at the places from `first` on."""
     places = torch.arange(first, first + count, device=device, dtype=torch.float32)
     rates = BASE ** (-torch.arange(0, head, 2, device=device, dtype=torch.float32) / head)
     return places[:, None] * rates

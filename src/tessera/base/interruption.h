@@ -9,7 +9,7 @@ struct Interruption {
   void* user = nullptr;
 };
 
-// Of the calling thread, from now on.
+// Sets the interruption of the calling thread, from now on.
 void set_interruption(const Interruption& interruption);
 
 // Throws Error{cancelled} when the calling thread's call-back asks for the end. Work that takes

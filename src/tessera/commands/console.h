@@ -27,7 +27,7 @@ struct ProgressView {
 };
 
 // Everything that a command says and asks passes through one console. The command line's console
-// is its terminal; that of run_command() collects the JSON. No function may be empty.
+// is its terminal; the console of run_command() collects the JSON. No function may be empty.
 struct Console {
   bool json = false;  // one JSON object as the output, or text for people
   std::function<void(std::string_view text)> put_out;

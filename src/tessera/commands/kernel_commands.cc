@@ -139,8 +139,8 @@ std::vector<Problem> problems_of(const GenerateCommand& command) {
   return problems;
 }
 
-// Of our own kernels the one with the least estimate for each problem, of instances all that serve
-// it and pass the filters.
+// Each problem gives the one of our own kernels that has the least estimate, or, with a source of
+// instances, all instances that serve it and pass the filters.
 KernelSet set_for(const std::vector<Problem>& problems, const InstanceSource* source,
                   const KernelOptions& filters, const Target& target) {
   KernelSet set{.name = "problems", .specs = {}};

@@ -16,7 +16,7 @@ class App;
 namespace tessera {
 // The files of bench/shapes, which the program contains.
 std::span<const EmbeddedFile> shape_files();
-// And those of bench/usual.
+// And the files of bench/usual.
 std::span<const EmbeddedFile> usual_files();
 }  // namespace tessera
 
@@ -57,7 +57,7 @@ Target resolve_target_here(const std::string& name);
 using Check = std::function<std::string(const std::string& text)>;
 std::string check_not_empty(const std::string& text);
 
-// Limits of options in seconds. The most is that of the calls which get them.
+// Limits of options in seconds. The largest is what the calls that get them allow.
 constexpr double kLeastSeconds = 1e-3;  // the least time limit
 constexpr double kMostSeconds = kMostCallSeconds;
 // Reads a decimal number whose point is a point, whatever the host's locale.

@@ -21,7 +21,7 @@ struct Learned {
 
 // Trains a model for each kind of operands of the kernels, and scores it by cross-validation. The
 // model is written to <models>/<op>_<target>_<types> when its mean and its 10th percentile are
-// better than those of the dispatcher without the user's own models. When a model cannot be trained
+// better than the dispatcher's without the user's own models. When a model cannot be trained
 // (too few problems, no LightGBM, the command shall end), its outcome says why.
 std::vector<Learned> learn(const Console& console, const measure::SweepData& data,
                            const Target& target, int threads,

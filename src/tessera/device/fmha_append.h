@@ -123,7 +123,7 @@ struct FmhaAppendRow {
   }
 };
 
-// A token's rows: its heads of keys, those of values, and those of queries where these are turned.
+// A token's rows: its heads of keys, of values, and of queries where these are turned.
 inline i64 rows_of_token(const FmhaAppendArguments& g, bool rotates_q) {
   return 2 * g.heads_kv + (rotates_q ? g.heads : 0);
 }

@@ -52,7 +52,7 @@ inline i64 row_of_query(const FmhaArguments& g, FmhaLengths lengths, i64 batch, 
 }
 
 // A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with,
-// `dweight` the product of dout and v, `delta` that of dout and out.
+// `dweight` the product of dout and v, `delta` the product of dout and out.
 template <class T>
 inline T score_gradient(T weight, T kept, T dweight, T delta) {
   return weight * (kept * dweight - delta);

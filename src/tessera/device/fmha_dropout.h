@@ -9,8 +9,8 @@ namespace tessera::device {
 
 inline constexpr i64 kKeysOfCounter = 16;  // a counter's random bits are a byte for each of them
 
-// Of how many of the 256 values of a random byte a weight is kept. Weights that are kept count 256
-// / kept times, so that their mean is right whatever the rounding.
+// How many of the 256 values of a random byte keep a weight. Kept weights count 256 / kept times,
+// so that their mean is right whatever the rounding.
 inline int dropout_kept(float p_drop) {
   const int kept = static_cast<int>(256.0 * (1.0 - static_cast<double>(p_drop)) + 0.5);
   return kept < 1 ? 1 : kept > 256 ? 256 : kept;
@@ -52,7 +52,7 @@ inline u32 dropout_byte(const PhiloxWords<u32>& words, i64 key) {
 }
 
 // Where the random bytes of a query are stored, a byte for each key of the longest sequence. Rows
-// lie as those of lse do. `token` counts through packed sequences.
+// lie as lse's rows do. `token` counts through packed sequences.
 inline unsigned char* random_row(const FmhaArguments& g, i64 batch, i64 head, i64 token) {
   const i64 row = batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2];
   return g.random_values + row * g.seqlen_k;

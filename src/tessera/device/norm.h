@@ -24,8 +24,9 @@ struct NormArguments {
   void* workspace;  // GPU: where the statistics of the slices of all rows lie
 };
 
-// Of `count` elements. softmax: their maximum and the sum of exp(x - maximum). rmsnorm: the sum of
-// their squares, in `second`. layernorm: their mean and the sum of (x - mean)^2.
+// What is known about `count` elements. softmax: their maximum and the sum of exp(x - maximum).
+// rmsnorm: the sum of their squares, in `second`. layernorm: their mean and the sum of
+// (x - mean)^2.
 struct NormStatistics {
   float count, first, second;
 };

@@ -112,11 +112,11 @@ struct Family {
   // why no spec is legal.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>, std::size_t most)>
       combinations;
-  // The fields that wishes may name besides those of the family's signature and of the algorithm.
+  // The fields that wishes may name besides the family's signature's and the algorithm's.
   Required<std::span<const DerivedField>()> derived;
   // The specs of the target's space with the problem's signature, legal or not, sorted by name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> candidates;
-  // Those of the candidates that are legal, sorted by name. A thread remembers its last lists, so
+  // The candidates that are legal, sorted by name. A thread remembers its last lists, so
   // that a further problem with a known signature asks for no kernel's legality or name.
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> legal_candidates;
   // A spec that runs any valid problem on this target.

@@ -19,7 +19,7 @@ std::vector<std::string> words_of(const Values&... values) {
   return {word_of(values)...};
 }
 
-// Of the setter's last call; empty when there was none.
+// The last argument of the setter's last call; empty when there was none.
 std::string last_argument_of(std::string_view setter, const std::vector<Setting>& settings) {
   const auto found = std::find_if(settings.rbegin(), settings.rend(),
                                   [&](const Setting& s) { return s.setter == setter; });

@@ -12,7 +12,7 @@
 #pragma GCC visibility push(default)
 namespace tessera {
 
-// The setters and words are those of CK Tile's problem builder; docs/attention.md says which field
+// CK Tile's problem builder has the same setters and words; docs/attention.md says which field
 // of the problem each one sets. Setters may be called in any order, and the last call of one
 // counts.
 //   FmhaProblem p = FmhaProblemBuilder().data_type("bf16").dims(128, 128, 2, 512, 512)
@@ -28,7 +28,7 @@ class FmhaProblemBuilder {
   // fp32, fp16, bf16, and with outputs of fp16, bf16, fp32 or their own type fp8fp16, fp8bf16,
   // fp8fp32, fp8, bf8
   FmhaProblemBuilder& data_type(std::string_view word);
-  // With group_mode the lengths are those of all sequences together.
+  // With group_mode the lengths count all sequences together.
   FmhaProblemBuilder& dims(std::int64_t hdim_q, std::int64_t hdim_v, std::int64_t batch,
                            std::int64_t seqlen_q, std::int64_t seqlen_k);
   FmhaProblemBuilder& nheads(std::int64_t q, std::int64_t k);

@@ -39,7 +39,7 @@ struct InstanceRow {
   bool is_mended = false;
 };
 
-// How a family writes its kernels for one library. The specs and names are those of the family's
+// How a family writes its kernels for one library. The specs and names belong to the family's
 // own kernels; which of them the library has, its space and its rules decide.
 struct InstanceSource {
   std::string_view name;  // the word of `tessera generate --source`

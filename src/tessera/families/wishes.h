@@ -22,7 +22,7 @@ struct Wish {
   friend bool operator==(const Wish&, const Wish&) = default;
 };
 
-// A field that a family offers to wishes beside those of its signature and of the algorithm.
+// A field that a family offers to wishes beside the fields of its signature and of the algorithm.
 struct DerivedField {
   std::string_view name;
   std::vector<std::string> (*words)();  // every word that the field may have

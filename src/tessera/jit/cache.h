@@ -50,8 +50,8 @@ struct EntryInfo {
   std::filesystem::path folder;
   std::int64_t bytes = 0;
   std::int64_t last_used_unix = 0;
-  // Of a GPU's kernel, the numbers that the compiler states: "registers", "stack_bytes",
-  // "shared_bytes" and spills; all of them are in nvrtc_facts.cc and code_object.cc.
+  // The numbers that the compiler states about a GPU's kernel: "registers", "stack_bytes",
+  // "shared_bytes" and spills. nvrtc_facts.cc and code_object.cc list all of them.
   std::map<std::string, std::int64_t> facts;
 };
 

@@ -33,7 +33,7 @@ Toolchain find_hip_compiler(const HipCompilerOptions& options, const Target& tar
 // known against it. `version` is the first line of its answer to --version.
 std::string wrong_code_reason(std::string_view version, std::string_view target);
 
-// LLVM's disassembler, which knows the code of AMD's GPUs: TESSERA_LLVM_OBJDUMP, then that of a
+// LLVM's disassembler, which knows the code of AMD's GPUs: TESSERA_LLVM_OBJDUMP, then the one of a
 // ROCm installation, then llvm-objdump-22 and -19 on PATH. Empty when there is none.
 std::filesystem::path find_objdump();
 

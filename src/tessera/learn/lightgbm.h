@@ -49,8 +49,8 @@ void roll_back(const Booster& booster);
 // The metrics of the training data (0) or of the i-th validation set (i), in the order of the
 // parameters.
 std::vector<double> evaluate(const Booster& booster, int index);
-// Puts the trees of `other` before those of `booster`: to go on training, `booster` was made with
-// `other`'s raw predictions as its init_score.
+// Puts the trees of `other` before the trees of `booster`: to go on training, `booster` was made
+// with `other`'s raw predictions as its init_score.
 void merge(const Booster& booster, const Booster& other);
 // The model as text, with its first num_iterations trees; 0 means all of them.
 std::string save_text(const Booster& booster, int num_iterations = 0);

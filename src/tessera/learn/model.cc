@@ -25,7 +25,7 @@ constexpr std::size_t kMostModelText = std::size_t{256} << 20;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", what, why));
 }
 
-// Where today's features hold those of the model, as far as they do. Today's may have new ones
+// Where today's features hold the model's, as far as they do. Today's may have new ones
 // between them, which no tree of the model asks about, but the order is the same.
 std::vector<std::size_t> places_of(const std::vector<std::string>& then,
                                    std::span<const Feature> now) {

@@ -134,7 +134,7 @@ class ShelfRanker final : public Ranker {
     }
     return false;
   }
-  // The key of the problem's own types, or that of its twin's where only those have a model.
+  // The key of the problem's own types, or of its twin's where only the twin has a model.
   std::string key_for(const RankInput& input) const {
     std::string own = model_key(input.problem);
     if (has_model(input, own)) return own;

@@ -87,7 +87,7 @@ const json& part_of(const json& object, const char* key, json::value_t type,
 }
 
 // {"metadata", "results": [{"kernel_config", "benchmarks": [...]}]}. A benchmark's fields come
-// first, then those of its kernel, then the file's.
+// first, then its kernel's, then the file's.
 std::vector<ForeignRow> rows_of_results(const json& whole, const std::string& source) {
   if (whole.find("results") == whole.end()) {
     refuse_document(source,
@@ -188,7 +188,7 @@ std::string layout_of(const json& problem) {
   return layout;
 }
 
-// A block's own fields come first, then those of the line before it.
+// A block's own fields come first, then the fields of the line before it.
 ForeignRow row_of_block(const json& block, const ProblemWords& shape, const std::string& where) {
   ForeignRow row{{}, {}, {}, where};
   require_text(row, block, "name");

@@ -26,7 +26,7 @@ std::string in_lower_case(std::string text);
 
 // The rows of a text, whatever its form. See from_foreign().
 std::vector<ForeignRow> foreign_rows(std::string_view text, const std::string& source);
-// Those of a table that is not ours.
+// The rows of a table that is not ours.
 std::vector<ForeignRow> foreign_rows(const ColumnTable& table, const std::string& source);
 // Whether a table has the columns of another program's measurements.
 bool is_foreign(const ColumnTable& table);

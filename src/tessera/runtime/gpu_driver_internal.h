@@ -29,7 +29,7 @@ using Stream = struct StreamTag*;
 using EventHandle = struct EventTag*;
 using Pointer = std::uint64_t;
 
-// The results that the code distinguishes. Those of HIP have the same numbers.
+// The results that the code distinguishes. HIP's results have the same numbers.
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;

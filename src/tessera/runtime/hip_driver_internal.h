@@ -1,5 +1,5 @@
 // AMD's HIP runtime, libamdhip64, loaded with dlopen at the first use: our own declarations of the
-// functions that we call. The numbers are those of HIP 5.0 to 7.0, which agree in all but what is
+// functions that we call. The numbers come from HIP 5.0 to 7.0, which agree in all but what is
 // noted.
 #pragma once
 

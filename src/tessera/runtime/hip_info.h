@@ -26,7 +26,7 @@ struct HipInfo {
 // Initialises HIP, so a process that forks later cannot use it in the child.
 HipInfo hip_info();
 
-// The row of these names whose kernels run on a device of this architecture: that of its first
+// The row of these names whose kernels run on a device of this architecture: the row of its first
 // word. Throws Error{unsupported}, which names the nearest relative, when there is no such row.
 std::string row_for(std::string_view architecture, std::span<const std::string> rows);
 

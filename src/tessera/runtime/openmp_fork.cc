@@ -12,8 +12,9 @@
 
 #include "tessera/base/files.h"
 
-// Of the loader: a module's thread_local variables in this thread. dl_iterate_phdr() does not know
-// those of a library that was loaded later and keeps them at a fixed place.
+// The loader's function, which gives a module's thread_local variables in this thread.
+// dl_iterate_phdr() does not know the variables of a library that was loaded later and keeps them
+// at a fixed place.
 extern "C" void* __tls_get_addr(void* index);
 
 namespace tessera::runtime {

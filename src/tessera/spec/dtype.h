@@ -26,7 +26,7 @@ std::string_view to_string(DType dtype);
 // Throws Error{parse_error} naming the nearest dtype.
 DType parse_dtype(std::string_view text);
 
-// Bytes of one stored element. Inline: each call asks for that of each operand. Throws
+// Bytes of one stored element. Inline: each call asks for each operand's. Throws
 // Error{invalid_argument} for a number of no type.
 inline constexpr std::array<std::int8_t, 8> kDTypeBytes = {4, 4, 2, 2, 1, 1, 1, 4};
 [[noreturn]] void refuse_dtype_number(DType dtype);

@@ -29,7 +29,7 @@ enum class FmhaLengths : std::uint8_t { equal, packed, padded };
 std::string_view to_string(FmhaLengths lengths);
 
 // Where the diagonal of the mask lies: query i and key i + shift. top_left: shift is 0;
-// bottom_right: the sequence's number of keys minus that of its queries.
+// bottom_right: the sequence's number of keys minus its number of queries.
 enum class FmhaMask : std::uint8_t { none, top_left, bottom_right };
 std::string_view to_string(FmhaMask mask);
 
@@ -58,7 +58,7 @@ std::string_view to_string(FmhaCacheLayout layout);
 //   per_block:  of each sequence and head, one for each run of qscale_block_q queries in descale_q
 //               {batch, heads, blocks}, and for each of qscale_block_k keys in descale_k and
 //               descale_v {batch, heads_kv, blocks}; blocks of the longest sequence
-//   kv_block:   descale_q holds one factor; descale_k and descale_v are those of per_block, but
+//   kv_block:   descale_q holds one factor; descale_k and descale_v are as for per_block, but
 //               with pages a block is a page of the cache: {num_pages, heads_kv}
 enum class FmhaQscale : std::uint8_t { none, per_tensor, per_block, kv_block };
 std::string_view to_string(FmhaQscale qscale);
@@ -72,7 +72,7 @@ std::string_view to_string(FmhaRotary rotary);
 using FmhaStrides = std::array<std::int64_t, 4>;
 inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked};
 
-// Of each sequence and each query head h, with the key-value head h * heads_kv / heads:
+// For each sequence and each query head h, with the key-value head h * heads_kv / heads:
 //   s[i][j] = cap(scale * <q[i], k[j]>) + bias[i][j], where cap(x) = soft_cap * tanh(x / soft_cap)
 //   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i, else 0
 //   out[i]  = sum of p[i][j] * v[j],  lse[i] = log(sum of exp(s[i][j])) over the keys that are seen
@@ -98,7 +98,7 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // Su et al., "RoFormer", 2021, equation 34. A token is left out where p is not in [0, seqlen_k), or
 // with an embedding not in [0, rotary_positions). With pages it goes to token p % page_size of the
 // page of the sequence's entry p / page_size, and is left out where there is no such entry. New
-// tokens need pages that no other sequence has. `lengths` is that of the new tokens alone:
+// tokens need pages that no other sequence has. `lengths` speaks of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
 //
 // With kind=extend new tokens are appended in this way, and attention of their queries reads the

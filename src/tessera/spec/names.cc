@@ -359,7 +359,7 @@ constexpr Part kFmhaOptions[] = {
      [] { return std::vector<std::string>{"dbias"}; }},
 };
 
-// The parts that every operation has: those of the algorithm.
+// The algorithm's parts, which every operation has.
 constexpr Part kAlgorithm[] = {
     {"a pipeline", true,
      [](const KernelSpec& s) { return std::string(to_string(s.algorithm.pipeline)); },

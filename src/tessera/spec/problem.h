@@ -76,7 +76,7 @@ GemmProblem with_strides(const GemmProblem& problem);
 enum class NormKind : std::uint8_t { softmax, rmsnorm, layernorm };
 std::string_view to_string(NormKind kind);
 
-// x is `in`, or with a residual sum = in + residual, rounded to the type of both. Of each row:
+// x is `in`, or with a residual sum = in + residual, rounded to the type of both. For each row:
 // softmax:   out = exp(x - max(x)) / sum(exp(x - max(x)))
 // rmsnorm:   out = x / sqrt(mean(x^2) + epsilon) * scale + shift
 // layernorm: out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + shift

@@ -155,7 +155,8 @@ std::optional<DType> given_type(const GivenFields& fields, std::string_view key)
   return dtype;
 }
 
-// dtype=bf16 sets every type, dtype=fp8,bf8 those of two operands; a=, b=, out= ... go before it.
+// dtype=bf16 sets every type, dtype=fp8,bf8 the types of two operands; a=, b=, out= ... go before
+// it.
 template <class P>
 P start_with_types(const GivenFields& fields) {
   using Keys = TypeKeys<P>;

@@ -14,7 +14,7 @@ namespace tessera {
 
 // One multiply-accumulate instruction: acc[m x n] += a[m x k] * b[k x n] over a vector, warp or
 // warpgroup. On CPUs m = 1, n = lanes of the accumulator, k = products summed per lane, or the
-// shape is that of a product of tiles.
+// shape of a product of tiles.
 struct Instruction {
   std::string name;  // "fma", "dpbf16", "vnni", "maddwd", "tdpbssd", "wgmma", "mfma", "wmma"
   DType a = DType::fp32;
@@ -60,7 +60,7 @@ struct Target {
   std::string backend;  // "cpu", "cuda", "hip"
   std::string description;
   std::vector<std::string> features;       // "avx512bf16", "avx512vnni"; matched against the host's
-  std::vector<std::string> compile_flags;  // a row may have only those of compile_flags.cc
+  std::vector<std::string> compile_flags;  // a row may have only flags of compile_flags.cc
   int units = 1;                           // cores, SMs, CUs
   int warp_size = 1;                       // lanes that step together; 1 on CPUs
   int vector_bytes = 0;                    // CPU: width of a register

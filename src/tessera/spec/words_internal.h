@@ -208,7 +208,7 @@ inline bool read_word(std::string_view text, ConvDirection& direction) {
   return read_word<ConvDirection>(text, direction);
 }
 
-// A layout by its own word, or by those of other numbers of dimensions.
+// A layout by its own word, or by the words of other numbers of dimensions.
 inline bool read_word(std::string_view text, ConvLayout& layout) {
   for (const std::string_view last : {"nwgc", "ndhwgc", "nhwc", "nwc", "ndhwc"}) {
     if (text == last) text = "nhwgc";

@@ -20,8 +20,8 @@ struct ImportedTarget {
 };
 
 // The row of an architecture. The text says wave size, LDS, and the waves and warp tiles of CK
-// Tile's kernels of the operation, which replace those of the row's list for it; everything else
-// is that of the row that `base` returns, and the row's sources say so. Throws Error{parse_error}
+// Tile's kernels of the operation, which replace the row's list for it; everything else
+// comes from the row that `base` returns, and the row's sources say so. Throws Error{parse_error}
 // with the place, and Error{not_found} for an architecture that the text does not describe.
 ImportedTarget import_cktile_arch(std::string_view text, const std::string& source,
                                   const std::string& arch, Op op,

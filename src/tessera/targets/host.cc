@@ -26,7 +26,7 @@ struct OptionalFeature {
   std::string_view instruction;
   std::string_view flag;
 };
-// Kernels on tiles are compiled without a flag, so that their flags are those of all others.
+// Kernels on tiles are compiled without a flag, so that they share all others' flags.
 constexpr std::array<OptionalFeature, 6> kOptional = {{
     {"avx512bf16", "dpbf16", "-mavx512bf16"},
     {"avx512vnni", "vnni", "-mavx512vnni"},

@@ -15,7 +15,7 @@ namespace tessera::train {
 struct Fit {
   std::size_t rows = 0;
   std::string_view unit;  // "us", "TFLOP/s", "GB/s", "of the best"
-  // The coefficient of determination: 1 - the sum of (measured - predicted)^2 over that of
+  // The coefficient of determination: 1 - the sum of (measured - predicted)^2 over the sum of
   // (measured - mean of measured)^2. 1 is perfect; the mean of all rows as prediction gives 0.
   double r2 = 0;
   double rmse = 0;  // the root of the mean of (measured - predicted)^2, in the unit

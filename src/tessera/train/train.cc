@@ -358,8 +358,8 @@ int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const 
 
 // ---- what is told about it ----
 
-// Of the features of problems, and of those of the machine that differ between rows, which are the
-// numbers of threads.
+// The ranges of problems' features, and of the machine's features that differ between rows, which
+// are the numbers of threads.
 std::vector<TrainingRange> ranges_of(const Material& m, std::span<const Feature> features) {
   std::vector<TrainingRange> ranges;
   for (std::size_t f = 0; f < features.size(); ++f) {

@@ -34,7 +34,7 @@ class ReportPage : public testing::Test {
     train::ReportData report =
         make_report(testing_support::noisy_data(target, 200, 5, 1), target,
                     testing_support::estimate_model(target), feature_gains(forest, "model"));
-    // Gains as a trained forest has them; that of the tests asks for one feature only.
+    // Gains as a trained forest has them; the tests' forest asks for one feature only.
     for (std::size_t i = 0; i < report.importance.size(); ++i) {
       report.importance[i].gain = 0.3 / static_cast<double>((i + 1) * (i + 1));
     }

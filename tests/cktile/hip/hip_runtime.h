@@ -100,7 +100,7 @@ MINI_DEVICE float __logf(float x) { return __builtin_log2f(x) * 0.69314718F; }
 MINI_DEVICE unsigned __umulhi(unsigned a, unsigned b) {
   return (unsigned)((unsigned long long)a * b >> 32);
 }
-// Of sizes that the compiler knows: it replaces such calls by moves.
+// Copies sizes that the compiler knows: it replaces such calls by moves.
 MINI_DEVICE void* memcpy(void* to, const void* from, std::size_t bytes) {
   return __builtin_memcpy(to, from, bytes);
 }

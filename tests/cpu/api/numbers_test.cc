@@ -103,7 +103,7 @@ TEST_F(ApiTest, ProblemsWithNumbersThatHaveNoValueAreRefused) {
   }
 }
 
-// Of a spec: its name is what everything begins with.
+// A spec's name is what everything begins with.
 TEST_F(ApiTest, SpecsWithNumbersThatHaveNoValueAreRefused) {
   const Target target = load_target("generic");
   const KernelSpec good = parse_name("gemm_fp32_rcr_packab_96x384x256_0x0x1_8x8x1_generic");

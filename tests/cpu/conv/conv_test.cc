@@ -331,7 +331,7 @@ TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
         const bool is_forward = direction == ConvDirection::forward;
         const std::int64_t image = is_forward ? of_y : of_x;
         float* const at = is_forward ? far_y.data() : far_x.data();
-        // Another kernel's results must not pass for those of this one.
+        // Another kernel's results must not pass for this one's.
         std::fill(result.begin(), result.end(), kNan);
         std::fill(far_result.begin(), far_result.end(), -kNan);
         for (const std::int64_t n : {0, 1}) {

@@ -1,4 +1,4 @@
-// Dropout of attention on CPUs. That masks are those of the reference, bit by bit, is what the
+// Dropout of attention on CPUs. That masks equal the reference's, bit by bit, is what the
 // random problems of fmha_test.cc and the random values of these tests show.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class FmhaDropoutKernels : public testing::Test {
                             operands, 2);
   }
 
-  // Of one signature, so that tests share a kernel.
+  // Problems of one signature, so that tests share a kernel.
   static FmhaProblem problem(std::int64_t queries, std::int64_t keys, std::int64_t hdim) {
     FmhaProblem p = fmha_problem(DType::bf16, 2, 4, 2, queries, keys, hdim);
     p.p_drop = 0.4F;

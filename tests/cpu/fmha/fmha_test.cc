@@ -66,7 +66,7 @@ class FmhaKernels : public testing::Test {
   static int written_elsewhere(const FmhaProblem& p, const measure::OwnedOperands& owned);
 };
 
-// Whether some sequence has the query. `batch` is that of the tensor.
+// Whether some sequence has the query. `batch` is the tensor's.
 bool FmhaKernels::is_written(const FmhaProblem& p, const FmhaOperands& o, std::int64_t batch,
                              std::int64_t token) {
   if (p.lengths == FmhaLengths::equal) return true;
@@ -219,7 +219,7 @@ TEST_F(FmhaKernels, AnyNumberOfThreadsGivesTheSameBits) {
 
 // ---- special values ----
 
-// The values of tests that follow are those of fp32 heads of one element.
+// The values of the tests that follow are for fp32 heads of one element.
 class FmhaSpecialKernels : public FmhaKernels {
  protected:
   // Runs one kernel of every target on a problem whose operands `change` has changed. Tiles differ

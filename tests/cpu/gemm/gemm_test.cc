@@ -54,8 +54,8 @@ struct Samples {
   std::vector<KernelSpec> usual, others;
 };
 
-// Every run takes all samples of this machine's own target and those of tiles. Of each other target
-// it takes one per pipeline and type of A; the label `long` has the others.
+// Every run takes all samples of this machine's own target and of the target with tiles. It takes
+// one per pipeline and type of A from each other target; the label `long` has the others.
 Samples samples() {
   Samples all;
   for (const Target& target : targets()) {

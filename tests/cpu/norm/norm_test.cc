@@ -194,8 +194,8 @@ TEST_F(NormKernels, SpecialValues) {
   }
 }
 
-// In fp32 the squares of large rows overflow and those of small rows vanish. Usual rows lie beside
-// them, and rows of which one slice alone is large or small.
+// In fp32 the squares of large rows overflow and the squares of small rows vanish. Usual rows lie
+// beside them, and rows of which one slice alone is large or small.
 TEST_F(NormKernels, RowsWhoseSquaresFp32Lacks) {
   fmt::print("seed {}\n", seed_);
   for (const Target& target : targets_here()) {

@@ -11,8 +11,8 @@
 namespace tessera::cdna_emulator {
 namespace {
 
-// Of a, b, c: random bits as u32, i32 (x, y, z), u64 (p, q) and floats of every size (f, g, h).
-// Each gives 64 bits. The text is compiled twice, so that it names builtins of clang and GCC alike.
+// Expressions of a, b, c: random bits as u32, i32 (x, y, z), u64 (p, q) and floats of every size
+// (f, g, h). Each gives 64 bits. The text is compiled twice: it names builtins of clang and GCC.
 // clang-format takes the list for one statement.
 // clang-format off
 #define EXPRESSIONS(E) \

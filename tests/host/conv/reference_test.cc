@@ -19,7 +19,7 @@ using enum ConvDirection;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Of the two operands, of sums, of the result and of D.
+// The types of the two operands, of sums, of the result and of D.
 struct Types {
   DType a, b, acc, out, d;
 };

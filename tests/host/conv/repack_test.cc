@@ -1,5 +1,5 @@
 // The preparing step of tmaws kernels: what is copied where, and that the main loop then sees the
-// same products. The index functions are those of the kernel.
+// same products. The index functions are the kernel's own.
 #include <gtest/gtest.h>
 
 #include <map>

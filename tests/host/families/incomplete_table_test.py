@@ -11,7 +11,7 @@ COMPILER = sys.argv[1]
 
 
 def members():
-    """Those of struct Family, in their order."""
+    """The members of struct Family, in their order."""
     text = (ROOT / "src/tessera/families/family.h").read_text(encoding="ascii")
     body = text.split("\nstruct Family {\n")[1].split("\n};\n")[0]
     body = re.sub(r"//[^\n]*", "", body)

@@ -341,7 +341,7 @@ TEST(FmhaAppendReference, NoticesWhatChangedElsewhere) {
   }
 }
 
-// Of a large cache, rows that are written are among those that are looked at.
+// The rows of a large cache that are looked at include rows that are written.
 TEST(FmhaAppendReference, LooksAtNewTokensOfLargeCaches) {
   const std::uint64_t seed = std::random_device{}();
   RandomFmhas random(seed);

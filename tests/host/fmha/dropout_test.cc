@@ -113,7 +113,7 @@ TEST(FmhaDropout, AsManyAreKeptAsShouldBe) {
   }
 }
 
-// Of 10,000 bytes 39 are equal by chance, with a standard deviation of 6.2.
+// By chance 39 of 10,000 bytes are equal, with a standard deviation of 6.2.
 TEST(FmhaDropout, SeedAndOffsetChangeEverything) {
   const std::uint64_t seed = std::random_device{}();
   const std::vector<int> first = bytes_of(seed, 5, 100, 100);

@@ -162,7 +162,7 @@ inline FmhaProblem forward_of(FmhaProblem p) {
   return p;
 }
 
-// Fills the operands of both, those of `backward` with what attention gave.
+// Fills the operands of both. `backward` gets what attention gave.
 inline void fill_both(RandomFmhas& random, PlainCase& forward, PlainCase& backward) {
   forward.fill(random);
   forward.compute();

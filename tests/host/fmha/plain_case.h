@@ -11,7 +11,7 @@
 
 namespace tessera::fmha {
 
-// Of a tensor, innermost dimension first.
+// The sizes or strides of a tensor, innermost dimension first.
 using Sizes = std::vector<std::int64_t>;
 inline Sizes sizes(const Tensor& t) {
   return {t.sizes.begin(), t.sizes.begin() + static_cast<std::ptrdiff_t>(t.rank)};

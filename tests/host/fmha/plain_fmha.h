@@ -75,7 +75,7 @@ struct PlainRow {
     std::memcpy(bytes, bits.data(), sizeof(bytes));
     return bytes[j % 16];
   }
-  // Of 256 values of the byte, with those the weight is kept.
+  // How many of the 256 values of the byte keep the weight.
   int kept() const {
     return std::max(1, static_cast<int>(std::lround(256.0 * (1.0 - c.p.p_drop))));
   }

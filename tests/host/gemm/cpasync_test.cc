@@ -351,7 +351,7 @@ TEST(CpasyncGeneral, CandidatesAreFewAndHoldTheShippedSets) {
     }
     ASSERT_FALSE(shipped.empty()) << set;
     const auto& s = std::get<GemmSignature>(shipped.front().signature);
-    // Of odd sizes: where nothing needs repacking, kernels that do it are no candidates.
+    // The sizes are odd: where nothing needs repacking, kernels that do it are no candidates.
     const GemmProblem p = gemm_problem(s.a, s.layout, 511, 511, 511);
     const std::vector<KernelSpec> all = candidates(p, target);
     EXPECT_LE(all.size(), 3000U) << set;

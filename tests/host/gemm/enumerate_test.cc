@@ -74,7 +74,7 @@ std::vector<std::string> names(const std::vector<KernelSpec>& specs) {
 }
 
 TEST_P(GemmEnumerate, CandidatesHoldWhatEnumerationLists) {
-  // Of odd length, so that kernels that repack have something to do.
+  // The depth is odd, so that kernels that repack have something to do.
   const auto all = candidates(gemm_problem(DType::fp16, GemmLayout::rcr, 64, 64, 63), target_);
   std::vector<KernelSpec> legal;
   for (const KernelSpec& spec : all) {
@@ -89,7 +89,7 @@ TEST_P(GemmEnumerate, CandidatesHoldWhatEnumerationLists) {
   EXPECT_TRUE(legal == listed);
 }
 
-// Of the tiles that enumeration lists, a problem's candidates have those that its rows need.
+// A problem's candidates have the tiles that its rows need, among all that enumeration lists.
 TEST(GemmFitted, CandidatesFitTheRows) {
   const Target target = load_target("sm90a");
   const auto listed = names(
@@ -148,8 +148,8 @@ TEST(GemmWishes, EachIsObeyed) {
   }
 }
 
-// Of every field, the words that the kernels of a list have: each kernel passes exactly one of
-// them, and the wishes for all leave the whole list.
+// `words` has the words of every field that the kernels of a list have. Each kernel passes exactly
+// one of them, and the wishes for all leave the whole list.
 TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
   const Target target = load_target("sm90a");
   const auto all = enumerate(target, Wishes{{"dtype", "bf16"}, {"layout", "rcr"}});

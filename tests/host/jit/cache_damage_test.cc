@@ -131,7 +131,7 @@ TEST_F(CacheDamage, IsNotWhatAProcessWithoutDescriptorsCannotRead) {
   EXPECT_FALSE(fs::exists(cache_.folder() / "damaged"));
 }
 
-// What an earlier version sealed: the checksum is that of half a library.
+// An earlier version sealed half a library, and its checksum is right for that half.
 TEST_F(CacheDamage, ASealedHalfOfALibraryIsAMiss) {
   const std::string half = read_file(entry() / "kernel.so").substr(0, kHeaderBytes - 1);
   const std::string damage = "kernel.so has 247 bytes, but its segment 0 has 248 at byte 0";

@@ -330,7 +330,7 @@ TEST(CacheKey, IsTheSameInEveryRelease) {
   EXPECT_EQ(keys_of(ingredients).source, "d51539ae822def0a33e2a4cf3927c0f4");
 }
 
-// One family's number is raised: its kernels are built again, those of another stay.
+// One family's number is raised: its kernels are built again, another family's stay.
 TEST(CacheKey, HoldsTheNumberOfItsOwnFamily) {
   Ingredients one, other;
   one.source.abi = 7;

@@ -154,7 +154,7 @@ TEST_F(Shelf, ShippedModelOfATwinChoosesTheSameAlgorithms) {
 
 // int8 is multiplied as fast as fp8, but its sums are twice as long to store: at 4096 cubed that is
 // worth hiding behind the next tile's multiplication. Where rows of fp16 begin at odd places and
-// those of int32 do not, no kernel gains by it.
+// rows of int32 do not, no kernel gains by it.
 TEST_F(Shelf, ATwinWithANarrowerOutput) {
   target_ = load_target("sm90a");
   const ModelShelf shelf("");
@@ -339,7 +339,7 @@ TEST_F(Shelf, NamesOfFurtherModels) {
   EXPECT_FALSE(is_further_name("gemm_avx512_fp", "gemm_avx512_fp8"));
 }
 
-// The keys of some models begin like those of others. Other folders and files are no models.
+// The keys of some models begin like the keys of others. Other folders and files are no models.
 TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
   for (const char* name :
        {"gemm_avx512_fp8_bf8", "gemm_avx512_fp8_bf8.zen4", "gemm_avx512_fp8.zen4",

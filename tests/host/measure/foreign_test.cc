@@ -1,4 +1,4 @@
-// Rows of other programs' files: flat ones, and those of the CK Tile Dispatcher.
+// Rows of other programs' files: flat ones, and the CK Tile Dispatcher's.
 #include "tessera/measure/foreign.h"
 
 #include <fmt/format.h>

@@ -90,7 +90,7 @@ TEST(NormReference, AgreesWithTheFormulas) {
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_EQ(mismatch.checked, p.rows * p.columns * (p.residual ? 2 : 1));
     // An error of 1% of one element is one too many. A shift may cancel most of an element, whose
-    // tolerance is then that of the two terms.
+    // tolerance is then the two terms'.
     const std::size_t wrong = random() % rows.out.size();
     const float shift =
         p.shift ? std::abs(rows.shift[wrong % static_cast<std::size_t>(p.columns)]) : 0;

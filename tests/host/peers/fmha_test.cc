@@ -15,7 +15,7 @@ FmhaProblem attention(const std::string& words) {
   return std::get<FmhaProblem>(parse_problem("fmha " + words));
 }
 
-// Of cuDNN, where none is named.
+// A problem in bf16, which cuDNN takes, where no type is named.
 FmhaProblem half(const std::string& words, const std::string& type = "bf16") {
   return attention(fmt::format("{} in={} out={} dtype_bias={}", words, type, type, type));
 }

@@ -91,7 +91,7 @@ TEST(Instances, NamesAreOneToOne) {
     const Target target = load_target(target_name);
     for (const auto& [op, space] : target.cktile_spaces) {
       ++spaces;
-      // Of GEMM's, which are many, those of one tile.
+      // GEMM has many instances: here only the ones of one tile.
       std::vector<Wish> wishes = {{"dtype", "fp16"}};
       if (op == Op::gemm) wishes.push_back({"tile", "128x128x64"});
       const auto specs = enumerate_instances(cktile(op), family_of(op), target, wishes);

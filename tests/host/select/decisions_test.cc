@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// "amx" is the row avx512 as a machine with tiles has it, "avx512" that of a machine without.
+// "amx" is the row avx512 as a machine with tiles has it, "avx512" the row of a machine without.
 Target load_named(const std::string& name) {
   Target target = load_target(name == "amx" ? "avx512" : name);
   if (name != "avx512") return target;

@@ -261,7 +261,7 @@ TEST_F(Train, OutsideOfItsRanges) {
   for (std::size_t i = 0; i < scored.size(); ++i) EXPECT_EQ(scored[i].score, analytic[i].score);
 }
 
-// Whatever the cores at hand share, features are those of the machine trained for.
+// Whatever the cores at hand share, features describe the machine trained for.
 TEST_F(Train, AnotherMachinesRow) {
   const auto model = saved(train(dataset_, target_, options_));
   Target other = target_;

@@ -43,7 +43,7 @@ TEST_F(OtherFmha, DropoutCompilesWithoutSpills) {
   expect_no_spills(sources);
 }
 
-// Of each kind of factors and each output, with pages, too.
+// Kernels of each kind of factors and each output, with pages, too.
 TEST_F(OtherFmha, EightBitsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);
   std::vector<Source> sources;

@@ -8,7 +8,7 @@ namespace {
 
 class FewRowsKernels : public NvrtcTest {
  protected:
-  // Of the shapes with at least so many rows: those with more rows need more registers.
+  // Sources of the shapes with at least so many rows: shapes with more rows need more registers.
   std::vector<Source> sources(DType dtype, const char* epilogue, int rows) const {
     GemmProblem p = gemm_problem(dtype, GemmLayout::rcr, 1, 64, 64);
     p.epilogue = parse_epilogue(epilogue);

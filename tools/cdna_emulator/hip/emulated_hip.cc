@@ -27,7 +27,7 @@ constexpr int kVersion = 60'200'000;  // HIP 6.2
 constexpr int kMemoryOfDevice6 = 2;
 constexpr u64 kMemoryBytes = u64{16} << 30;
 
-// What the device says it has. CMake writes the rows from those of the targets.
+// What the device says it has. CMake writes the rows from the targets' rows.
 struct DeviceFacts {
   std::string_view name;
   int units, l2_bytes;

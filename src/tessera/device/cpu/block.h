@@ -5,8 +5,8 @@
 
 namespace tessera::device {
 
-// Operands and destination of a register block. Strides count words, except those of A, which count
-// bytes.
+// Operands and destination of a register block. Strides count words, except A's strides, which
+// count bytes.
 struct BlockTask {
   const void* a;
   i64 a_row;   // between rows of A, in bytes

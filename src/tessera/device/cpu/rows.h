@@ -24,7 +24,7 @@ namespace tessera::device {
   return scale_by_power(p * f + 1.0F, n);
 }
 
-// load_float(), but whole vectors of fp16 by one instruction if the machine has it, and those of
+// load_float(), but whole vectors of fp16 by one instruction if the machine has it, and vectors of
 // bf16 without the halves that GCC makes of a conversion.
 template <class T>
 [[gnu::always_inline]] inline f32v load_lanes(const T* p, int lanes) {

@@ -23,7 +23,7 @@ struct SmallTask {
   const int* start;  // of a biased Math: what the sums of each row start from
   void* out;
   i64 ld_out;       // elements
-  i64 last_column;  // from the first column to that of the last vector
+  i64 last_column;  // from the first column to the last vector's first
   bool narrows;     // whether sums are stored as bf16
   u8* packed;       // null, or where the words of B are stored too
 };

@@ -19,7 +19,7 @@ struct SmallDots {
 using SmallMultiplyDots = void (*)(const SmallDots& t);
 
 #if defined(__AVX2__)
-// Pairs of 128 bits: the even or the odd ones of a, then those of b.
+// Pairs of 128 bits: the even or the odd ones of a, then the same ones of b.
 template <int kOdd, int... I>
 [[gnu::always_inline]] inline u32v halves_of(u32v a, u32v b, Lanes<I...>) {
   return bits_as<u32v>(__builtin_shufflevector(bits_as<i64v>(a), bits_as<i64v>(b),
@@ -124,7 +124,7 @@ template <class Math, int kRows, int kColumns>
   constexpr int kGroups = (kColumns + 2) / 3;
   constexpr i64 kShort = 640;  // bytes
   const i64 step = t.b_column;
-  // Processors foresee long columns. Of short ones the next are asked for while these are
+  // Processors foresee long columns. Short ones are asked for while those before them are
   // multiplied.
   const i64 ahead = step <= kShort ? t.columns * step : 0;
   Acc acc[kSums] = {};
@@ -166,7 +166,7 @@ template <class Math, int kRows, int kColumns>
 }
 
 // Adds the products of one vector of each row and of each column. Where there are fewer rows than
-// columns their vectors stay in registers, otherwise those of the columns.
+// columns their vectors stay in registers, otherwise the columns' vectors do.
 template <class Math, int kRows, int kColumns, class Load>
 [[gnu::always_inline]] inline void add_dots(typename Math::Acc (&acc)[kRows][kColumns],
                                             const u8* const (&a)[kRows],

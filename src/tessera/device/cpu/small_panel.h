@@ -14,7 +14,7 @@ namespace tessera::device {
 struct SmallColumns {
   const u8* b;
   i64 step;  // in bytes, between words (PackedWords), rows of k (RowWords), columns (ColumnWords)
-  i64 last;  // bytes from the first column to that of the last vector
+  i64 last;  // bytes from the first column to the last vector's first
 };
 
 // One vector takes four words at a time: few products a step would wait for the jump to their rows.
@@ -84,8 +84,8 @@ template <class Math, int V>
 struct ColumnWords {
   static constexpr int kWords = 4;
   static constexpr bool kMayStore = true;
-  // Processors foresee long columns. Of columns up to this many bytes the next panel's lines are
-  // asked for, as many a step as are read.
+  // Processors foresee long columns. Where columns have up to this many bytes, the next panel's
+  // lines are asked for, as many a step as are read.
   static constexpr i64 kShort = 320;
   const u8 *b, *b_last;
   i64 step;

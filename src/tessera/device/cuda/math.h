@@ -66,7 +66,7 @@ __device__ __forceinline__ float silu(float x) {
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000U); }
 
-// Of a warp's 32 values, for all of its lanes.
+// The maximum of a warp's 32 values, which all of its lanes get.
 __device__ __forceinline__ float most_of_warp(float x) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {

@@ -1,4 +1,4 @@
-// Instructions that C++ cannot express, one function each. tma.h has those of the copy engine.
+// Instructions that C++ cannot express, one function each. tma.h has the copy engine's.
 // Addresses of shared memory have 32 bits, in the shared window.
 #pragma once
 

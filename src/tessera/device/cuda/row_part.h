@@ -71,7 +71,7 @@ struct RowPart {
 
 // What merged(a, b) makes of the values of all threads of a row; every thread gets it. Called once
 // in a kernel with a meet(), in which the warps of the row wait for each other. Value: floats only,
-// exchanged(value, distance) is that of another lane.
+// exchanged(value, distance) is another lane's value.
 template <int kRows, int kWarps, class Value, class Exchange, class Merge, class Meet>
 __device__ __forceinline__ Value merge_over_row(Value mine, Exchange exchanged, Merge merged,
                                                 Meet meet) {

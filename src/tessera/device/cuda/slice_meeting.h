@@ -17,8 +17,8 @@ struct SliceShares {
 // a group has left, the last group to arrive adds up all shares.
 template <int kThreads, int kFieldBits>
 struct Meeting {
-  // Fields of the counter: the groups that have arrived, those of them that left before the last
-  // one came, and those that have seen that all are here.
+  // Fields of the counter: the groups that have arrived, the ones among them that left before the
+  // last one came, and those that have seen that all are here.
   static constexpr u32 kArrived = 1, kLeft = 1 << kFieldBits, kSaw = 1 << 2 * kFieldBits;
   static constexpr int kMostSlices = (1 << kFieldBits) - 1;
   static constexpr u32 kPatience = 1 << 15;  // clock cycles, about 18 us
@@ -101,7 +101,7 @@ struct Meeting {
   }
 };
 
-// Of the groups of 128 threads that multiply slices of a depth.
+// Where the groups of 128 threads meet that multiply slices of a depth.
 using SliceMeeting = Meeting<kGroupThreads, 8>;
 
 }  // namespace tessera::device

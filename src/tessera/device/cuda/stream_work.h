@@ -39,8 +39,8 @@ constexpr StreamWork stream_work(int tiles, int steps, int blocks) {
           sharers,        each,  total - each * sharers};
 }
 
-// Where the share of a block begins, and that of the block before ends: so many steps into a tile.
-// Tiles count from w.whole on.
+// Where the share of a block begins and the share of the block before ends: so many steps into a
+// tile. Tiles count from w.whole on.
 struct StreamCut {
   int tile, step;
 };

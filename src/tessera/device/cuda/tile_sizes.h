@@ -28,7 +28,7 @@ constexpr long long operand_bytes(int rows, int k, int size, bool k_contiguous) 
   return static_cast<long long>(stored) * k * size;
 }
 
-// Threads of a block: those of the consumers, and one warp or a whole warpgroup that fetches.
+// Threads of a block: the consumers' threads, and one warp or a whole warpgroup that fetches.
 constexpr int tma_threads(int consumers) {
   return consumers * kGroupThreads + (consumers == 1 ? 32 : kGroupThreads);
 }

@@ -1,5 +1,5 @@
 // Finishes accumulators, four neighbours of a row at a time: alpha, beta * C, the chain of epilogue
-// steps, conversion. The rules are those of cuda/epilogue.h, which also says what Arguments has.
+// steps, conversion. The rules stand in cuda/epilogue.h, which also says what Arguments has.
 #pragma once
 
 #include "tessera/device/hip/math.h"

@@ -5,7 +5,7 @@
 //
 // Served together are, of a read of 16 bytes, lanes 0-3 and 20-23 and so on, by 32 banks (gfx950:
 // 0-3, 12-15, 20-23 and 24-27, by 64), of a write 8 neighbours. A lane that transposes
-// (kRowsALane > 1) writes rows kRowsALane apart from those of its neighbour. The numbers below were
+// (kRowsALane > 1) writes rows kRowsALane apart from its neighbour's rows. The numbers below were
 // found by trying; they are good for all targets.
 #pragma once
 

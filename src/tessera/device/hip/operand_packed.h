@@ -6,7 +6,7 @@
 
 namespace tessera::device {
 
-// Its operand's ld counts tiles: those of k in a row of tiles.
+// Its operand's ld counts tiles: the tiles of k in a row of tiles.
 template <class T, int kTileRows, int kTileK, int kThreads, int kAhead>
 class PackedLoader {
  public:

@@ -62,7 +62,7 @@ struct HipSliceSums {
     }
   }
 
-  // Every thread makes its sums visible to the device, and sees those of others afterwards.
+  // Every thread makes its sums visible to the device, and sees the sums of others afterwards.
   __device__ __forceinline__ bool is_last(Shared* flag) const {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     barrier();

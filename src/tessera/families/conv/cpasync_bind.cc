@@ -17,7 +17,7 @@ constexpr std::int64_t kChunkBytes = 16;
 constexpr std::int64_t kMostGrid = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kW = 2;                       // the width among spatial dimensions
 enum { kStrideG = 1, kStrideC = 2, kStrideW = 5 };  // among the strides of images
-constexpr std::size_t kFilterStrideK = 1;           // among those of filters
+constexpr std::size_t kFilterStrideK = 1;           // among the strides of filters
 
 std::int64_t up_to(std::int64_t value, std::int64_t unit) {
   return tile::blocks_of(value, unit) * unit;
@@ -29,7 +29,7 @@ bool channels_last(const ConvProblem& p) { return p.layout == ConvLayout::nhwgc;
 DType image_type(const ConvProblem& p) { return by_data(p) ? p.out : p.in; }
 std::int64_t per_chunk(const ConvProblem& p) { return kChunkBytes / size_of(image_type(p)); }
 
-// The distance of neighbouring channels: those of neighbouring groups, where a group has one.
+// The distance of neighbouring channels: of neighbouring groups, where a group has one channel.
 std::int64_t channel_stride(const ConvStrides& strides, std::int64_t channels, std::int64_t g) {
   if (channels > 1) return strides[kStrideC];
   return g == 1 ? 1 : strides[kStrideG];
@@ -88,7 +88,7 @@ std::int64_t residues_of(const ConvProblem& p) {
   return count;
 }
 
-// Of the residue that has the most.
+// How many pixels the residue with the most of them has.
 std::int64_t pixels_of(const ConvProblem& p) {
   const Spatial out = out_size(p);
   std::int64_t count = p.n;

@@ -44,7 +44,7 @@ double halo_of(F f, K x) {
   return ((lines - 1) * stride + extent) / (lines * stride);
 }
 
-// The words of the formulas are those of features_problem.cc. tiles_m, tiles_n, tiles_k: tiles of a
+// features_problem.cc explains the words of the formulas. tiles_m, tiles_n, tiles_k: tiles of a
 // group's product. Its rows and columns change places in packab kernels of nchw images. For
 // depthwise kernels the rows are pixels, the columns channels of all groups, and tile_k is the
 // whole depth, the taps. jobs: blocks; on CPUs the register blocks, which threads share. slots:

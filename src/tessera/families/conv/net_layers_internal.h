@@ -6,7 +6,7 @@
 
 namespace tessera::conv {
 
-// Two dimensions of one size. The layers of a network are those of one image; repetitions are left
+// Two dimensions of one size. A network's layers take one image; repetitions are left
 // out.
 struct ImageLayer {
   int c, k, g, size, filter, stride;

@@ -1,6 +1,6 @@
 // The reference: every element of the result is a sum over up to four loops, in fp64. Small
-// problems are checked whole. Of large problems, rows of the result are checked that hold its
-// corners and others spread over it, and of each row some columns.
+// problems are checked whole. In large problems the rows that hold the result's corners and others
+// spread over it are checked, and some columns of each row.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -199,8 +199,8 @@ struct Walk {
   i64 b = 0, b_step = 1, count = 0;
 };
 
-// Of a gradient by x: the filter's elements f for which at + pad - f * dilation is a multiple of
-// the stride, which is then the index into y times the stride.
+// The walk of a gradient by x: it meets the filter's elements f for which at + pad - f * dilation
+// is a multiple of the stride. That number is then the index into y times the stride.
 Walk walk_back(i64 at, i64 size, i64 filter, i64 stride, i64 dilation) {
   const i64 common = std::gcd(stride, dilation);
   Walk walk{.a_size = size, .b_step = stride / common};

@@ -138,7 +138,7 @@ void narrow(const std::array<std::int64_t, n>& from, T (&to)[n]) {
   for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
 }
 
-// Of x or of y; `to` has what only x has: step, pad, cells and cell_channels.
+// Adds the copy of x or of y. `to` has what only x has already: step, pad, cells and cell_channels.
 void add_image(const RepackedOperand& copy, const void* from, const ConvStrides& s,
                const Spatial& size, std::int64_t channels, std::int64_t groups,
                device::ImageCopy& to) {

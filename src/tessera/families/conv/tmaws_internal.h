@@ -51,7 +51,8 @@ struct TmawsPlan {
 // The problem has its strides.
 TmawsPlan tmaws_plan(const ConvProblem& problem, const Shape3& tile);
 
-// Whether the copy engine can take a stride of so many elements. Those of 0 are not asked of it.
+// Whether the copy engine can take a stride of so many elements. It is not asked to take a stride
+// of 0.
 bool fits_stride(std::int64_t stride, DType dtype);
 // A stride between pixels or images that it cannot take, if there is one.
 std::optional<std::int64_t> wrong_stride(const ConvStrides& strides, const Spatial& size,
@@ -70,7 +71,7 @@ struct RepackedOperand {
 
 // A problem as the main loop of a kernel with repack sees it, in nhwgc.
 struct Repacked {
-  ConvProblem problem;    // its strides are those of copies where operands are copied
+  ConvProblem problem;    // with the strides of copies where operands are copied
   std::int64_t together;  // groups of the given problem in one of its groups; 0: a stem
   RepackedOperand x, w, y;
   bool x_transposed, y_transposed;

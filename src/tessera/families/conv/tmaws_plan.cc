@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kMaxStride = std::int64_t{1} << 40;  // bytes
 
 Innermost innermost(const Spatial& s) { return {s[2], s[1], s[0]}; }
-// Of the strides of an image or of filters.
+// Takes the strides of an image or of filters.
 Innermost innermost(const ConvStrides& s) { return {s[5], s[4], s[3]}; }
 
 std::int64_t product_of(const Innermost& values, int dims) {

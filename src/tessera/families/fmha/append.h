@@ -25,8 +25,8 @@ inline bool appends(const KernelSpec& spec) {
 void validate_append(const FmhaProblem& given);
 // Throws where attention itself is asked for with a field that only append has.
 void refuse_append_fields(const FmhaProblem& given);
-// Of kinds that append: the fields of the rotary embedding, and the sizes of what is appended. `p`
-// is the problem with its strides.
+// Throw where a kind that appends has wrong fields of the rotary embedding, or wrong sizes of what
+// is appended. `p` is the problem with its strides.
 void check_rotary(const FmhaProblem& given, const FmhaProblem& p);
 void check_new_tokens(const FmhaProblem& given, const FmhaProblem& p);
 // Why no kernel appends with such a signature, or attends with what only append has; empty: some
@@ -76,9 +76,10 @@ WrittenRows written_rows(const FmhaProblem& problem, const FmhaOperands& operand
 struct AppendedCopies {
   std::vector<std::byte> q, k, v;  // q: as q_turned lies, with rotate_q
   // How far the heads of new tokens may be from these, because a kernel may round turned elements
-  // otherwise: Euclidean norms. Those of keys have the token's place in the cache, counted through
-  // all sequences or pages, times heads_kv plus the head; others are exact. Those of queries, with
-  // rotate_q, are in the order of the rows of q: {batch, head, token}, packed {head, token}.
+  // otherwise: Euclidean norms. The keys' norms have the token's place in the cache, counted
+  // through all sequences or pages, times heads_kv plus the head; others are exact. The queries'
+  // norms, with rotate_q, are in the order of the rows of q: {batch, head, token}, packed {head,
+  // token}.
   std::unordered_map<std::int64_t, double> key_errors;
   std::vector<double> query_errors;
 };

@@ -1,4 +1,4 @@
-// Problems that append: those of a list to learn from, and those that exercise a kernel.
+// Problems that append: a list to learn from, and problems that exercise a kernel.
 #include <algorithm>
 
 #include "tessera/families/draw.h"

@@ -64,8 +64,8 @@ class Append {
     owners_ = owners_of(p.tokens_q, runs);
   }
 
-  // A row of k or v: the elements of a head of a token. Of a vectorized cache: a run of elements of
-  // a token of k, or a run of tokens of an element of v.
+  // A row of k or v is the elements of a head of a token. In a vectorized cache it is a run of
+  // elements of a token of k, or a run of tokens of an element of v.
   void compute_cache(bool is_k, std::int64_t row, Bounded* to) const {
     const std::int64_t hdim = is_k ? p_.hdim : p_.hdim_v;
     if (p_.cache_layout == FmhaCacheLayout::linear) {
@@ -177,7 +177,7 @@ class Append {
     }
   }
 
-  // Without pages, the end is that of all positions.
+  // Without pages, the end is the end of all positions.
   device::FmhaPagedTokens tokens_at(std::int64_t batch) const {
     using enum device::FmhaPages;
     if (p_.pages == FmhaPages::table) return sequence_in<table>(p_.lengths, g_, batch);

@@ -24,7 +24,7 @@ void set_page_fields(const FmhaProblem& p, const FmhaOperands& o, Arguments& g) 
   g.max_pages = p.max_pages, g.table_stride = p.table_stride, g.page_entries = p.page_entries;
 }
 
-// What sequence_of() says of a sequence, `lengths` and `pages` being those of the problem.
+// What sequence_of() says of a sequence, `lengths` and `pages` being the problem's.
 template <device::FmhaPages kPages, class Arguments>
 auto sequence_in(FmhaLengths lengths, const Arguments& g, std::int64_t batch) {
   switch (lengths) {

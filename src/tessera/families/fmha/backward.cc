@@ -20,7 +20,7 @@
 namespace tessera::fmha {
 namespace {
 
-// Of a vector of scores, for its exponentials, gradients and transposition.
+// The cycles that a vector of scores takes for its exponentials, gradients and transposition.
 constexpr double kCyclesOfGradients = 16;
 constexpr double kCyclesOfPackedTokens = 16;  // of a vector of queries or gradients of outputs
 constexpr double kCyclesOfBytes = 24;         // of a vector of scores, for dropout

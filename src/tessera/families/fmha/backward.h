@@ -33,10 +33,10 @@ void bind_backward(const KernelSpec& spec, const FmhaProblem& problem, const Fmh
                    Launch& launch);
 Estimate estimate_backward(const KernelSpec& spec, const FmhaProblem& problem, const Target& target,
                            int threads);
-// Kernels of gradients, from those of attention.
+// Kernels of gradients, from the kernels of attention.
 std::vector<FmhaSignature> backward_signatures(const std::vector<FmhaSignature>& forward);
 
-// emit.cc: what the text of attention's kernels and of those of its gradients share
+// emit.cc: what the texts of attention's kernels and of its gradients' kernels share
 std::string config_text(const KernelSpec& spec);
 std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Target& target);
 

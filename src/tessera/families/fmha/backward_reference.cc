@@ -301,7 +301,7 @@ class Gradients {
   std::vector<bool> spoiled_;  // of each key-value head of each sequence
 };
 
-// Of an element of an output, in multiplications.
+// What an element of an output costs, in multiplications.
 double cost_of(const FmhaProblem& p, const Tensor& tensor) {
   const auto hdim = static_cast<double>(p.hdim), hdim_v = static_cast<double>(p.hdim_v);
   const double pairs = 2 * (2 * hdim + 2 * hdim_v) + kPairCost;

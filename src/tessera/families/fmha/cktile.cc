@@ -276,7 +276,7 @@ std::string ck_name(const KernelSpec& spec) {
 
 // ---- text ----
 
-// Headers of 2026 say by an enumerator how numbers of 8 bits are scaled, those of 2025 by a bool.
+// Headers of 2026 say by an enumerator how numbers of 8 bits are scaled, headers of 2025 by a bool.
 constexpr std::string_view kCkBody = R"(
 #if __has_include("ck_tile/ops/fmha/block/block_attention_quant_scale_enum.hpp")
 constexpr auto kQuantScale = ck_tile::BlockAttentionQuantScaleEnum::NO_SCALE;

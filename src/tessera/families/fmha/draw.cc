@@ -33,7 +33,7 @@ constexpr std::int64_t kLongest = 16384;  // of prompts and of training; caches 
 struct Heads {
   std::int64_t heads, heads_kv, hdim, hdim_v;
 };
-// Of published networks, as their configurations say.
+// The heads of published networks, as their configurations say.
 constexpr auto kNetHeads = std::to_array<Heads>({
     {12, 12, 64, 64},      // BERT base, GPT-2, ViT-B
     {16, 16, 64, 64},      // BERT large, ViT-L
@@ -57,7 +57,7 @@ void set_sizes(const Heads& from, FmhaProblem& p) {
   if (from.hdim_v != from.hdim) p.hdim_v = from.hdim_v;
 }
 
-// Of any network, or of its share on one of several GPUs.
+// Draws the heads of any network, or of its share on one of several GPUs.
 void set_any_heads(Draw& draw, FmhaProblem& p) {
   static constexpr std::int64_t kHeads[] = {1, 2, 4, 8, 12, 16, 16, 24, 32, 32, 40, 64, 128};
   static constexpr std::int64_t kGroups[] = {1, 1, 1, 2, 4, 4, 8, 8, 16};
@@ -98,7 +98,7 @@ std::int64_t sequences(Draw& draw, int most) {
   return std::int64_t{1} << draw.between(0, most);
 }
 
-// Of images, captions and sounds.
+// Draws lengths of images, captions and sounds.
 void set_encoder(Draw& draw, FmhaProblem& p) {
   static constexpr std::int64_t kLengths[] = {77,  128, 197, 256,  257,  384,
                                               512, 577, 729, 1024, 1500, 4096};
@@ -148,7 +148,7 @@ void draw_forward(Draw& draw, FmhaProblem& p) {
   p.mask = FmhaMask::bottom_right;
 }
 
-// One query, or those of a guess.
+// One query, or as many as somebody guessed ahead.
 void draw_decode(Draw& draw, FmhaProblem& p) {
   constexpr Heads kLatent = {128, 1, 576, 512};  // DeepSeek-V3
   draw.below(16) == 0 ? set_sizes(kLatent, p) : set_heads(draw, p);

@@ -78,7 +78,7 @@ std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& t
   return objects;
 }
 
-// Of a block. tmaws has a group of threads that loads besides those that compute.
+// The threads of a block. tmaws has a group of threads that loads besides those that compute.
 int gpu_threads(const KernelSpec& spec) {
   const Algorithm& a = spec.algorithm;
   if (a.pipeline == Pipeline::tmaws) return device::flash_threads(a.wave.m);

@@ -105,7 +105,7 @@ Estimate estimate_flash_gpu(const Algorithm& a, const FmhaProblem& p, const Targ
 // Keys and values come from memory once; the tiles of a key-value head read them in L2. Blocks run
 // `slices` at a time, and half as many, one for each unit, are enough for the memory. Each takes
 // its blocks of keys one after the other. The blocks of a tile store the sums of a part and read as
-// many, or a tile's last one reads those of all its parts.
+// many, or a tile's last one reads the sums of all its parts.
 Estimate estimate_split_gpu(const Algorithm& a, const FmhaProblem& p, const Target& target) {
   const SplitPlan plan = split_gpu_plan(a, p);
   const double hertz = target.clock_ghz * 1e9;

@@ -35,7 +35,7 @@ Source attention_on_gpu(const KernelSpec& spec, tile::Template attention, int th
 void add_append_step(const KernelSpec& spec, const FmhaProblem& problem, int threads,
                      Launch& launch);
 
-// The arguments of a launch: those of its attention, and of the appending where there is some.
+// The arguments of a launch, for its attention and, where it appends, for the appending.
 template <class Arguments>
 void set_arguments(const Arguments& attention, const FmhaProblem& p, const FmhaOperands& o,
                    Launch& launch) {

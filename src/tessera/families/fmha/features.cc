@@ -79,7 +79,7 @@ void extract(const Problem& problem, const Target& target, int threads,
   tile::check_features(Op::fmha, features().size(), specs.size(), columns.size(), wanted.size());
   if (specs.empty()) return;
   const ProblemFacts f = problem_facts(fmha_of(problem), target, threads);
-  // A model may be asked about a plain problem in place of that of the kernels.
+  // A model may be asked about a plain problem in place of the kernels' own.
   KernelSpec spec = {signature_of(problem), {}, {}};
   const auto spec_of = [&](std::size_t i) -> const KernelSpec& {
     spec.algorithm = specs[i].algorithm, spec.target = specs[i].target;

@@ -1,5 +1,5 @@
 // Features of a kernel, alone and on the problem. Blocks, threads, shared memory, parts and the
-// workspace are those of the launch, so that they are right for kernels of every pipeline.
+// workspace are the launch's, so that they are right for kernels of every pipeline.
 #include <algorithm>
 #include <array>
 
@@ -42,7 +42,7 @@ double diagonal_waste(F f, K x) {
   return (at_most(queries, number(f.p.seqlen_q)) + x.tile_n) / 2 / at_least(f.row_keys, 1);
 }
 
-// The words of the formulas are those of features_problem.cc. rows: what tile_m counts: queries, or
+// features_problem.cc explains the words of the formulas. rows: what tile_m counts: queries, or
 // rows_kv where a tile has the rows of all heads that share keys. items: tiles of rows of all heads
 // and sequences. room_v: elements of v that a tile has room for. jobs: blocks of the launch's
 // largest step; on CPUs items times parts. slots: jobs that run at a time. parts: of the keys.

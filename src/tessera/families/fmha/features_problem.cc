@@ -178,7 +178,7 @@ constexpr auto kProblem = std::to_array<ProblemFeature>({
      [](P f) { return flag(f.pairs < f.machine.units); }},
 });
 
-// Appending keeps the lengths of its keys whatever those of the new tokens are.
+// Appending keeps the lengths of its keys, whatever lengths the new tokens have.
 void put_tokens(ProblemFacts& f) {
   const FmhaProblem& p = f.p;
   const bool is_packed = p.lengths == FmhaLengths::packed;

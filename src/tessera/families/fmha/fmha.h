@@ -76,7 +76,7 @@ std::vector<Problem> receipt_problems(const Receipt& receipt);
 std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
 
 // stages.cc
-// Whether the rows of a tile are those of all query heads that have a head of keys.
+// Whether a tile has the rows of all query heads that share a head of keys.
 bool packs_heads(const KernelSpec& spec);
 std::string stage(const KernelSpec& spec, std::string_view entry);
 

@@ -77,7 +77,7 @@ bool warp_tile_fits(const Case& c) {
          w.m * vectors + vectors < c.target.vector_registers;
 }
 
-// What holds for kernels of every pipeline, and what for those of `flash` and `direct`, whose
+// What holds for kernels of every pipeline, and what for kernels of `flash` and `direct`, whose
 // unused fields are at their defaults.
 constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return tile::has_pipeline(Op::fmha, c.target, c.algorithm.pipeline); },
@@ -170,7 +170,7 @@ std::vector<FmhaSignature> with_each(const std::vector<FmhaSignature>& some,
   return all;
 }
 
-// Those of servers, which read pages: no bias, no soft cap and no dropout.
+// Signatures that servers need, which read pages: no bias, no soft cap and no dropout.
 std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
   std::erase_if(some, [](const FmhaSignature& s) {
     return s.bias != FmhaBias::none || s.soft_cap || s.dropout;
@@ -180,7 +180,7 @@ std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
                    {FmhaCacheLayout::linear, FmhaCacheLayout::vectorized});
 }
 
-// Those that append first: a server's, with each embedding.
+// Signatures that append first: a server's, with each embedding.
 std::vector<FmhaSignature> extended(std::vector<FmhaSignature> some) {
   std::erase_if(some, [](const FmhaSignature& s) {
     return s.bias != FmhaBias::none || s.soft_cap || s.dropout || is_eight_bits(s.in);
@@ -223,7 +223,7 @@ bool names_gradients(std::span<const Wish> wishes) {
   });
 }
 
-// Of 8 bits, with any factors and every output.
+// Signatures of 8 bits, with each kind of factors and each output.
 std::vector<FmhaSignature> eight_bits() {
   std::vector<FmhaSignature> all;
   for (const DType in : {DType::fp8, DType::bf8}) {

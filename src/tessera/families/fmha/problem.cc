@@ -204,7 +204,7 @@ void add_scales(const FmhaProblem& p, Tensors& all) {
   if (is_eight_bits(p.out)) add_factors(kScaleO, {1}, all);
 }
 
-// Bytes, in the type of one byte that counts; their rows lie as those of lse do.
+// Bytes, in the type of one byte that counts; their rows lie as lse's rows do.
 void add_random_values(const FmhaProblem& p, Tensors& all) {
   const LseLayout rows = lse_layout(p);
   const auto stride = [&](std::size_t i) { return rows.strides[i] * p.seqlen_k; };
@@ -464,7 +464,7 @@ double flops(const Problem& problem) {
   return extends(p) ? attention + append_flops(p) : attention;
 }
 
-// Of a cache the tokens that all sequences may have.
+// In a cache of pages, only the tokens count that all sequences may have.
 double bytes(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_bytes(p);

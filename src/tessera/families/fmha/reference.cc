@@ -49,7 +49,7 @@ double share_of(const Weights& weights, const Bounded& score, double count) {
   return score.error + kUnit * (4 * distance + 4 * size + 6 * merges + 16);
 }
 
-// `scores` are those of weights.keys. No score is NaN or above weights.most, which is finite.
+// `scores` belong to weights.keys. No score is NaN or above weights.most, which is finite.
 void set_weights(const std::vector<Bounded>& scores, Weights& weights) {
   const auto count = static_cast<double>(scores.size());
   for (const Bounded& score : scores) {

@@ -166,7 +166,7 @@ double Scores::factor_of(const Query& query) const {
                                                              query.index);
 }
 
-// Of k or of v.
+// The factor of a key, from the factors of k or of v.
 double Scores::factor_of(const float* factors, const Query& query, std::int64_t key) const {
   if (p_.qscale == FmhaQscale::none) return 1;
   if (p_.qscale == FmhaQscale::per_tensor) return *factors;

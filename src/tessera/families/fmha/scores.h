@@ -68,7 +68,7 @@ class Scores {
   // What dropout multiplies the other weights with.
   double scale_of_kept() const { return p_.p_drop == 0 ? 1 : 256.0 / g_.kept; }
 
-  // Of queries and keys. Tensor cores lose bits of products of 8 bits.
+  // The types in which queries and keys are added up. Tensor cores lose bits of products of 8 bits.
   tile::SumTypes sum_types() const;
 
  private:

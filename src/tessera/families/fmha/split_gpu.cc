@@ -1,5 +1,5 @@
 // Attention with split keys on GPUs: legality, text, launch. device/cuda/fmha/split_fmha.h says how
-// the kernels work, and split_latent.h how those of latent attention do.
+// the kernels work, and split_latent.h how kernels of latent attention do.
 #include "tessera/families/fmha/split_gpu.h"
 
 #include <fmt/format.h>

@@ -194,7 +194,7 @@ void check_table(const FmhaProblem& given, const FmhaProblem& p) {
   refuse("table_stride must be at least 0, got {}", p.table_stride);
 }
 
-// Where lengths vary, a list of fewer entries has room for all. Those of appended tokens say
+// Where lengths vary, a list of fewer entries has room for all. The lengths of appended tokens say
 // nothing of how many keys a sequence may have.
 void check_list(const FmhaProblem& given, const FmhaProblem& p) {
   check_unused(given.pages, {{"max_pages", given.max_pages}, {"table_stride", given.table_stride}});

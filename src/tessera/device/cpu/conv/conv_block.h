@@ -10,7 +10,7 @@ struct ConvRun {
   i64 a, b, words;
 };
 
-// As multiply_block() of rows in place, but the depth is that of all runs together.
+// As multiply_block() of rows in place, but the depth is the sum of all runs' depths.
 template <class Math, int kRows, int kVectors>
 void multiply_runs(const BlockTask& t, const ConvRun* runs, i64 number) {
   using Acc = typename Math::Acc;

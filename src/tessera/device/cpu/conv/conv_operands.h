@@ -262,7 +262,7 @@ struct ConvFactors {
     }
     return all;
   }
-  // One pixel whose taps lie outside in part; `place` is that of the first tap.
+  // One pixel whose taps lie outside in part; `place` is the first tap's place.
   static void copy_cut(const ConvView& v, const ColumnRun& run, i64 place, const Column* from,
                        u32* out) {
     for (i64 c = 0; c < run.count; ++c) {

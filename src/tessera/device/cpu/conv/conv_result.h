@@ -10,7 +10,7 @@ namespace tessera::device {
 struct ResultLine {
   i64 at, count, distance;
 };
-// Which pixels lie at one distance: those of a line, of an image, or all.
+// Which pixels lie at one distance: a line's, an image's, or all.
 enum class EvenPixels { line, image, all };
 inline EvenPixels even_pixels(const ConvView& v) {
   if (pixels_are_even(v)) return EvenPixels::all;

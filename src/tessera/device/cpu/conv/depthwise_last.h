@@ -130,7 +130,7 @@ struct DepthwiseLastImages : DepthwiseRun<T> {
       t.factor += taps() * spans().pitch();
     }
   }
-  // Channel k of each group takes its place between those of the others.
+  // Channel k of each group takes its place between the other channels.
   void spread(const u32* from, i64 rows, i64 lanes, i64 k, u32* to) const {
     for (i64 i = 0; i < rows * lanes; ++i) to[i * g.k + k] = from[i];
   }
@@ -157,7 +157,7 @@ struct DepthwiseLastImages : DepthwiseRun<T> {
     }
   }
 
-  // A line of the result: pixels of one class after those of another one.
+  // A line of the result: pixels of one class, then the pixels of the next.
   void run_line(const ConvView* views, const Span& span, const i64 (&at)[4]) const {
     const i64 d = depthwise_classes<T>(g, kDepth), h = depthwise_classes<T>(g, kHeight);
     const i64 w = depthwise_classes<T>(g, kWidth);

@@ -134,8 +134,8 @@ struct ChannelSpans {
     int last() const { return static_cast<int>(count - (vectors() - 1) * kLanes); }
   };
   Span span(i64 i) const { return {i * lanes(), smaller(lanes(), channels - i * lanes())}; }
-  // Of a tap in packed filters: an odd number of vectors, so that taps do not meet in one set of a
-  // cache.
+  // The distance of two taps in packed filters: an odd number of vectors, so that taps do not meet
+  // in one set of a cache.
   i64 pitch() const { return (blocks_of(channels, kLanes) | 1) * kLanes; }
 };
 
@@ -220,7 +220,7 @@ inline void add_slices(u32* sums, i64 slices, i64 words, const CpuThread& thread
   }
 }
 
-// How many taps lie at one distance in the filters: all, or those of a line.
+// How many taps lie at one distance in the filters: all, or one line's.
 inline i64 taps_of_run(const ConvArguments& g) {
   i64 distance = g.w_stride[kFilterX] * g.filter[kWidth];
   for (int dim = kHeight; dim >= kDepth; --dim) {

@@ -95,7 +95,7 @@ struct BackwardBlock {
     return rounded(floats_of_rows(g, C::kLengths), kLanes);
   }
 
-  // `shared` are the floats that threads share, `next` those of the thread.
+  // `shared` are the floats that threads share, `next` the thread's own floats.
   static Buffers buffers(const FmhaArguments& g, float* shared, float* next) {
     const auto take = [&next](i64 count) {
       float* const begin = next;

@@ -81,7 +81,7 @@ struct BackwardRows {
     }
   }
 
-  // Of the block's queries, to where all threads find them.
+  // Copies what is known about the block's queries to where all threads find it.
   static void keep(const FmhaArguments& g, const Queries& at, const Buffers& b) {
     const i64 first = Block::row_of(g, at);
     for (i64 i = 0; i < at.count; ++i) {

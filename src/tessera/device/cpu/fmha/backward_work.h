@@ -12,9 +12,9 @@ inline constexpr i64 kBackwardItems = 128;
 // Sums of dq that parts may have in memory, all together.
 inline constexpr i64 kBackwardFloats = i64{1} << 27;
 
-// `pairs` are key-value heads of all sequences, `blocks` those of keys of the longest one, `floats`
-// the sums of dq of a pair. The blocks of a pair are dealt out to so many parts, each of which has
-// sums of dq of its own.
+// `pairs` are key-value heads of all sequences, `blocks` the blocks of the longest one's keys,
+// `floats` the sums of dq of a pair. The blocks of a pair are dealt out to so many parts, each of
+// which has sums of dq of its own.
 constexpr i64 backward_parts(i64 pairs, i64 blocks, i64 floats) {
   if (pairs < 1 || pairs > kBackwardItems / 2) return 1;
   const i64 wanted = kBackwardItems / pairs;

@@ -6,7 +6,7 @@
 
 namespace tessera::device {
 
-// C is the configuration of the attention, C::Append that of the appending.
+// C is the configuration of the attention, C::Append configures the appending.
 template <class C>
 struct ExtendFmha {
   using Arguments = FmhaExtendArguments<FmhaArguments>;

@@ -34,7 +34,7 @@ struct FmhaBackwardKernel {
     work.parts = backward_parts(work.pairs, blocks_of(g.seqlen_k, kKeys), work.floats);
     return work;
   }
-  // Of a sequence, which may have fewer blocks of keys than the longest one.
+  // The parts of one sequence, which may have fewer blocks of keys than the longest one.
   static i64 own_parts(const Work& work, const FmhaSequence& s) {
     return smaller(work.parts, blocks_of(s.keys, kKeys));
   }

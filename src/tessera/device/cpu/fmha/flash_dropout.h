@@ -28,7 +28,7 @@ typedef u64 u64v __attribute__((vector_size(kVectorBytes)));
 #endif
 }
 
-// Of words: by the products of every other one.
+// Multiplies words: first those at even places, then those at odd places.
 [[gnu::always_inline]] inline WideProduct<u32v> multiply_wide(u32v x, u32 factor) {
   constexpr u64 kLow = 0xffffffffU;
   const u64v pairs = bits_as<u64v>(x), factors = u64{factor} - u64v{};
@@ -68,7 +68,7 @@ class RandomBytes {
     for (int c = 0; c < counters; c += kLanes) draw(key, row, part + c, words_ + c * 4);
   }
 
-  // That of key first + i. Behind the last one there is room to read a vector.
+  // The random byte of key first + i. Behind the last one there is room to read a vector.
   const u8* of(i64 i) const { return reinterpret_cast<const u8*>(words_) + begin_ + i; }
 
  private:

@@ -207,7 +207,7 @@ struct FmhaKernel {
     b.total[row] += sum;
   }
 
-  // Of a row of weights, after they were added up.
+  // Drops weights of a row, after the row was added up.
   static void drop(const FmhaArguments& g, const Item& item, i64 row, const Block& block,
                    float* weights) {
     const i64 query = item.query_of(row), head = item.head_of(row);
@@ -284,7 +284,7 @@ struct FmhaKernel {
 
   // ---- all keys ----
 
-  // Keys that some row sees; those of the sink that lie before them go by on their own.
+  // Keys that some row sees. Keys of the sink that lie before them go by on their own.
   static FmhaKeys keys_of_rows(const FmhaArguments& g, const Item& item) {
     FmhaKeys all = keys_of<C::kMasked>(g, item.sequence, item.query_of(0));
     all.end = keys_of<C::kMasked>(g, item.sequence, item.query_of(item.count - 1)).end;

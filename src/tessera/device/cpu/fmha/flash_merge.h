@@ -27,7 +27,7 @@ struct FlashRow {
   float *sums, *most, *total;
 };
 
-// Adds the sums of a row's parts to those of the first one. They are `step` floats apart.
+// Adds the sums of a row's parts to the first part's sums. The parts are `step` floats apart.
 inline void merge_row(const FlashRow& row, i64 width, i64 parts, i64 step) {
   float most = *row.most;
   for (i64 p = 1; p < parts; ++p) {

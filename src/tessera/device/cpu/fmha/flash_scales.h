@@ -23,7 +23,7 @@ struct ScaledTokens {
   }
 };
 
-// Those of a block of keys, looked up once, because packing goes over its tokens many times.
+// The factors of a block of keys, looked up once, because packing goes over its tokens many times.
 template <int kMost>
 struct KeyFactors {
   float keys[kMost], values[kMost];

@@ -19,7 +19,7 @@ struct SmallShape {
   bool sums_are_output;  // when alpha is 1 and beta is 0
   bool narrows;          // whether sums then become the output as bf16
   Finish<GemmArguments> finish;
-  // Of a biased Math: what the sums of each row of A start from.
+  // What the sums of each row of A start from, where the Math is biased.
   void (*row_sums)(const u8* a, i64 row, i64 rows, i64 bytes, int* sums);
 
   // Register blocks: of the most vectors of a panel. The first function reads B as it lies. With
@@ -36,7 +36,7 @@ struct SmallShape {
   };
   Blocks blocks[kSmallVectors];  // of 1, 2, ... vectors
 
-  // Dot products: of so many rows and columns; of 3 rows also those of 2.
+  // Dot products of so many rows and columns. Kernels of 3 rows have products of 2 rows too.
   int rows, columns;
   SmallMultiplyDots dots, dots_of_two;
 

@@ -1,4 +1,4 @@
-// The bandwidth-bound GEMM: M or N is small, so the time is that of reading the other operand once.
+// The bandwidth-bound GEMM: M or N is small, so reading the other operand once takes the time.
 //
 // The narrow operand (A when M is the smaller size, otherwise B) is packed into words and stays in
 // the caches. The wide operand is streamed, strip by strip.

@@ -1,5 +1,5 @@
 // softmax, RMSNorm and LayerNorm of rows on a CPU. A row is read in chunks of tile_n columns that
-// stay in a cache: the statistics of each chunk are merged into those of the row, and a second pass
+// stay in a cache: the statistics of each chunk are merged into the row's, and a second pass
 // writes the result. Two steps may share out the slices of rows: one gathers, one writes. Rows
 // whose squares overflow or vanish are read again, scaled.
 #pragma once
@@ -44,7 +44,7 @@ struct NormKernel {
     return merge<C::kKind, NormMath>(a, b);
   }
 
-  // Of a row, from a column on.
+  // The inputs of a row, from a column on.
   struct Inputs {
     const In *in, *residual;
     [[gnu::always_inline]] void prefetch(int i) const {
@@ -151,7 +151,7 @@ struct NormKernel {
     return {all, kUsualRows};
   }
 
-  // Of all slices of a row, in their order.
+  // The statistics of a row, merged from its slices in their order.
   static ScaledStatistics gathered(const ScaledStatistics* slices) {
     NormStatistics all = no_statistics<C::kKind>();
     bool is_usual = true;
@@ -227,8 +227,8 @@ struct NormKernel {
     if (goes_past_cache(g)) finish_stores();
   }
 
-  // One step: the statistics of a row, then its result. Of two steps the first: the statistics of
-  // every slice go to the workspace.
+  // A kernel of one step makes the statistics of a row, then its result. The first of two steps
+  // writes the statistics of every slice to the workspace.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
     auto* const parts = static_cast<ScaledStatistics*>(thread->workspace);
@@ -243,7 +243,7 @@ struct NormKernel {
     });
   }
 
-  // The second merges those of a row in their order, and writes a slice.
+  // The second step merges a row's statistics in the order of the slices, and writes a slice.
   static void run_result(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
     const auto* const parts = static_cast<const ScaledStatistics*>(thread->workspace);

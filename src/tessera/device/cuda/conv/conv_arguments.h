@@ -23,7 +23,7 @@ struct ConvMatrix {
 inline i64 rows_of(const ConvMatrix& g) { return g.rows; }
 inline i64 columns_of(const ConvMatrix& g) { return g.columns; }
 
-// Pixels that see the same taps: all of them, or in backward_data with strides those of a residue.
+// Pixels that see the same taps: all of them, or in backward_data with strides one residue's.
 // Lists of dimensions have the innermost one first.
 struct alignas(64) ConvClass {
   CudaTensorMap image;  // the pixels that are read, as columns of pixels
@@ -50,7 +50,7 @@ struct CudaConvArguments {
   int pitch;         // slices: columns between two rows of partial sums
   int lanes;         // repack: how many threads add up the slices of an element
   int num_classes, tiles, tiles_q, raster_group;
-  // Of one group: the channels of the image, of the other operand, and of the results.
+  // One group's channels of the image, of the other operand, and of the results.
   int image_channels, other_channels, result_channels;
   int slabs;  // how many tiles of depth, or of columns, a tap has
   int batch_is_tap;

@@ -48,7 +48,7 @@ class ConvResult {
   using Out = typename Config::Out;
 
  public:
-  // Of the elements from `offset` on: the group's.
+  // The results of one group, which begin at the element `offset`.
   __device__ __forceinline__ ConvResult(const ConvResultArguments& arguments, i64 offset)
       : finish(arguments, 0), first(offset) {}
 

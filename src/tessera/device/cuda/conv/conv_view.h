@@ -30,8 +30,8 @@ struct ConvTile {
   u64 row, column;  // the tile's first ones
 };
 
-// How many tiles there are: in all, and of one product along its rows and columns. Of the products
-// of different residues, the one with the most rows.
+// How many tiles there are: in all, and of one product along its rows and columns. Where residues
+// have products of their own, it is the product with the most rows.
 struct ConvTiles {
   u64 rows, columns, count, down, right;
 };

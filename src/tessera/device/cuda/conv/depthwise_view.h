@@ -38,8 +38,8 @@ struct DepthwiseView {
   using Filter = Stored<typename C::W>;
   using Gradient = Stored<typename C::Y>;
 
-  // How many lines or columns of the image a patch of `results` meets. Of those, the first one
-  // lies kReach before the one that tap 0 of the first result meets.
+  // How many lines or columns of the image a patch of `results` meets. The first of them lies
+  // kReach before the one that tap 0 of the first result meets.
   static constexpr int kReach = kData && !kAny ? (kTaps - 1) / (kAny ? 1 : kStep) : 0;
   static constexpr int met_by(int results) {
     if (kAny) return 1;
@@ -251,7 +251,7 @@ struct ImageLine {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) runs[i].clear();
   }
-  // `distance` is that of columns, in bytes.
+  // `distance` lies between two columns, in bytes.
   __device__ __forceinline__ void load(const char* from, int distance, u32 exist) {
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {

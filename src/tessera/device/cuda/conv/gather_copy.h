@@ -1,5 +1,5 @@
 // How the threads of a block bring tiles of a convolution's operands to shared memory. A tile's
-// layout and a thread's share of it are those of cpasync_tile.h; every chunk lies at a place of its
+// layout and a thread's share of it follow cpasync_tile.h; every chunk lies at a place of its
 // own, and elements that do not exist become zeros.
 #pragma once
 

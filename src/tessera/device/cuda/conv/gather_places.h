@@ -1,5 +1,5 @@
 // Where the operands of a convolution's products lie, for loaders that copy chunks. The place of an
-// element is the sum of two places: that of its line and that of its step of the depth.
+// element is the sum of two places: its line's and its step's along the depth.
 #pragma once
 
 #include "tessera/device/cuda/conv/conv_view.h"

@@ -134,7 +134,7 @@ inline i64 filter_offset(const FilterCopy& w, const FilterElement& at) {
          at.tap[2] * w.stride[kFilterX];
 }
 
-// Where the copy has an element: its row among those of the groups that lie together.
+// Where the copy has an element: its row among the rows of the groups that lie together.
 struct FilterPlace {
   int group, row, tap, channel;
 };

@@ -102,7 +102,7 @@ struct TmaConv {
     loop = Loop::at(shared, shared + kOffsetBarriers, 0);
   }
 
-  // The barriers behind those of the ring.
+  // The barriers behind the ring's.
   __device__ __forceinline__ u32 d_here() const {
     return loop.full(2 * C::kStages + 1 + loop.warpgroup * kMatrixSlots);
   }
@@ -339,8 +339,8 @@ struct TmaConv {
             1 + loop.warpgroup, loop.thread,       d_here(), phases};
   }
 
-  // Each consumer meets those of the other slices. Blocks that take a tile's slices in different
-  // rounds do not wait for each other.
+  // Each consumer meets the consumers of the other slices. Blocks that take a tile's slices in
+  // different rounds do not wait for each other.
   __device__ __forceinline__ void add_slices(const Unit& u, const StorePlace& place) const {
     const int first = u.index * C::kSlices;
     const int blocks = static_cast<int>(gridDim.x);

@@ -81,7 +81,7 @@ struct BackwardScores {
     return reinterpret_cast<float*>(memory + kSizes.gradient_block) + row * kKeys;
   }
 
-  // Of the block of queries from `first` on.
+  // The keys that the block of queries from `first` on sees.
   __device__ __forceinline__ Range range_of_block(i64 first) const {
     const i64 end = first + C::kTileM < s.queries ? first + C::kTileM : s.queries;
     return key_range<C::kMasked, kKeys>(g, s, first, end - 1);
@@ -202,8 +202,8 @@ struct BackwardScores {
     return query < s.queries && key < s.keys && keys_of<C::kMasked>(g, s, query).has(key);
   }
 
-  // Fills this warp's rows of weights and gradients: of the queries of the block from `first` on
-  // and the block of keys from `key` on. Gradients are those of the products, or of the scores.
+  // Fills this warp's rows of weights and gradients, for the block of queries from `first` on
+  // and the block of keys from `key` on. The gradients belong to the products, or to the scores.
   template <bool kOfScores>
   __device__ __forceinline__ void compute(i64 first, i64 key) {
     float x[kQueries], y[kQueries];

@@ -8,11 +8,11 @@ namespace tessera::device {
 // A warp's queries, from `query` on, and the keys from `key` on, which is a multiple of 32.
 struct DropoutBlock {
   i64 batch, head, query, key;
-  i64 token;  // that of the first query
+  i64 token;  // the first query's
   int lane;
 };
 
-// weights[32 * r] is that of query r and this lane's key; bit r of `seen`: whether the query sees
+// weights[32 * r] belongs to query r and this lane's key; bit r of `seen`: whether the query sees
 // the key. 32 keys have two counters for each query: a lane makes the bits of one of them for all
 // lanes, so that a warp needs one round for 16 queries.
 template <int kQueries, bool kRandom>

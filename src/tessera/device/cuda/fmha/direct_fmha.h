@@ -93,7 +93,7 @@ class FmhaKernel {
   __device__ __forceinline__ In* value_row(int row) const {
     return reinterpret_cast<In*>(memory + kSizes.value_block + row * kSizes.value_row);
   }
-  // Of a query of this warp.
+  // The weights of this warp's query r.
   __device__ __forceinline__ float* weight_row(int r) const {
     return reinterpret_cast<float*>(memory + kSizes.weight_block) + (warp * kQueries + r) * kKeys;
   }

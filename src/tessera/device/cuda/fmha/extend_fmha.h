@@ -9,7 +9,7 @@ namespace tessera::device {
 
 template <template <class> class Attention>
 struct ExtendFmha {
-  // C is the configuration of the attention, C::Append that of the appending.
+  // C is the configuration of the attention, C::Append configures the appending.
   template <class C>
   struct Of {
     template <class Arguments>

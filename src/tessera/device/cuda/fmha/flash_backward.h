@@ -61,7 +61,7 @@ class FlashBackwardConsumer {
 
   // ---- products ----
 
-  // Products of the consumer's tokens with those of a stage.
+  // Products of the consumer's tokens with a stage's tokens.
   static __device__ __forceinline__ void multiply_tokens(u32 own, u32 others,
                                                          float (&to)[kScores]) {
     const u64 p = Keys::descriptor(own), q = Queries::descriptor(others);
@@ -144,7 +144,7 @@ class FlashBackwardConsumer {
     const u32 renewed = load_word(stats() + 3 * kQueries * 4);
     if (__any_sync(~0U, renewed != 0)) normalise();
   }
-  // Of a block whose sums of weights the plain step has made again.
+  // Multiplies the weights of a block whose sums the plain step has made again.
   __device__ __forceinline__ void normalise() {
 #pragma unroll
     for (int i = 0; i < kScores; i += 4) {

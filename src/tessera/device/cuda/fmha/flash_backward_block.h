@@ -81,8 +81,8 @@ struct FlashBackwardBlock {
   }
 
   // Each warp of the consumers releases for itself, because it reads more than wgmma does. So do
-  // the warps that keep the order, of the place of an item. Of lse and delta, which lie in the
-  // stages of queries and douts, each thread has read its own.
+  // the warps that keep the order, which read the place of an item. lse and delta lie in the
+  // stages of queries and douts, and each thread has read its own.
   __device__ __forceinline__ void init() const {
     barrier_init(keys_full(), 1);
     barrier_init(keys_empty(), kFlashWarps + (C::kOrdered ? kFlashOwnConsumers : 0));
@@ -161,7 +161,7 @@ struct FlashWalk {
   int first = 0, end = 0;  // blocks of a head
   int left = 0;            // that are to come, the current one too
   int head = 0, block = 0;
-  int base = 0;  // number of the head's first block among those of all heads and sequences
+  int base = 0;  // number of the head's first block among all blocks of all heads and sequences
 
   __device__ __forceinline__ FlashWalk() {}
   __device__ __forceinline__ FlashWalk(const FlashBackwardArguments& a, const FlashItem& item) {

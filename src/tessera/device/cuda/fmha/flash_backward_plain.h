@@ -72,7 +72,7 @@ class FlashBackwardPlain {
 
   // The largest score of each query in powers of 2, and by what weights that are compared with it
   // are to be multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded
-  // as those of the tensor cores are. A query that sees no key has weights of 0.
+  // as the tensor cores' weights are. A query that sees no key has weights of 0.
   __device__ __forceinline__ void renew(float* stats) const {
     const float unit = g.scale * 1.44269504F;
     const int lane = thread % 32;

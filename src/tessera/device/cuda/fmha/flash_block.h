@@ -69,7 +69,7 @@ struct FlashBlock {
   __device__ __forceinline__ u32 stage(u32 index) const {
     return shared + kSizes.stages + index * kSizes.stage_bytes;
   }
-  // Of a consumer, `buffer` counts the buffers of all consumers.
+  // Where the queries of a consumer lie. `buffer` counts the buffers of all consumers.
   __device__ __forceinline__ u32 queries(u32 buffer) const {
     return shared + buffer * kSizes.query_bytes;
   }

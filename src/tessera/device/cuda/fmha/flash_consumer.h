@@ -306,7 +306,8 @@ class FlashConsumer {
     clear_rows<Queries::kSlabs, kWgmmaRows>(block.queries(buffer), rows, thread, kGroupThreads);
     threads_sync(kAlone + group, kGroupThreads);
   }
-  // Of the tile's last block, which is not multiplied before the next keys are there.
+  // Clears the values behind the keys' end in the tile's last block, which is not multiplied before
+  // the next keys are there.
   __device__ __forceinline__ void clear_values() const {
     const int rows = tile.keys - (tile.blocks - 1) * kKeys;
     if (rows >= kKeys || tile.blocks == 0) return;

@@ -28,7 +28,7 @@ class FlashConverter {
   const Block block;
   const int warp, lane;
 
-  // A lane's piece in a turn. Four lanes have those of a key and a slab. The next four have
+  // A lane's piece in a turn. Four lanes have the pieces of a key and a slab. The next four have
   // the other key of a pair and another slab: so the eight lanes that load, or store, 16 bytes each
   // at a time find all banks.
   struct Piece {

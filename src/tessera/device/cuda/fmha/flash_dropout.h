@@ -6,8 +6,8 @@
 
 namespace tessera::device {
 
-// A block's weights that are dropped. A lane makes the random bits of every fourth counter. Of a
-// counter's 128 bits it keeps 16, one for each key, so that the lanes tell each other one word.
+// A block's weights that are dropped. A lane makes the random bits of every fourth counter. It
+// keeps 16 of a counter's 128 bits, one for each key, so that the lanes tell each other one word.
 template <int kKeys>
 class FlashDropout {
   static constexpr int kParts = kKeys / static_cast<int>(kKeysOfCounter);  // counters of a row
@@ -29,8 +29,8 @@ class FlashDropout {
   }
 
  public:
-  // Of the rows `row` and row + 8, and of the keys from `first` on. Bit 7 - w of byte b: that of
-  // key 4 * w + b of a counter.
+  // Draws for the rows `row` and row + 8, and for the keys from `first` on. Bit 7 - w of byte b
+  // stands for key 4 * w + b of a counter.
   __device__ __forceinline__ void draw(const FmhaArguments& g, const DropoutRow& row, int first,
                                        int lane) {
     const DropoutKey key = dropout_key(g);
@@ -48,11 +48,11 @@ class FlashDropout {
     }
   }
 
-  // Makes dropped weights 0. weights[i] are those of keys 8 * (i / 2) + lane % 4 * 2 and the next
+  // Makes dropped weights 0. weights[i] belongs to keys 8 * (i / 2) + lane % 4 * 2 and the next
   // one in 16 bits each, of row i % 2.
   __device__ __forceinline__ void drop(u32* weights, int lane) const {
     const u32 bytes =
-        lane % 2 == 0 ? 0x9988U : 0xBBAAU;  // those of the lane's two keys, twice each
+        lane % 2 == 0 ? 0x9988U : 0xBBAAU;  // the bytes of the lane's two keys, twice each
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
 #pragma unroll

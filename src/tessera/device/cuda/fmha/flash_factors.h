@@ -9,7 +9,7 @@
 
 namespace tessera::device {
 
-// Of numbers of 16 bits: the scale.
+// The factor of scores of 16-bit numbers, which is the scale.
 template <class C, bool kHas = FlashBlock<C>::kConverts>
 class FlashFactors {
   const float unit;
@@ -27,8 +27,8 @@ class FlashFactors {
   __device__ __forceinline__ void turn(float (&)[kSums], float (&)[kCount], bool) {}
 };
 
-// Of a consumer. A block of keys has one factor of its keys and one of its values, and 64 queries
-// have one: the problem's blocks are multiples of these.
+// The factors that a consumer needs. A block of keys has one factor of its keys and one of its
+// values, and 64 queries have one: the problem's blocks are multiples of these.
 template <class C>
 class FlashFactors<C, true> {
   using Block = FlashBlock<C>;

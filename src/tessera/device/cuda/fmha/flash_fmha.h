@@ -1,5 +1,5 @@
 // Attention forward on Hopper's copy engine and tensor cores: Q K^T of a block of keys is
-// multiplied together with P V of the block before, be that of the same tile or not, and the
+// multiplied together with P V of the block before, in the same tile or not, and the
 // softmax of a block runs beside P V. In the steady state no maxima are taken, see flash_rows.h.
 //
 // Launch: blocks of flash_threads(wave_m) threads with flash_sizes().bytes of dynamic shared

@@ -50,7 +50,8 @@ class FlashScores {
     }
   }
 
-  // Of the row `down` further on and the key `across` further on, whose product is x.
+  // The score of the row that is `down` further on and the key that is `across` further on. Their
+  // product is x.
   __device__ __forceinline__ float score(float x, int down, int across) const {
     x *= unit;
     // cap * tanh(score / cap), with an error of about 1e-7 cap.

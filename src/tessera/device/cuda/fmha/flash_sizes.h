@@ -11,7 +11,7 @@ struct FlashShape {
   int hdim, hdim_v;  // the longest heads, whole slabs of 64 elements
   int stages;        // of the ring of blocks of keys and of values
   bool bends;        // whether a score is more than a product times the scale, or may be dropped
-  bool converts;     // whether elements have 8 bits, and those of v are converted to 16
+  bool converts;     // whether elements have 8 bits, and v's are converted to 16
   bool has_factors;  // whether blocks of keys have factors
   bool by_threads;   // whether threads store results, which do not have 16 bits
   bool paged;        // whether keys and values lie in pages, which a whole warp fetches

@@ -19,7 +19,7 @@ struct FmhaKeyRange {
   }
 };
 
-// Of the queries [from, to].
+// The range of keys that the queries [from, to] see.
 template <bool kMasked, int kKeys>
 __device__ __forceinline__ FmhaKeyRange<kKeys> key_range(const FmhaArguments& g,
                                                          const FmhaSequence& s, i64 from, i64 to) {

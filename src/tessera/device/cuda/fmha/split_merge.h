@@ -69,7 +69,7 @@ __device__ __forceinline__ void add_sums(const SplitSums& more, float offset, Sp
   for (int i = 0; i < 4; ++i) all.x[i] += more.x[i] * factor;
 }
 
-// Merges one row's sums from `column` on, in the order of their numbers: those of number `begin`,
+// Merges one row's sums from `column` on, in the order of their numbers: the sums number `begin`,
 // begin + step, ... below `count`. kAhead of them are loaded at a time: one by one, each would wait
 // for L2.
 template <class Load, int kAhead>
@@ -103,7 +103,7 @@ __device__ __forceinline__ SplitSums merge_sums(const SplitRows& rows, int begin
 }
 
 // In the first of `lanes` neighbours, a power of 2, the sums of all of them. Each of them merges
-// its own before those of the neighbour behind it, so that equal sums give equal bits.
+// its own sums before the neighbour's behind it, so that equal sums give equal bits.
 __device__ __forceinline__ void merge_lanes(int lanes, SplitSums& sums) {
 #pragma unroll 1
   for (int distance = 1; distance < lanes; distance *= 2) {

@@ -1,4 +1,4 @@
-// The last steps of a block of attention with split keys: the teams' sums become those of the part,
+// The last steps of a block of attention with split keys: the teams' sums become the part's,
 // and the blocks of a tile make the result of all parts.
 #pragma once
 

@@ -66,7 +66,7 @@ struct SplitTile {
     if constexpr (C::kPages == FmhaPages::none) return 0;
     return device::page_of(g, s, slot_of(g, key).entry);
   }
-  // Tokens whose distance is that of the block from `key` on, which lies in `page`.
+  // Tokens with the distance of tokens in the block from `key` on, which lies in `page`.
   template <bool kOfKeys>
   __device__ __forceinline__ StridedTokens<In> strided(int key, i64 page) const {
     const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;

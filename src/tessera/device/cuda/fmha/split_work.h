@@ -87,7 +87,7 @@ inline bool values_in_keys(const FmhaArguments& g) {
 
 // Floats of a row of sums: whole vectors of four.
 constexpr i64 split_row_floats(i64 hdim_v) { return (hdim_v + 3) / 4 * 4; }
-// Of a part of the keys of a tile of rows: all sums, and behind them maxima and totals.
+// Floats of one part of the keys of a tile of rows: all sums, and behind them maxima and totals.
 constexpr i64 split_part_floats(int rows, i64 hdim_v) {
   return rows * (split_row_floats(hdim_v) + 2);
 }
@@ -129,7 +129,7 @@ constexpr i64 split_merge_cost(i64 sum_bytes, i64 step_bytes) {
 // steps. Where all blocks run at once, each of them stores a part's sums and reads as many for its
 // share of the merging, which takes `merge` sixteenths of a step each, as split_merge_cost() has
 // it, and what takes longer with more parts is an eighth of a sixteenth for each. Otherwise the
-// last block of a tile reads those of all parts. Of each number of rounds of thread blocks the
+// last block of a tile reads the sums of all parts. For each number of rounds of thread blocks the
 // largest number of parts is looked at, and smaller ones down to 1, each three quarters of the one
 // before.
 constexpr i64 split_parts(i64 items, i64 steps, i64 slices, i64 merge) {

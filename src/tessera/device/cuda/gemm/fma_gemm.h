@@ -112,7 +112,8 @@ class FmaEngine {
     const i64 column = corner.column + b.row_of(0);
     const int rows = static_cast<int>(g.m - row < C::kTileM ? g.m - row : C::kTileM);
     const int columns = static_cast<int>(g.n - column < C::kTileN ? g.n - column : C::kTileN);
-    // One address becomes the next one, because those of all rows would take too many registers.
+    // One address becomes the next one, because the addresses of all rows would take too many
+    // registers.
     const char* at = reinterpret_cast<const char*>(out + row * g.ld_out + column);
     const i64 step = g.ld_out * kSize;
 #pragma unroll

@@ -162,7 +162,7 @@ struct ManyRows {
 
   // Adds the products with the few rows.
   __device__ __forceinline__ void multiply(const float* few, float (&sums)[kMany][kFew]) {
-    int at[kWord];  // where the few rows' elements are that go with those of the lane's word
+    int at[kWord];  // where the few rows' elements are that go with the elements of the lane's word
 #pragma unroll
     for (int i = 0; i < kWord; ++i) {
       const int element = head + i;

@@ -119,7 +119,7 @@ struct TmaGemm {
   StreamWork work;   // stream-K: how blocks share tiles, and this block's share
   StreamShare share;
 
-  // The barriers behind those of the ring.
+  // The barriers behind the ring's.
   __device__ __forceinline__ u32 partial_sums_here() const { return loop.full(2 * C::kStages); }
   __device__ __forceinline__ u32 d_here() const {
     return loop.full(2 * C::kStages + 1 + loop.warpgroup * kMatrixSlots);

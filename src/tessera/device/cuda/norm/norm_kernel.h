@@ -72,7 +72,7 @@ struct NormKernel {
     for (int v = 0; v < kVectors; ++v) to_floats(runs[v], part.left(v), padding(), part.x[v]);
   }
 
-  // Of what this thread read of a part.
+  // The statistics of the elements that this thread read of a part.
   static __device__ __forceinline__ NormStatistics statistics_of(Part& part) {
     if constexpr (C::kKind == NormKind::rmsnorm) {
       return {0, 0, part.sum([](float x) { return x * x; })};
@@ -148,7 +148,7 @@ struct NormKernel {
     return {all, kUsualRows};
   }
 
-  // Of all slices of a row, in their order.
+  // The statistics of a row, merged from its slices in their order.
   static __device__ __forceinline__ ScaledStatistics gathered(const ScaledStatistics* slices) {
     NormStatistics all = slices[0].of;
     bool is_usual = slices[0].power == kUsualRows;
@@ -251,8 +251,8 @@ struct NormKernel {
     return reinterpret_cast<ScaledStatistics*>(data) + row * C::kSlices;
   }
 
-  // One step: the statistics of a row, then its result. Of two steps the first: the statistics of a
-  // slice go to the workspace.
+  // A kernel of one step makes the statistics of a row, then its result. The first of two steps
+  // writes the statistics of a slice to the workspace.
   static __device__ __forceinline__ void run(const NormArguments& g) {
     const Slice s = slice_of(g);
     Part part;

@@ -1,7 +1,7 @@
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) for every valid problem, on the ordinary
 // lanes: any size, stride and alignment, counted in 64 bits. Elements are loaded one by one and
-// multiplied as fp32, or as int32 modulo 2^32. Config is that of mfma_gemm.h, of which this kernel
-// reads the types, kTileM, kTileN, kTileK, the layouts and the epilogue.
+// multiplied as fp32, or as int32 modulo 2^32. Config has the form that mfma_gemm.h describes. This
+// kernel reads its types, kTileM, kTileN, kTileK, the layouts and the epilogue.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"

@@ -218,7 +218,7 @@ struct MfmaGemm {
     to = to == memory + (C::kBuffers - 1) * kStageBytes ? memory : to + kStageBytes;
   }
 
-  // The chunks of a step are read while those of the last one are multiplied, when there are
+  // The chunks of a step are read while the last step's are multiplied, when there are
   // registers for both.
   static constexpr int kFragments =
       kSteps > 1 && kBlocksM + kBlocksN <= 8 && kSumsALane < 256 ? 2 : 1;
