@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks budgets, public includes, names that clash, operations' names, ASCII, and foreign words.
+"""Checks budgets, public includes, names that clash, operations' names, ASCII, foreign words, and
+what comments and docs can be told by their form: torn markdown, "Of ..." and stale numbers.
 
 Prints one line per finding and exits 1 if there is any. Takes no arguments.
 """
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CPP = {".h", ".hpp", ".cc", ".cpp"}
 CODE = CPP | {".py", ".cmake"}
 MAX_FILE, MAX_HEADER, MAX_DEVICE_FILE = 600, 250, 400
-MAX_FUNCTION, MAX_LINE = 80, 100
+MAX_FUNCTION, MAX_LINE, MAX_DOC_LINE = 80, 100, 160
 # Headers that may be longer, each with the reason.
 LONG_HEADERS = {
     # Bindings of other languages read the C ABI in one file.
@@ -54,6 +55,18 @@ NAMES_ALLOWED = {
 }
 COMMENT_OR_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])'|R\"\((?P<raw>.*?)\)\"|"
                              r"\"(?P<text>(?:\\.|[^\"\\\n])*)\"", re.DOTALL)
+
+# A sentence that begins with "Of " hides its subject: "Of a row." says nothing to a newcomer.
+OF_COMMENT = re.compile(r"(?:(?:^|\s)(?://|#)|/\*|^ \*|\"\"\")\s*Of\s"
+                        r"|(?:(?:^|\s)(?://|#) |^ \* ).*[.!?:] Of [a-z0-9`(]|^\s*Of [a-z]")
+OF_DOC = re.compile(r"(?:^|[.!?:] |^\s*(?:[-*]|#+|\|) )Of [a-z0-9`(]")
+# Folders whose comments are not held to this rule.
+OF_ALLOWED = ("compat/", "python/", "src/tessera/families/gemm/", "src/tessera/families/tile/")
+# What clang-format leaves of markdown: "#measure", "`tune /`", "first : `child.h`".
+TORN = re.compile(r"^#+[^#\s].*|`[\w.]+ /`|\w+ : `")
+# CONTRIBUTING.md alone says how many minutes `./dev test` takes, as tools/timed.py budgets them.
+MINUTES_PLACE = "CONTRIBUTING.md"
+MINUTES = re.compile(r"(?:\./dev test(?! --|-)|\.ci/run|^  test ).*?\b(\d+) minutes")
 
 findings = []
 
@@ -230,6 +243,69 @@ def check_operations(path, operations):
                    f"may not name {name}, which is an operation's: families/family.h knows it")
 
 
+def numbers_of(tool, table):
+    """The whole numbers of a table of constants in a tool."""
+    text = (ROOT / tool).read_text(encoding="ascii")
+    body = re.search(rf"^{table} = (\{{.*?\}})\n(?=\S|\n|$)", text, re.DOTALL | re.MULTILINE)[1]
+    return [int(number) for number in re.findall(r": *(\d+)", re.sub(r"#.*", "", body))]
+
+
+def check_sentences(path, lines):
+    """No comment and no sentence of docs begins with "Of "."""
+    pattern = OF_DOC if path.endswith(".md") else OF_COMMENT
+    for number, line in enumerate(lines, 1):
+        if pattern.search(line) and not path.startswith(OF_ALLOWED):
+            report(path, number, "begins a sentence with 'Of', which hides its subject")
+
+
+def check_torn(path, number, line, is_amid):
+    """Markdown as a person writes it, outside of code. is_amid: in a paragraph that is no list."""
+    match = TORN.search(line)
+    if match:
+        report(path, number, f"'{match.group(0)}' is torn, as clang-format leaves markdown")
+    elif is_amid and re.match(r" {4,}\S", line):
+        report(path, number, "is indented amid a paragraph, as clang-format leaves markdown")
+
+
+def check_markdown(path, lines):
+    """Torn lines, and long ones; rows of tables, code and commands have one line each."""
+    is_fenced = is_code = is_list = False
+    before = ""
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            is_fenced = not is_fenced
+        is_code = line.startswith("    ") and (is_code or before == "")
+        if re.match(r"\s*(?:[-*]|\d+\.) ", line):
+            is_list = True
+        elif before == "" and line and not line.startswith(" "):
+            is_list = False
+        if not is_fenced and not (is_code and not is_list):
+            check_torn(path, number, line, before != "" and not is_list)
+        is_one_word = re.fullmatch(r"\s*(?:\|.*|`[^`]*`)", line)
+        if (len(line) > MAX_DOC_LINE and not (is_fenced or is_code or is_one_word) and
+                not path.startswith("compat/")):
+            report(path, number, f"line of {len(line)} columns, the limit is {MAX_DOC_LINE}")
+        before = line
+
+
+def check_numbers(path, lines):
+    """Numbers that a tool knows are said in one place, and are the tool's."""
+    minutes = round(sum(numbers_of("tools/timed.py", "BUDGETS")) / 60)
+    for number, line in enumerate(lines, 1):
+        match = MINUTES.search(line)
+        if match and path != MINUTES_PLACE:
+            report(path, number, f"{MINUTES_PLACE} alone says how many minutes that takes")
+        elif match and int(match.group(1)) != minutes:
+            report(path, number, f"says {match.group(1)} minutes, tools/timed.py {minutes}")
+    limits, first = numbers_of("tools/count_path.py", "LIMITS"), 1
+    for paragraph in "\n".join(lines).split("\n\n"):
+        if "count_path.py" in paragraph:
+            for word in re.findall(r"(?<![\w.])\d+(?![\w.]\w)", paragraph):
+                if int(word) not in limits:
+                    report(path, first, f"says {word}, which tools/count_path.py does not know")
+        first += paragraph.count("\n") + 2
+
+
 def check_file(path):
     text = (ROOT / path).read_bytes()
     name = pathlib.PurePosixPath(path)
@@ -244,6 +320,12 @@ def check_file(path):
         match = FOREIGN.search(line)
         if match:
             report(path, number, f"'{match.group(0)}' does not belong in the project")
+    if name.suffix in CODE | {".c", ".md"} or path == "dev":
+        check_sentences(path, lines)
+    if name.suffix == ".md" or path == "dev":
+        check_numbers(path, lines)
+    if name.suffix == ".md":
+        check_markdown(path, lines)
     if name.suffix not in CODE:
         return
     limit = MAX_FILE

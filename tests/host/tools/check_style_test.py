@@ -10,6 +10,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 CMAKE = """set_source_files_properties(tessera/x/alone.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 """
+# The tools whose numbers docs repeat: 15 minutes.
+TOOLS = {"timed.py": 'BUDGETS = {\n    "a": 600,  # of 2\n    "b": 300,\n}\nMOST = 1.5\n',
+         "count_path.py": 'LIMITS = {"cold": 50, "warm": 12}\n'}
 
 
 def run(files):
@@ -21,6 +24,8 @@ def run(files):
             (tree / path).write_bytes(text if isinstance(text, bytes) else text.encode())
         (tree / "tools").mkdir()
         check = pathlib.Path(shutil.copy(ROOT / "tools/check_style.py", tree / "tools"))
+        for name, text in TOOLS.items():
+            (tree / "tools" / name).write_text(text, encoding="ascii")
         (tree / ".gitignore").write_text("tools\n", encoding="ascii")
         subprocess.run(["git", "init", "-q", tree], check=True)
         answer = subprocess.run([sys.executable, check], capture_output=True, text=True,
@@ -57,7 +62,6 @@ for suffix, folder, limit in ((".cc", "src/tessera/x", 600), (".h", "src/tessera
            f"{file}:{limit + 1}: file of {limit + 1} lines, the limit is {limit}")
 expect({"cli/a.cc": "//" + "x" * 98 + "\n"})
 expect({"cli/a.cc": "\n//" + "x" * 99 + "\n"}, "cli/a.cc:2: line of 101 columns, the limit is 100")
-expect({"docs/a.md": "x" * 300 + "\n"})
 
 # Functions, however their definitions begin.
 for head in ("void f()", "[[gnu::noinline]] void f()", "static int* f(int a,\n         int b)",
@@ -163,6 +167,52 @@ REGISTRY = "src/tessera/registry/registry.h"
 expect(SPEC | {REGISTRY: "X& gemm() { return op(Op::gemm); }\n"})
 expect(SPEC | {REGISTRY: "X& conv();\n"},
        f"{REGISTRY}:1: may not name conv, which is an operation's: families/family.h knows it")
+
+# Sentences that begin with "Of ", written with @ here, because this file is checked too.
+def of(path, line, *findings):
+    expect({path: "\n" + line.replace("@", "Of") + "\n"}, *findings)
+
+
+HIDES = "begins a sentence with 'Of', which hides its subject"
+for line in ("// @ a row.", "int a;  // @ a row.", "/* @ a row. */", "// A row. @ a row.",
+             " * @ a row."):
+    of("cli/a.h", line, f"cli/a.h:2: {HIDES}")
+for line in ('"""@ a row."""', "# @ a row.", "    @ weak symbols some."):
+    of("bench/a.py", line, f"bench/a.py:2: {HIDES}")
+for line in ("@ a row.", "- @ a row.", "A row. @ a row.", "Rows: @ `a`."):
+    of("docs/a.md", line, f"docs/a.md:2: {HIDES}")
+of("dev", "# @ a row.", f"dev:2: {HIDES}")
+for line in ("// A row of rows.", "// @Row. @ten.", "void @(int);", 'f("a. @ b");'):
+    of("cli/a.h", line)
+
+# Markdown that clang-format tore.
+for line, torn in (("#measure", "#measure"), ("here and in `tune /`.", "`tune /`"),
+                   ("Read first : `child.h`.", "first : `")):
+    expect({"docs/a.md": f"\n{line}\n"},
+           f"docs/a.md:2: '{torn}' is torn, as clang-format leaves markdown")
+expect({"docs/a.md": "A sentence.\n    Next.\n"},
+       "docs/a.md:2: is indented amid a paragraph, as clang-format leaves markdown")
+expect({"docs/a.md": "# A\n\n    #include <a>\n    b\n\n```\n#include <a>\n```\n"})
+expect({"docs/a.md": "- A list\n    of one\n\n    # with code\n"})
+
+# Long lines of docs. Rows of tables, code and commands may be longer.
+LONG = "x" * 300
+expect({"docs/a.md": "x" * 160 + f"\n| {LONG} |\n`{LONG}`\n\n    {LONG}\n\n```\n{LONG}\n```\n"})
+expect({"docs/a.md": "\n" + "x" * 161 + "\n"},
+       "docs/a.md:2: line of 161 columns, the limit is 160")
+
+# Numbers that a tool knows.
+TEST = "    ./dev test     # 2 cores: {} minutes\n"
+expect({"CONTRIBUTING.md": TEST.format(15)})
+expect({"CONTRIBUTING.md": "\n" + TEST.format(25)},
+       "CONTRIBUTING.md:2: says 25 minutes, tools/timed.py 15")
+for path, line in (("README.md", TEST.format(15)), ("dev", "  test    build, test: 15 minutes\n"),
+                   ("docs/a.md", "`.ci/run` takes 48 minutes.\n")):
+    expect({path: line}, f"{path}:1: CONTRIBUTING.md alone says how many minutes that takes")
+expect({"dev": "  test-torch  2 minutes\n", "docs/a.md": "`./dev test --all`: 30 minutes\n"})
+expect({"docs/a.md": "Other 99.\n\n`tools/count_path.py` says 12\nand 50.\n"})
+expect({"docs/a.md": "\n\n`tools/count_path.py` says 27\nand 50.\n"},
+       "docs/a.md:3: says 27, which tools/count_path.py does not know")
 
 # Several findings, in the order of the checks.
 expect({A: unnamed("struct R {};"), B: unnamed("struct R {};") + "//" + "x" * 99 + "\n"},
