@@ -1,3 +1,11 @@
+# What most files include from outside of the project is parsed once. No header of the project is
+# among it, so that the compiler still says who includes whom.
+add_library(library_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/cmake/library_headers.cc)
+target_link_libraries(library_headers PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+target_precompile_headers(library_headers PRIVATE <algorithm> <array> <filesystem> <functional>
+                          <map> <memory> <mutex> <optional> <set> <span> <string> <string_view>
+                          <unordered_map> <variant> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+
 # One library per folder of src/tessera. A folder includes headers of the folders named after
 # DEPENDS and of what those depend on, and of nothing else: tools/check_includes.py holds every
 # object against the list that is written here.
@@ -31,6 +39,10 @@ function(tessera_library name)
   add_library(tessera_${name} OBJECT ${sources})
   target_link_libraries(tessera_${name} PRIVATE ${ARG_PRIVATE})
   target_include_directories(tessera_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  # A precompiled header asks for equal flags.
+  if("fmt::fmt" IN_LIST ARG_PRIVATE AND NOT "OpenMP::OpenMP_CXX" IN_LIST ARG_PRIVATE)
+    target_precompile_headers(tessera_${name} REUSE_FROM library_headers)
+  endif()
 endfunction()
 
 # The library of an operation, in src/tessera/families/<name>. What operations share is in `tile`.

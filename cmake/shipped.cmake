@@ -21,6 +21,19 @@ find_file(TESSERA_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so.12
 cmake_dependent_option(TESSERA_SHIP_CUBINS "Build the GPU kernels that come with the library" ON
                        "TESSERA_NVRTC_LIBRARY" OFF)
 
+# Developers' tests take a sample of those kernels, which compile in a seventh of the time.
+option(TESSERA_SAMPLE_CUBINS "Build a sample of the GPU kernels that come with the library" OFF)
+set(sample)
+if(TESSERA_SAMPLE_CUBINS)
+  find_program(TESSERA_PYTHON3 python3 REQUIRED)
+  set(golden ${PROJECT_SOURCE_DIR}/tests/golden/machine_code.txt)
+  execute_process(COMMAND ${TESSERA_PYTHON3} ${PROJECT_SOURCE_DIR}/tools/golden_code.py sample
+                          ${golden} sm90a
+                  OUTPUT_VARIABLE sample COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+" sample "${sample}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${golden})
+endif()
+
 # Compilers for AMD's GPUs need no GPU either. The command line finds them itself, in the same way.
 find_program(TESSERA_HIP_COMPILER NAMES amdclang++ clang++-22
              HINTS ENV ROCM_PATH ENV HIP_PATH PATHS /opt/rocm
@@ -34,9 +47,9 @@ if(NOT TESSERA_SHIP_CODE_OBJECTS)
                  "('./dev setup' installs one), or TESSERA_SHIP_CODE_OBJECTS is off")
 endif()
 
-# tessera_pack(NAME targets...): NAME.pack beside libtessera.so.
+# tessera_pack(NAME KERNELS targets...): NAME.pack beside libtessera.so.
 set(packs)
-function(tessera_pack name)
+function(tessera_pack name kernels)
   list(JOIN ARGN "," targets)
   set(pack ${PROJECT_BINARY_DIR}/src/${name}.pack)
   set(nvrtc)
@@ -47,7 +60,7 @@ function(tessera_pack name)
     OUTPUT ${pack}
     COMMAND ${CMAKE_COMMAND} -E env --unset=TESSERA_NO_JIT --unset=TESSERA_PACK
             TESSERA_CACHE_DIR=${PROJECT_BINARY_DIR}/kernel-cache ${nvrtc}
-            $<TARGET_FILE:tessera_cli> pack --target ${targets} --preselected all_essential
+            $<TARGET_FILE:tessera_cli> pack --target ${targets} ${kernels}
             --output ${pack}
     DEPENDS tessera_cli tessera_worker
     COMMENT "Building the kernels that come with the library: ${targets}"
@@ -57,11 +70,14 @@ function(tessera_pack name)
   set(packs ${packs} ${pack} PARENT_SCOPE)
 endfunction()
 
-tessera_pack(essential ${targets})
-if(TESSERA_SHIP_CUBINS)
-  tessera_pack(cubins sm90a)
+set(essential --preselected all_essential)
+tessera_pack(essential "${essential}" ${targets})
+if(TESSERA_SHIP_CUBINS AND sample)
+  tessera_pack(cubins "--name;${sample}" sm90a)
+elseif(TESSERA_SHIP_CUBINS)
+  tessera_pack(cubins "${essential}" sm90a)
 endif()
 if(TESSERA_SHIP_CODE_OBJECTS)
-  tessera_pack(code_objects gfx90a gfx942 gfx950)
+  tessera_pack(code_objects "${essential}" gfx90a gfx942 gfx950)
 endif()
 add_custom_target(shipped ALL DEPENDS ${packs})

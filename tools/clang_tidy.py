@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over a configured build folder, without its tests: BUILD [JOBS].
+"""Runs clang-tidy over a configured build folder, without its tests: BUILD [JOBS [COMMIT]].
 
-In a unity build one run reads a whole folder of sources and parses their headers once. Exits 1 if
-any file has a finding or cannot be read.
+In a unity build one run reads a whole folder of sources and parses their headers once. With a
+commit, only folders are read that have files which differ from it. Exits 1 if any file has a
+finding or cannot be read.
 """
 import concurrent.futures
 import json
@@ -26,11 +27,25 @@ def part_of(path, build):
     return ""
 
 
+def sources(path):
+    """What a unity file includes, or the file itself."""
+    text = pathlib.Path(path).read_text(encoding="utf-8")
+    return re.findall(r'^#include "(.*\.cc)"$', text, re.MULTILINE) or [path]
+
+
+def changed_folders(commit):
+    """Folders of the files that differ from the commit or that git does not know."""
+    git = ["git", "-C", ROOT]
+    names = subprocess.run([*git, "diff", "--name-only", commit, "--"], check=True,
+                           capture_output=True, text=True).stdout
+    names += subprocess.run([*git, "ls-files", "--others", "--exclude-standard"], check=True,
+                            capture_output=True, text=True).stdout
+    return {(ROOT / name).parent for name in names.splitlines()}
+
+
 def weight(path):
     """Bytes of the sources that a unity file includes, to start the longest runs first."""
-    text = pathlib.Path(path).read_text(encoding="utf-8")
-    parts = re.findall(r'^#include "(.*\.cc)"$', text, re.MULTILINE)
-    return sum(os.path.getsize(part) for part in parts if os.path.exists(part)) or len(text)
+    return sum(os.path.getsize(part) for part in sources(path) if os.path.exists(part))
 
 
 def tidy(build, path):
@@ -40,10 +55,16 @@ def tidy(build, path):
     return answer.returncode, answer.stdout.splitlines() + said
 
 
-def main(build, jobs=os.cpu_count()):
+def main(build, jobs=os.cpu_count(), commit=None):
     folder = pathlib.Path(build).resolve()
     entries = json.loads((folder / "compile_commands.json").read_text(encoding="utf-8"))
     paths = {entry["file"] for entry in entries if part_of(entry["file"], folder) not in LEFT_OUT}
+    if not paths:
+        sys.exit(f"clang-tidy: '{build}' compiles no file")
+    if commit is not None:
+        changed = changed_folders(commit)
+        paths = {path for path in paths
+                 if any(pathlib.Path(part).parent in changed for part in sources(path))}
     paths = sorted(paths, key=weight, reverse=True)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
@@ -53,7 +74,7 @@ def main(build, jobs=os.cpu_count()):
                 failed += 1
                 print(f"clang-tidy: {path}: exit status {status}", flush=True)
     print(f"clang-tidy: {len(paths)} files, {failed} with findings")
-    return 1 if failed or not paths else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

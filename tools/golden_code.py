@@ -2,7 +2,10 @@
 """Compares the machine code of the shipped kernels with a list of hashes.
 
     golden_code.py check LIST TESSERA PACK...   exits 1 and names each kernel whose code differs
+    golden_code.py check-sample LIST TESSERA PACK...   the same, and packs may lack kernels
     golden_code.py write LIST PACK...           writes the list anew
+    golden_code.py sample LIST TARGET           names a sample of the target's kernels: each word of
+                                                a name stands beside each operation and type once
 
 NVRTC's code of a few kernels depends on where the system placed its memory, so that equal sources
 give one code or another. Therefore check lets the program TESSERA compile a kernel that differs
@@ -103,9 +106,23 @@ def shows_again(tessera, name, golden):
     return False
 
 
-def check(path, tessera, found):
+def traits(name):
+    """The words of a name beside its operation and type. Numbers of shapes and stages are none."""
+    words = [word for word in name.split("_") if not re.match(r"\d+x\d+|s\d+$", word)]
+    return {(words[0], words[1], word) for word in words[1:]}
+
+
+def sample(path, target):
+    seen = set()
+    for name in sorted(name for name in read(path) if name.endswith(f"_{target}")):
+        if traits(name) - seen:
+            seen |= traits(name)
+            print(name)
+
+
+def check(path, tessera, found, may_lack):
     golden, findings, differing, skipped = read(path), [], [], 0
-    for name in sorted(golden.keys() | found.keys()):
+    for name in sorted(found if may_lack else golden.keys() | found.keys()):
         if name not in found:
             findings.append(f"{name}: is in the list, but no pack holds it")
         elif name not in golden:
@@ -119,14 +136,18 @@ def check(path, tessera, found):
     findings += [f"{name}: its code has the hash {found[name][1]}, the list says {golden[name][1]}"
                  for name in differing if name not in unstable]
     print(*findings, sep="\n", end="\n" if findings else "")
-    print(f"golden: {len(golden)} kernels, {len(findings)} differ, {len(unstable)} gave the listed "
+    print(f"golden: {len(found)} kernels, {len(findings)} differ, {len(unstable)} gave the listed "
           f"code when compiled again, {skipped} skipped because another compiler made them")
     return 1 if findings else 0
 
 
 def main(arguments):
-    if arguments[:1] == ["check"] and len(arguments) >= 4:
-        return check(arguments[1], arguments[2], kernels(arguments[3:]))
+    if arguments[:1] in (["check"], ["check-sample"]) and len(arguments) >= 4:
+        return check(arguments[1], arguments[2], kernels(arguments[3:]),
+                     arguments[0] == "check-sample")
+    if arguments[:1] == ["sample"] and len(arguments) == 3:
+        sample(arguments[1], arguments[2])
+        return 0
     if arguments[:1] == ["write"] and len(arguments) >= 3:
         write(arguments[1], kernels(arguments[2:]))
         return 0

@@ -54,19 +54,21 @@ struct Samples {
   std::vector<KernelSpec> usual, others;
 };
 
-// Every run takes all samples of this machine's own target and of the target with tiles. It takes
-// one per pipeline and type of A from each other target; the label `long` has the others.
+// Every run takes one sample per pipeline, type of A and preshuffle from each target. From this
+// machine's own target and from the target with tiles it takes one for each layout too. The label
+// `long` has the others.
 Samples samples() {
   Samples all;
   for (const Target& target : targets()) {
-    std::set<std::tuple<DType, Pipeline, bool>> seen;
+    std::set<std::tuple<DType, Pipeline, bool, GemmLayout>> seen;
+    const bool is_own =
+        target.name == targets().front().name || target.name == tile_emulator::kName;
     for (KernelSpec& spec : gemm_sample::sample(target)) {
       const auto& s = std::get<GemmSignature>(spec.signature);
-      const bool is_first = seen.insert({s.a, spec.algorithm.pipeline, s.preshuffled_b}).second;
-      const bool is_own =
-          target.name == targets().front().name || target.name == tile_emulator::kName;
-      const bool is_usual = is_first || is_own;
-      (is_usual ? all.usual : all.others).push_back(std::move(spec));
+      const GemmLayout layout = is_own ? s.layout : GemmLayout::rcr;
+      const bool is_first =
+          seen.insert({s.a, spec.algorithm.pipeline, s.preshuffled_b, layout}).second;
+      (is_first ? all.usual : all.others).push_back(std::move(spec));
     }
   }
   return all;

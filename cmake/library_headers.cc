@@ -1,0 +1,1 @@
+// Nothing: CMake makes a precompiled header where something is compiled.
