@@ -1,5 +1,6 @@
-/* The warm call: finds the plan for a call's operands in a dict and launches it, without Python
- * code between. All else of the package is Python over ctypes.
+/* The warm call: finds the plan for a call's arrays in a dict, makes the results that the call
+ * lacks and launches the plan, without Python code between. All else of the package is Python over
+ * ctypes.
  *
  * The file is compiled against the limited API of Python 3.9, so that one binary serves every later
  * version. It does not link the library: Python tells it the address of tsr_launch.
@@ -12,6 +13,7 @@
 
 enum { kMostOperands = 24, kMostDimensions = 8, kBufStrides = 0x18 };
 enum { kMostWords = kMostOperands * (3 + 2 * kMostDimensions) };
+enum { kFastCall = 0x0080 }; /* METH_FASTCALL, which came into the limited API with Python 3.10 */
 
 /* The buffer protocol came into the limited API with Python 3.11. Its struct and functions have
  * been the same in all versions since 3.0, and their layout is frozen as of 3.11, so that this
@@ -95,66 +97,121 @@ static int read_operands(Call* call, PyObject* operands) {
   return 1;
 }
 
-/* None after a launch, or its status. The table's value holds the plan's address (_abi.Owned), and
- * this call holds the value, so that the plan is destroyed when the launch has returned, though
- * another thread closes it while the GIL is away. */
-static PyObject* launch_entry(Call* call, PyObject* value) {
+/* Makes a result and puts it into the place of the arrays where it lacks. maker: the place, a
+ * function and its arguments. */
+static int add_result(Call* call, PyObject* arrays, PyObject* maker) {
+  PyObject* const number = PyTuple_GetItem(maker, 0);
+  PyObject* const make = PyTuple_GetItem(maker, 1);
+  PyObject* const arguments = PyTuple_GetItem(maker, 2);
+  if (number == NULL || make == NULL || arguments == NULL) return 0;
+  const Py_ssize_t place = PyLong_AsSsize_t(number);
+  PyObject* const made = PyObject_CallObject(make, arguments);
+  if (made == NULL) return 0;
+  PyTuple_SetItem(arrays, place, made); /* the arrays hold it from here on */
+  if (get_buffer(made, &call->buffers[place], kBufStrides) != 0) return 0;
+  call->is_held[place] = 1;
+  return 1;
+}
+
+/* The arrays with the results that the makers make, as a new reference. */
+static PyObject* complete(Call* call, PyObject* operands, PyObject* makers) {
+  const Py_ssize_t lacking = PyTuple_Size(makers);
+  if (lacking == 0) {
+    Py_INCREF(operands);
+    return operands;
+  }
+  PyObject* const arrays = PyTuple_New(call->count);
+  if (arrays == NULL) return NULL;
+  for (Py_ssize_t i = 0; i < call->count; ++i) {
+    PyObject* const array = PyTuple_GetItem(operands, i);
+    Py_INCREF(array);
+    PyTuple_SetItem(arrays, i, array);
+  }
+  for (Py_ssize_t i = 0; i < lacking; ++i) {
+    if (!add_result(call, arrays, PyTuple_GetItem(makers, i))) {
+      Py_DECREF(arrays);
+      return NULL;
+    }
+  }
+  return arrays;
+}
+
+/* The arrays after a launch, or its status. The table's value holds the plan's address
+ * (_abi.Owned), and this call holds the value, so that the plan is destroyed when the launch has
+ * returned, though another thread closes it while the GIL is away. */
+static PyObject* launch_entry(Call* call, PyObject* operands, PyObject* value) {
   PyObject* const bytes = PyTuple_GetItem(value, 0);
+  PyObject* const makers = PyTuple_GetItem(value, 1);
   const Entry* const entry = bytes == NULL ? NULL : (const Entry*)PyBytes_AsString(bytes);
-  if (entry == NULL) return NULL;
+  PyObject* const arrays =
+      entry == NULL || makers == NULL ? NULL : complete(call, operands, makers);
+  if (arrays == NULL) return NULL;
   const void* addresses[kMostOperands];
   for (int32_t i = 0; i < entry->count; ++i) addresses[i] = call->buffers[entry->source[i]].buf;
-  Py_INCREF(value);
   PyThreadState* const state = PyEval_SaveThread();
   const int status = launch_plan(entry->plan, addresses, (size_t)entry->count, NULL);
   PyEval_RestoreThread(state);
-  Py_DECREF(value);
-  if (status != 0) return PyLong_FromLong(status);
-  Py_RETURN_NONE;
+  if (status == 0) return arrays;
+  Py_DECREF(arrays);
+  return PyLong_FromLong(status);
 }
 
-static PyObject* find_and_launch(Call* call, PyObject* table, PyObject* options) {
+/* The table's value for a key, as a new reference; NULL without an exception where there is none.
+ */
+static PyObject* value_of(PyObject* table, PyObject* key) {
+  PyObject* const value = PyDict_GetItemWithError(table, key);
+  Py_XINCREF(value);
+  return value;
+}
+
+static PyObject* find_and_launch(Call* call, PyObject* table, PyObject* operands,
+                                 PyObject* options) {
   PyObject* const bytes =
       PyBytes_FromStringAndSize((const char*)call->words, call->used * (Py_ssize_t)sizeof(int64_t));
   if (bytes == NULL) return NULL;
   PyObject* const key = PyTuple_Pack(2, bytes, options);
   Py_DECREF(bytes);
   if (key == NULL) return NULL;
-  PyObject* const value = PyDict_GetItemWithError(table, key);
-  if (value == NULL) {
-    if (PyErr_Occurred() == NULL) return key;
-    PyErr_Clear(); /* an option has no hash; Python says which options there are */
-    Py_DECREF(key);
-    Py_RETURN_FALSE;
+  PyObject* const value = value_of(table, key);
+  PyObject* result = NULL;
+  if (value != NULL) {
+    result = launch_entry(call, operands, value);
+    Py_DECREF(value);
+  } else if (PyErr_Occurred() == NULL) {
+    result = PyList_New(1);
+    if (result != NULL) {
+      Py_INCREF(key);
+      PyList_SetItem(result, 0, key);
+    }
   }
   Py_DECREF(key);
-  return launch_entry(call, value);
+  return result;
 }
 
 PyDoc_STRVAR(call_doc,
-             "call(table, operands, options)\n\n"
-             "Launches table[key]; the key is made of the arrays and the options. Returns None\n"
-             "after a launch, its status where it failed, the key where the table lacks it, and\n"
-             "False where an operand cannot be read through the buffer protocol, or an\n"
-             "option has no hash.");
+             "call(table, arrays, options)\n\n"
+             "Launches table[key]; the key is made of the arrays and the options. Returns the\n"
+             "arrays with new results after a launch, its status where it failed, a list of the\n"
+             "key where the table lacks it, and False where an array cannot be read through the\n"
+             "buffer protocol, an option has no hash, or a result cannot be made.");
 
-static PyObject* call(PyObject* module, PyObject* arguments) {
+static PyObject* call(PyObject* module, PyObject* const* arguments, Py_ssize_t count) {
   (void)module;
-  PyObject* const table = PyTuple_GetItem(arguments, 0);
-  PyObject* const operands = PyTuple_GetItem(arguments, 1);
-  PyObject* const options = PyTuple_GetItem(arguments, 2);
-  if (table == NULL || operands == NULL || options == NULL) return NULL;
+  if (count != 3 || !PyTuple_Check(arguments[1])) {
+    PyErr_SetString(PyExc_TypeError, "call() takes a dict, a tuple and options");
+    return NULL;
+  }
   Call made;
   made.used = 0;
-  made.count = PyTuple_Size(operands);
-  if (made.count < 0) return NULL;
+  made.count = PyTuple_Size(arguments[1]);
   if (made.count > kMostOperands || launch_plan == NULL) Py_RETURN_FALSE;
   for (Py_ssize_t i = 0; i < made.count; ++i) made.is_held[i] = 0;
-  PyObject* result;
-  if (read_operands(&made, operands)) {
-    result = find_and_launch(&made, table, options);
-  } else {
-    PyErr_Clear();
+  PyObject* result = NULL;
+  if (read_operands(&made, arguments[1])) {
+    result = find_and_launch(&made, arguments[0], arguments[1], arguments[2]);
+  }
+  if (result == NULL && (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception))) {
+    PyErr_Clear(); /* Python says what is wrong */
     Py_INCREF(Py_False);
     result = Py_False;
   }
@@ -172,7 +229,7 @@ static PyObject* bind(PyObject* module, PyObject* address) {
   Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"call", call, METH_VARARGS, call_doc},
+static PyMethodDef methods[] = {{"call", (PyCFunction)(void (*)(void))call, kFastCall, call_doc},
                                 {"bind", bind, METH_O, bind_doc},
                                 {NULL, NULL, 0, NULL}};
 

@@ -65,8 +65,7 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
                   lengths["seqlens_k"], *pages, report)
         room = max(rooms, default=0) if pages[0] is not None else None
         options = options._replace(longest_q=longest, room=room)
-        out = _engine.run(_ROW, arrays, ("append_kv", options), q is not None and out is None,
-                          stream, dispatcher)[7]
+        out = _engine.run(_ROW, arrays, ("append_kv", options), stream, dispatcher)[7]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k_cache, "k_cache")[0])
         return out
@@ -181,28 +180,20 @@ _SLOTS = ("k", "v", "k_new", "v_new", "q", "cos", "sin", "out", "seqlens_q", "se
           "page_table", "page_starts", "bad_page")
 
 
-def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
-    q = arrays[4]
-    return "append_kv", type(q), q.shape, q.dtype, arrays[8] is None
-
-
 def _make(call: Call) -> List[New]:
     like = call.views.get("q")
     if like is None or "out" in call.views:
         return []
     made = _arrays.empty(like.shape, like.dtype, call.given["q"], like)
-    if "seqlens_q" not in call.views:
-        return [New("out", made)]
-    made[...] = 0
-    return [New("out", made, 0.0)]
+    return [New("out", made, 0.0 if "seqlens_q" in call.views else None)]
 
 
 def _ask(call: Call, views: Views) -> Asked:
     return Asked(problem_fields(call.options[1], views))
 
 
-_ROW = Row("fmha", _SLOTS, ("k", "v", "k_new", "v_new"), ("k", "v", "out"), _known,
-           lambda options: options, lambda call: None, _make, _ask)
+_ROW = Row("fmha", _SLOTS, ("k", "v", "k_new", "v_new"), ("k", "v", "out"),
+           lambda call: call.options, _make, _ask)
 
 
 def problem_fields(options: Options, views: Views) -> Dict[str, Any]:

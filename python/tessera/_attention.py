@@ -106,8 +106,7 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
         wants_random = flag("return_random", return_random)
         arrays = (q, k, v, bias, slopes, *lengths, *pages, report, words, *scales, out, lse, None)
         request = _Request(options, wants_lse or lse is not None, wants_random)
-        lacks = out is None or wants_random or (wants_lse and lse is None)
-        results = _engine.run(_ROW, arrays, request, lacks, stream, dispatcher)[_RESULTS:]
+        results = _engine.run(_ROW, arrays, request, stream, dispatcher)[_RESULTS:]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k, "k")[0])
     except Exception as failure:
@@ -249,27 +248,15 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
 _NONE = (None, None)
 
 
-def _known(arrays: Tuple[Any, ...], request: _Request) -> Any:
-    q, k, v = arrays[:3]
-    return (request, type(q), q.shape, q.strides, q.dtype, k.shape, v.shape, arrays[5] is None,
-            arrays[_RESULTS] is None, arrays[_RESULTS + 1] is None)
-
-
-def view_of(call: Call, name: str, array: Any) -> View:
-    if name in _attention_dropout.NAMES:
-        return _attention_dropout.view_of(array, name, call.stream)
-    return _arrays.view_of(array, name, call.stream)
-
-
 def shapes_of(views: Views) -> Any:
     """The module that knows how k and v lie."""
     return _paged if "page_table" in views else _attention_shapes
 
 
-def _prepare(call: Call) -> None:
+def _check(call: Call) -> _Request:
     options = _attention_shapes.plain(call.options.options)
-    call.options = call.options._replace(options=options)
     shapes_of(call.views).all_tokens(options, call.views)
+    return call.options._replace(options=options)
 
 
 def _make(call: Call) -> List[New]:
@@ -283,9 +270,6 @@ def _make(call: Call) -> List[New]:
     if wants_lse and "lse" not in call.given:
         made.append(New("lse", _arrays.empty(rows, "fp32", like, q),
                         float("-inf") if leaves else None))
-    for _, array, rest in made:
-        if rest is not None:
-            array[...] = rest
     if wants_random:
         keys = _attention_shapes.keys_of(options, call.views["k"].shape)
         made.append(New("random_values", _attention_dropout.random_values((*rows, keys), like), 0))
@@ -306,5 +290,6 @@ def _ask(call: Call, views: Views) -> Asked:
     return Asked(shapes_of(views).problem_fields(call.options.options, views))
 
 
-_ROW = Row("fmha", SLOTS, ("q", "k", "v"), ("out", "lse"), _known, lambda request: request,
-           _prepare, _make, _ask, sized=("out",), view=view_of)
+LOOKS = dict.fromkeys(_attention_dropout.NAMES, _attention_dropout.view_of)
+_ROW = Row("fmha", SLOTS, ("q", "k", "v"), ("out", "lse"), _check, _make, _ask, sized=("out",),
+           looks=LOOKS)

@@ -49,7 +49,7 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
             if array is None:
                 raise Error(f"{name} must be an array, got None")
         count = 4 if return_dbias else 3
-        results = _engine.run(_ROW, (*given, *[None] * 4), ("backward", options, count), True, None,
+        results = _engine.run(_ROW, (*given, *[None] * 4), ("backward", options, count), None,
                               dispatcher)
         return results[len(given):len(given) + count]
     except Exception as failure:
@@ -61,20 +61,14 @@ _SLOTS = ("q", "k", "v", "out", "lse", "dout", "bias", "slopes", "seqlens_q", "s
 _GRADIENTS = (("dq", "q"), ("dk", "k"), ("dv", "v"), ("dbias", "bias"))
 
 
-def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
-    return options, arrays[8] is None, tuple((type(array), array.shape, array.dtype)
-                                             for array in (*arrays[:3], *arrays[6:7] *
-                                                           (arrays[6] is not None)))
-
-
-def _prepare(call: Call) -> None:
+def _check(call: Call) -> Tuple[str, Options, int]:
     name, options, count = call.options
     bias = call.views.get("bias")
     if count == len(_GRADIENTS) and bias is not None and any(
             size > 1 and step == 0 for size, step in zip(bias.shape, bias.strides)):
         raise Error("bias repeats elements by strides of 0, whose gradients would be one element; "
                     "give it with 1 element in these dimensions, or copy it")
-    call.options = name, _attention_shapes.plain(options), count
+    return name, _attention_shapes.plain(options), count
 
 
 def _make(call: Call) -> List[New]:
@@ -82,16 +76,13 @@ def _make(call: Call) -> List[New]:
     views, given = call.views, call.given
     leaves = _attention_shapes.leaves_gradients(options, views["q"].shape, views["k"].shape,
                                                 given.get("seqlens_q"))
-    made = [New(name, _arrays.empty(views[of].shape, views[of].dtype, given[of], views[of]),
+    return [New(name, _arrays.empty(views[of].shape, views[of].dtype, given[of], views[of]),
                 0.0 if leaves else None) for name, of in _GRADIENTS[:count]]
-    for new in made if leaves else ():
-        new.array[...] = 0
-    return made
 
 
 def _ask(call: Call, views: Views) -> Asked:
     return Asked(_attention_shapes.gradient_fields(call.options[1], views))
 
 
-_ROW = Row("fmha", _SLOTS, ("q", "k", "v"), (), _known, lambda options: options, _prepare, _make,
-           _ask, sized=("dq", "dk", "dv"), view=_attention.view_of)
+_ROW = Row("fmha", _SLOTS, ("q", "k", "v"), (), _check, _make, _ask, sized=("dq", "dk", "dv"),
+           looks=_attention.LOOKS)

@@ -61,9 +61,7 @@ def signed(word: int) -> int:
 
 
 def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
-    """The View of an operand, of which dropout's have types that stand for theirs."""
-    if name not in NAMES:
-        return _arrays.view_of(array, name, stream)
+    """The View of one of NAMES, by a type of a problem that stands for its own."""
     word = {"dropout_rng": "int32", "random_values": "int8"}[name]
     given = str(getattr(array, "dtype", type(array).__name__)).rpartition(".")[2]
     if name == "random_values" and given != "uint8":
@@ -78,13 +76,13 @@ def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
 
 
 def random_values(shape: Sequence[int], q: Any) -> Any:
-    """A new array beside q. The values of keys that a query does not see are 0."""
+    """A new array beside q, where the values of keys that a query does not see must become 0."""
     package = type(q).__module__.partition(".")[0]
     if package == "torch":
-        return q.new_zeros(shape, dtype=sys.modules["torch"].uint8)
+        return q.new_empty(shape, dtype=sys.modules["torch"].uint8)
     if _arrays.is_on_host(q):
         import numpy
-        return numpy.zeros(shape, "uint8")
+        return numpy.empty(shape, "uint8")
     if package == "cupy":
-        return sys.modules["cupy"].zeros(shape, "uint8")
+        return sys.modules["cupy"].empty(shape, "uint8")
     raise Error(f"random values on a GPU cannot be made for an array of {package}")

@@ -137,8 +137,7 @@ def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
     row, place = _ROWS[options.direction]
     try:
-        lacks = arrays[place] is None and options.beta == 0
-        return _engine.run(row, arrays, options, lacks, stream, dispatcher)[place]
+        return _engine.run(row, arrays, options, stream, dispatcher)[place]
     except Exception as failure:
         function = {"forward": conv, "backward_data": conv_backward_data,
                     "backward_weight": conv_backward_weight}[options.direction]
@@ -146,32 +145,22 @@ def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
         raise refusal(function, {**options._asdict(), **given}, failure) from None
 
 
-def _known(arrays: Tuple[Any, ...], options: Options) -> Any:
-    return options, tuple([None if array is None else
-                           (type(array), array.shape, array.strides, array.dtype)
-                           for array in arrays[:3]])
-
-
-def _words(options: Options) -> Options:
+def _check(call: Call) -> Options:
+    """The same options with plain numbers and tuples of them."""
+    options = call.options
     options = options._replace(alpha=number("alpha", options.alpha),
                                beta=number("beta", options.beta),
                                layout=_conv_shapes.layout_word(options.layout))
     if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
                     f"{shown(options.activation)}")
-    return options
-
-
-def _prepare(call: Call) -> None:
-    """The same options with tuples of numbers."""
-    options = call.options
     _blocks(options, call.views)
     how = _geometry(options, call.views)
     name = "size" if options.result == "x" else "filter"
     size = (None if options.size is None
             else _conv_shapes.for_each(name, options.size, len(how.stride)))
-    call.options = options._replace(stride=how.stride, padding=tuple(zip(how.before, how.behind)),
-                                    dilation=how.dilation, groups=how.groups, size=size)
+    return options._replace(stride=how.stride, padding=tuple(zip(how.before, how.behind)),
+                            dilation=how.dilation, groups=how.groups, size=size)
 
 
 def _make(call: Call) -> List[New]:
@@ -199,8 +188,8 @@ def _row(direction: str) -> Tuple[Row, int]:
     """And where the result stands."""
     result = _RESULT[direction]
     labels = {"y": "grad_out", result: "out"}
-    return Row("conv", SLOTS, tuple(slot for slot in "xwy" if slot != result), (result,), _known,
-               _words, _prepare, _make, _ask, labels=labels), SLOTS.index(result)
+    return Row("conv", SLOTS, tuple(slot for slot in "xwy" if slot != result), (result,), _check,
+               _make, _ask, labels=labels), SLOTS.index(result)
 
 
 # ---- Problems ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: Appended,
     arrays = (q, k_cache, v_cache, new.keys, new.values, new.cos, new.sin, slopes, new.counts,
               new.lengths, table, starts, report, None, out, None if lse is True else lse)
     asked = _Asked(options, new.rotary, lse is not None)
-    found = _engine.run(_ROW, arrays, asked, True, stream, dispatcher)
+    found = _engine.run(_ROW, arrays, asked, stream, dispatcher)
     return found[-2], found[-1]
 
 
@@ -45,15 +45,10 @@ _SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", 
           "page_table", "page_starts", "bad_page", "q_turned", "out", "lse")
 
 
-def _known(arrays: Tuple[Any, ...], asked: _Asked) -> Any:
-    q, v = arrays[0], arrays[2]
-    return asked, type(q), q.shape, q.dtype, v.shape, arrays[-2] is None, arrays[-1] is None
-
-
-def _prepare(call: Call) -> None:
+def _check(call: Call) -> _Asked:
     options = _attention_shapes.plain(call.options.options)
-    call.options = call.options._replace(options=options)
     _attention.shapes_of(call.views).all_tokens(options, call.views)
+    return call.options._replace(options=options)
 
 
 def _make(call: Call) -> List[New]:
@@ -68,8 +63,6 @@ def _make(call: Call) -> List[New]:
         made.append(New("out", _arrays.empty(shapes[0], q.dtype, like, q), 0.0))
     if wants_lse and "lse" not in call.views:
         made.append(New("lse", _arrays.empty(shapes[1], "fp32", like, q), float("-inf")))
-    for _, array, rest in made:
-        array[...] = rest
     return made
 
 
@@ -116,5 +109,5 @@ def _shortened(options: _attention_shapes.Options, views: Views
 
 _NEW = ("k_new", "v_new", "cos", "sin", "q_turned")
 
-_ROW = Row("fmha", _SLOTS, ("q", "k", "v", "k_new", "v_new"), ("k", "v", "out", "lse"), _known,
-           lambda asked: asked, _prepare, _make, _ask, sized=("q",))
+_ROW = Row("fmha", _SLOTS, ("q", "k", "v", "k_new", "v_new"), ("k", "v", "out", "lse"), _check,
+           _make, _ask, sized=("q",))

@@ -50,35 +50,25 @@ def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Option
     written.
     """
     try:
-        lacks = out is None and beta == 0
         if type(b) is not PackedWeight:
             return _engine.run(_ROW, (a, b, bias, residual, out),
-                               ("matmul", activation, alpha, beta), lacks, stream, dispatcher)[4]
+                               ("matmul", activation, alpha, beta), stream, dispatcher)[4]
         return _engine.run(_ROW, (a, b.memory, bias, residual, out),
-                           (b.key, activation, alpha, beta), lacks, stream, dispatcher, b)[4]
+                           (b.key, activation, alpha, beta), stream, dispatcher, b)[4]
     except Exception as failure:
         raise refusal(matmul, locals(), failure) from None
 
 
-def _known(arrays: Tuple[Any, ...], options: Tuple[Any, ...]) -> Any:
-    a, b = arrays[:2]
-    return options[0], type(a), a.shape, a.dtype, b.shape, b.dtype
-
-
-def _words(given: Tuple[Any, ...]) -> Options:
-    options = Options(*given)
+def _check(call: Call) -> Options:
+    options = Options(*call.options)
     options = options._replace(alpha=number("alpha", options.alpha),
                                beta=number("beta", options.beta))
     if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
                     f"{shown(options.activation)}")
+    if call.extra is not None:
+        call.views["b"] = call.extra.view  # its memory alone says neither shape nor type
     return options
-
-
-def _view(call: Call, name: str, array: Any) -> _arrays.View:
-    if name == "b" and call.extra is not None:
-        return call.extra.view
-    return _arrays.view_of(array, name, call.stream)
 
 
 def _make(call: Call) -> List[New]:
@@ -274,5 +264,5 @@ def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str
     return {**fields, **extras}, slots
 
 
-_ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _known, _words, lambda call: None, _make,
-           _ask, sized=("out",), view=_view, parts=_launches_of)
+_ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _check, _make, _ask, sized=("out",),
+           parts=_launches_of)

@@ -62,29 +62,15 @@ def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] =
 
 def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
-    lacks = arrays[5] is None or (arrays[4] is None and arrays[1] is not None)
-    *_, total, out = _engine.run(_ROW, arrays, ("norm", kind, epsilon), lacks, stream, dispatcher)
-    return out if total is None else (out, total)
+    whole = _engine.run(_ROW, arrays, (kind, epsilon), stream, dispatcher)
+    return whole[5] if whole[4] is None else (whole[5], whole[4])
 
 
-def _known(arrays: Tuple[Any, ...], options: Any) -> Any:
-    x, residual, _, _, total, out = arrays
-    return type(x), x.shape, x.dtype, residual is None, out is None, total is None
-
-
-def _words(options: Tuple[str, str, Any]) -> Tuple[str, str, Optional[float]]:
-    name, kind, epsilon = options
-    return name, kind, None if epsilon is None else number("epsilon", epsilon)
-
-
-def _view(call: Call, name: str, array: Any) -> _arrays.View:
-    return _arrays.view_of(array, "x" if name == "in" else name, call.stream)
-
-
-def _prepare(call: Call) -> None:
+def _check(call: Call) -> Tuple[str, Optional[float]]:
+    kind, epsilon = call.options
     if "sum" in call.given and "residual" not in call.given:
-        raise Error(f"{call.options[1]}: sum is the sum of x and residual, but there is no "
-                    "residual")
+        raise Error(f"{kind}: sum is the sum of x and residual, but there is no residual")
+    return kind, None if epsilon is None else number("epsilon", epsilon)
 
 
 def _make(call: Call) -> List[New]:
@@ -95,12 +81,12 @@ def _make(call: Call) -> List[New]:
 
 
 def _ask(call: Call, views: Dict[str, _arrays.View]) -> Asked:
-    _, kind, epsilon = call.options
+    kind, epsilon = call.options
     return Asked(fields_of(kind, views, epsilon))
 
 
-_ROW = Row("norm", SLOTS, ("in",), ("out", "sum"), _known, _words, _prepare,
-           _make, _ask, sized=("in",), view=_view)
+_ROW = Row("norm", SLOTS, ("in",), ("out", "sum"), _check, _make, _ask, sized=("in",),
+           labels={"in": "x"})
 
 
 def fields_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[float]

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import _abi, _arrays, _dtypes, _interrupt, _values, _warm
 from ._abi import Error
-from ._checks import checked, refusal
+from ._checks import checked
 from ._problem import Operand, Problem
 
 
@@ -134,13 +134,13 @@ class Plan(_abi.Handle):
             return self._launch_views(self._views(operands, options.stream), options)
         # Arrays that lie as those of an earlier launch did need no check.
         arrays = tuple(map(operands.get, self._names))
-        key = _warm.call(self._table, arrays, ()) if len(arrays) == len(operands) else False
-        if key is None:
+        found = _warm.call(self._table, arrays, ()) if len(arrays) == len(operands) else None
+        if type(found) is tuple:
             return None
-        if key is not False and not isinstance(key, tuple):
-            raise _abi.last_error(key)
+        if type(found) is int:
+            raise _abi.last_error(found)
         self._launch_views(self._views(operands, None), None)
-        _warm.remember(self, key, self, range(len(arrays)), arrays)
+        _warm.remember(self, found, self, range(len(arrays)), arrays)
         return None
 
     def _options(self, stream: Any, workspace: Any, verify: bool) -> _abi.LaunchOptions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Sequence, Tuple
 
 from . import _abi
 
@@ -20,39 +20,37 @@ except ImportError:
 MOST_OPERANDS = 24
 MOST_ENTRIES = 4096
 Table = Dict[Any, Any]
+Arrays = Tuple[Any, ...]
+Maker = Tuple[int, Callable[..., Any], Tuple[Any, ...]]  # a place, what makes its array, of what
 
 
 def has_fast() -> bool:
     return _fast is not None
 
 
-def call_slowly(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...]) -> Any:
+def call_slowly(table: Table, arrays: Arrays, options: Any) -> Any:
     """_fast.call() in Python; see there for what it returns."""
-    words: List[Any] = []
-    addresses: List[int] = []
-    for array in operands:
-        if array is None:
-            words.append(None)
-            addresses.append(0)
-            continue
-        try:
-            interface, dtype = array.__array_interface__, array.dtype
-            address, is_readonly = interface["data"]
-            words.append((id(dtype), interface["shape"], interface.get("strides"), is_readonly))
-        except Exception:  # no array of NumPy, or one that only claims to be
-            return False
-        addresses.append(address)
-    key = (tuple(words), options)
     try:
-        entry = table.get(key)
-    except Exception:  # an option has no hash
+        key = tuple([array if array is None else _word_of(array) for array in arrays]), options
+        found = table.get(key)
+        if found is None:
+            return [key]
+        if found[1]:
+            whole = list(arrays)
+            for place, make, arguments in found[1]:
+                whole[place] = make(*arguments)
+            arrays = tuple(whole)
+        addresses = [arrays[i].__array_interface__["data"][0] for i in found[3]]
+    except Exception:  # no array of NumPy, or one that only claims to be; an option without a hash
         return False
-    if entry is None:
-        return key
-    plan, sources = entry[1:3]
-    pointers = (ctypes.c_void_p * len(sources))(*[addresses[i] for i in sources])
-    status = _abi.function("tsr_launch")(plan, pointers, len(sources), None)
-    return status or None
+    pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+    status = _abi.function("tsr_launch")(found[2], pointers, len(addresses), None)
+    return status or arrays
+
+
+def _word_of(array: Any) -> Any:
+    interface = array.__array_interface__
+    return id(array.dtype), interface["shape"], interface.get("strides"), interface["data"][1]
 
 
 def _bound() -> Any:
@@ -63,29 +61,30 @@ def _bound() -> Any:
     return _fast.call
 
 
-def call(table: Table, operands: Tuple[Any, ...], options: Tuple[Any, ...]) -> Any:
+def call(table: Table, arrays: Arrays, options: Any) -> Any:
     """The first call: loads the library, and puts the faster function in this one's place."""
     global call
     call = _bound()
-    return call(table, operands, options)
+    return call(table, arrays, options)
 
 
-def remember(owner: Any, key: Any, plan: Any, sources: Sequence[int], operands: Tuple[Any, ...]
-             ) -> None:
-    """Puts a plan into the table of its owner, a dispatcher or the plan itself. sources: for each
-    operand of the plan, its position among the call's operands."""
+def remember(owner: Any, found: Any, plan: Any, sources: Sequence[int], arrays: Arrays,
+             makers: Sequence[Maker] = ()) -> None:
+    """Puts a plan into the table of its owner, a dispatcher or the plan itself. found: what call()
+    returned for the arrays. sources: for each operand of the plan, its position among the arrays.
+    makers: of the results that the call makes itself."""
     held = plan._held
-    if not isinstance(key, tuple) or len(sources) > MOST_OPERANDS or held is None:
+    if not isinstance(found, list) or len(sources) > MOST_OPERANDS or held is None:
         return
     # The dtypes stay alive in the table, because their addresses are in the key. One that an array
     # makes anew each time cannot be a part of a key.
-    arrays = [array for array in operands if array is not None]
-    if any(array.dtype is not array.dtype for array in arrays):
+    given = [array for array in arrays if array is not None]
+    if any(array.dtype is not array.dtype for array in given):
         return
     padded = list(sources) + [0] * (MOST_OPERANDS - len(sources))
     entry = struct.pack(f"Pi{MOST_OPERANDS}i", held.value, len(sources), *padded)
-    keep = [array.dtype for array in arrays]
-    put(owner, owner._table, key, (entry, held, tuple(sources), keep))
+    keep = [array.dtype for array in given]
+    put(owner, owner._table, found[0], (entry, tuple(makers), held, tuple(sources), keep))
 
 
 def put(owner: Any, table: Table, key: Any, value: Any) -> None:
