@@ -4,13 +4,13 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _arrays, _attention_shapes, _dtypes, _engine, _paged
+from . import _arrays, _attention_fields, _attention_shapes, _dtypes, _engine, _paged
 from ._abi import Error
 from ._arrays import Array
 from ._attention_shapes import Tokens
 from ._checks import refusal
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row, Views
 from ._values import shown
 
 _ROTARY = ("interleaved", "half")
@@ -65,7 +65,7 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
                   lengths["seqlens_k"], *pages, report)
         room = max(rooms, default=0) if pages[0] is not None else None
         options = options._replace(longest_q=longest, room=room)
-        out = _engine.run(_ROW, arrays, ("append_kv", options), stream, dispatcher)[7]
+        out = _engine.run(_ROW, arrays, options, stream, dispatcher)[7]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k_cache, "k_cache")[0])
         return out
@@ -122,7 +122,7 @@ def lengths_of(cache: Tuple[int, List[int]], k_new: Any, seqlens_k: Any, seqlens
     """seqlens_k, and seqlens_q where it is given, in int32, and how many new tokens packed
     sequences have at most. cache: how many sequences it has, and the room of each."""
     new = _arrays.shape_of(k_new, "k_new")
-    _attention_shapes.check_rank("k_new", len(new))
+    _attention_shapes.check_ranks({"k_new": len(new)})
     is_packed = len(new) == 3
     if is_packed and seqlens_q is None:
         raise Error("k_new has 3 dimensions, which are packed tokens; they need seqlens_q, the "
@@ -188,14 +188,6 @@ def _make(call: Call) -> List[New]:
     return [New("out", made, 0.0 if "seqlens_q" in call.views else None)]
 
 
-def _ask(call: Call, views: Views) -> Asked:
-    return Asked(problem_fields(call.options[1], views))
-
-
-_ROW = Row("fmha", _SLOTS, ("k", "v", "k_new", "v_new"), ("k", "v", "out"),
-           lambda call: call.options, _make, _ask)
-
-
 def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
     found = _tokens(options, views)
     k, new = found["k"], found["k_new"]
@@ -226,7 +218,7 @@ def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
     in_runs = len(views["k"].shape) == 5
     for part in found.values():
         if not in_runs or part.name not in ("k", "v"):
-            fields.update(_attention_shapes.token_strides(part))
+            fields.update(_attention_fields.stride_fields(part.name, part[1:]))
     fields.update(_rotary_fields(options, views))
     _check_lengths(views, batch, is_packed)
     return fields
@@ -245,17 +237,12 @@ def _tokens(options: Options, views: Views) -> Dict[str, Tokens]:
             raise Error(f"k has the type {_dtypes.NAMES[views['k'].dtype]} and {name} "
                         f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
     found = {name: _paged.runs(name, views[name]) if in_runs and name in ("k", "v")
-             else _attention_shapes._tokens_of(name, views[name], options.layout)
+             else _attention_shapes.tokens_of(name, views[name], options.layout)
              for name in names}
-    equal = _attention_shapes.check_equal
-    for one, other, what, field in _EQUAL:
-        if is_paged and one == "k" and what in ("sequences", "tokens"):
-            what = "pages" if what == "sequences" else "tokens a page"
-            if other != "v":
-                continue
-        if one in found and other in found and (what != "sequences" or rank == 4 or other == "v"):
-            equal(what, found[one], getattr(found[one], field)[0], found[other],
-                  getattr(found[other], field)[0])
+    rows = _EQUAL_IN_PAGES if is_paged else _EQUAL
+    # Packed tokens have no sequences of their own, which caches have.
+    _attention_shapes.check_equal(found, [row for row in rows if rank == 4 or
+                                          row[2] != "sequences" or row[1] == "v"])
     if "out" in views and views["out"].shape != views["q"].shape:
         raise Error(f"out must have the shape {views['q'].shape}, got {views['out'].shape}")
     return found
@@ -269,6 +256,8 @@ _EQUAL = (("k", "v", "sequences", "batch"), ("k", "v", "heads", "heads"),
           ("v", "v_new", "heads", "heads"), ("v", "v_new", "elements a head", "hdim"),
           ("k_new", "q", "sequences", "batch"), ("k_new", "q", "tokens", "tokens"),
           ("k_new", "q", "elements a head", "hdim"))
+_EQUAL_IN_PAGES = (("k", "v", "pages", "batch"), ("k", "v", "heads", "heads"),
+                   ("k", "v", "tokens a page", "tokens"), *_EQUAL[4:])
 
 
 def _rotary_fields(options: Options, views: Views) -> Dict[str, Any]:
@@ -297,3 +286,7 @@ def _check_lengths(views: Views, batch: int, is_packed: bool) -> None:
             raise Error(f"{name} must have the type int32 and 1 dimension, got "
                         f"{_dtypes.NAMES[views[name].dtype]} and {views[name].shape}")
         _attention_shapes.check_count(name, views[name].shape[0], wanted)
+
+
+_ROW = Row("fmha", _SLOTS, ("k", "v", "k_new", "v_new"), ("k", "v", "out"),
+           lambda options, views: options, _make, problem_fields)

@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
-from . import (_arrays, _attention_dropout, _attention_scales, _attention_shapes, _dtypes, _engine,
-               _paged)
+from . import (_arrays, _attention_dropout, _attention_fields, _attention_scales,
+               _attention_shapes, _dtypes, _engine, _paged)
 from ._abi import Error
-from ._arrays import Array, View
+from ._arrays import Array
 from ._checks import checked, refusal
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row
 from ._problem import Problem
 from ._values import flag
 
@@ -19,12 +19,6 @@ from ._values import flag
 SLOTS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts",
          "bad_page", "dropout_rng", *_attention_scales.NAMES, "out", "lse", "random_values")
 _RESULTS = SLOTS.index("out")
-
-
-class _Request(NamedTuple):
-    options: Options
-    lse: bool     # whether lse is stored
-    random: bool  # whether the random values are
 
 
 def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, window: Any = None,
@@ -95,18 +89,20 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
         if not (seqlens_q is seqlens_k is max_seqlen_q is max_seqlen_k is page_table is None):
             lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
                                         layout, pages)
-        ends = tuple(window) if isinstance(window, list) else window
-        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, *longest, dropout,
-                          (scale_block_q, scale_block_k), num_splits)
-        words = _attention_dropout.words(dropout, seed, offset, q)
+        words = None
+        if type(dropout) is not float or dropout != 0:
+            words = _attention_dropout.words(dropout, seed, offset, q)
         scales = (descale_q, descale_k, descale_v, scale_o)
         if not (descale_q is descale_k is descale_v is scale_o is None):
             scales = _attention_scales.arrays_of(scales, q, out)
         wants_lse = flag("return_lse", return_lse)
         wants_random = flag("return_random", return_random)
         arrays = (q, k, v, bias, slopes, *lengths, *pages, report, words, *scales, out, lse, None)
-        request = _Request(options, wants_lse or lse is not None, wants_random)
-        results = _engine.run(_ROW, arrays, request, stream, dispatcher)[_RESULTS:]
+        ends = tuple(window) if isinstance(window, list) else window
+        options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, *longest, dropout,
+                          (scale_block_q, scale_block_k), num_splits,
+                          wants_lse or lse is not None, wants_random)
+        results = _engine.run(_ROW, arrays, options, stream, dispatcher)[_RESULTS:]
         if report is not None:
             _paged.check_report(report, *pages, _arrays.shape_of(k, "k")[0])
     except Exception as failure:
@@ -145,12 +141,12 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
                                  ("out", batch, heads, seqlen_q, last)):
             if in_runs and name in "kv":
                 continue
-            tokens = _attention_shapes.Tokens(name, (b, h * s * d), (h, s * d), (s, d), (d, 1))
-            fields = {**_attention_shapes.token_strides(tokens), **fields}
+            lying = ((b, h * s * d), (s, d), (h, s * d), (d, 1))
+            fields = {**_attention_fields.stride_fields(name, lying), **fields}
     word = _dtypes.word_of(dtype, "dtype")
-    return Problem("fmha", **sizes, **{"in": word, "out": _attention_scales.result_word(word),
+    return Problem("fmha", **sizes, **{"in": word, "out": _attention_scales.RESULTS.get(word, word),
                                        "dtype_bias": word,
-                                       **_attention_shapes.mask_fields(mask, window, sink),
+                                       **_attention_fields.mask_fields(mask, window, sink),
                                        **fields})
 
 
@@ -170,7 +166,7 @@ def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, An
     _attention_shapes.layout_word(layout)
     shapes = [_arrays.shape_of(array, name) for name, array in (("q", q), ("k", k))]
     for name, shape in zip("qk", shapes):
-        _attention_shapes.check_rank(name, len(shape))
+        _attention_shapes.check_ranks({name: len(shape)})
     is_packed = has_lengths and len(shapes[0]) == 3
     if not is_packed and (most_q is not None or most_k is not None):
         name, limit = ("q", most_q) if most_q is not None else ("k", most_k)
@@ -194,7 +190,7 @@ def _paged_lengths(q: Any, k: Any, given: Tuple[Any, Any],
                    ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
     """The same where the keys lie in pages, and how many keys a sequence has room for."""
     shape, table = _arrays.shape_of(q, "q"), _arrays.shape_of(pages[0], "page_table")
-    _attention_shapes.check_rank("q", len(shape))
+    _attention_shapes.check_ranks({"q": len(shape)})
     is_packed = len(shape) == 3
     longest_k = _paged.room_of(table, _paged.page_size(_arrays.shape_of(k, "k"), layout), most[1])
     if most[0] is not None and not is_packed:
@@ -248,48 +244,28 @@ def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_pac
 _NONE = (None, None)
 
 
-def shapes_of(views: Views) -> Any:
-    """The module that knows how k and v lie."""
-    return _paged if "page_table" in views else _attention_shapes
-
-
-def _check(call: Call) -> _Request:
-    options = _attention_shapes.plain(call.options.options)
-    shapes_of(call.views).all_tokens(options, call.views)
-    return call.options._replace(options=options)
-
-
 def _make(call: Call) -> List[New]:
-    options, wants_lse, wants_random = call.options
-    like, q = call.given["q"], call.views["q"]
-    shape, rows = _attention_shapes.result_shapes(q.shape, call.views["v"].shape, options.layout)
-    leaves = _attention_shapes.leaves_rows(options, len(q.shape), call.given.get("seqlens_q"))
+    options, q, like = call.options, call.views["q"], call.given["q"]
+    found = _attention_shapes.results_of(options, q.shape, q.strides, call.views["k"].shape,
+                                         call.views["v"].shape, "seqlens_q" in call.given)
     made = []
     if "out" not in call.given:
-        made.append(New("out", _new_out(options, shape, like, q), 0.0 if leaves else None))
-    if wants_lse and "lse" not in call.given:
-        made.append(New("lse", _arrays.empty(rows, "fp32", like, q),
-                        float("-inf") if leaves else None))
-    if wants_random:
-        keys = _attention_shapes.keys_of(options, call.views["k"].shape)
-        made.append(New("random_values", _attention_dropout.random_values((*rows, keys), like), 0))
+        word = _attention_scales.RESULTS.get(q.dtype, q.dtype)
+        # A new array of NumPy's has its heads and tokens in memory as q has.
+        shape, swaps = found.out, found.swapped and type(like).__module__ == "numpy"
+        if swaps:
+            shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
+        out = _arrays.empty(shape, word, like, q)
+        made.append(New("out", out.swapaxes(-2, -3) if swaps else out,
+                        0.0 if found.leaves else None))
+    if options.lse and "lse" not in call.given:
+        made.append(New("lse", _arrays.empty(found.lse, "fp32", like, q),
+                        float("-inf") if found.leaves else None))
+    if options.random:
+        made.append(New("random_values", _attention_dropout.random_values(found.random, like), 0))
     return made
 
 
-def _new_out(options: Options, shape: Tuple[int, ...], like: Any, q: View) -> Any:
-    """A new array without gaps. One of NumPy's has its heads and tokens in memory as q has."""
-    word = _attention_scales.result_word(q.dtype)
-    token_first = _attention_shapes.lies_token_first(q.shape, q.strides, options.layout)
-    if type(like).__module__ != "numpy" or token_first == (options.layout == "bshd"):
-        return _arrays.empty(shape, word, like, q)
-    swapped = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-    return _arrays.empty(swapped, word, like, q).swapaxes(-2, -3)
-
-
-def _ask(call: Call, views: Views) -> Asked:
-    return Asked(shapes_of(views).problem_fields(call.options.options, views))
-
-
 LOOKS = dict.fromkeys(_attention_dropout.NAMES, _attention_dropout.view_of)
-_ROW = Row("fmha", SLOTS, ("q", "k", "v"), ("out", "lse"), _check, _make, _ask, sized=("out",),
-           looks=LOOKS)
+_ROW = Row("fmha", SLOTS, ("q", "k", "v"), ("out", "lse"), _attention_fields.plain, _make,
+           _attention_fields.problem_fields, sized=("out",), looks=LOOKS)

@@ -3,13 +3,13 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import _arrays, _attention, _attention_dropout, _attention_shapes, _engine
+from . import _arrays, _attention, _attention_dropout, _attention_fields, _attention_shapes, _engine
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
 from ._attention_shapes import Options
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row, Views
 from ._values import flag
 
 
@@ -61,28 +61,25 @@ _SLOTS = ("q", "k", "v", "out", "lse", "dout", "bias", "slopes", "seqlens_q", "s
 _GRADIENTS = (("dq", "q"), ("dk", "k"), ("dv", "v"), ("dbias", "bias"))
 
 
-def _check(call: Call) -> Tuple[str, Options, int]:
-    name, options, count = call.options
-    bias = call.views.get("bias")
+def _check(given: Tuple[str, Options, int], views: Views) -> Tuple[str, Options, int]:
+    name, options, count = given
+    bias = views.get("bias")
     if count == len(_GRADIENTS) and bias is not None and any(
             size > 1 and step == 0 for size, step in zip(bias.shape, bias.strides)):
         raise Error("bias repeats elements by strides of 0, whose gradients would be one element; "
                     "give it with 1 element in these dimensions, or copy it")
-    return name, _attention_shapes.plain(options), count
+    return name, _attention_fields.plain(options, views), count
 
 
 def _make(call: Call) -> List[New]:
     _, options, count = call.options
     views, given = call.views, call.given
     leaves = _attention_shapes.leaves_gradients(options, views["q"].shape, views["k"].shape,
-                                                given.get("seqlens_q"))
+                                                "seqlens_q" in given)
     return [New(name, _arrays.empty(views[of].shape, views[of].dtype, given[of], views[of]),
                 0.0 if leaves else None) for name, of in _GRADIENTS[:count]]
 
 
-def _ask(call: Call, views: Views) -> Asked:
-    return Asked(_attention_shapes.gradient_fields(call.options[1], views))
-
-
-_ROW = Row("fmha", _SLOTS, ("q", "k", "v"), (), _check, _make, _ask, sized=("dq", "dk", "dv"),
-           looks=_attention.LOOKS)
+_ROW = Row("fmha", _SLOTS, ("q", "k", "v"), (), _check, _make,
+           lambda given, views: _attention_fields.gradient_fields(given[1], views),
+           sized=("dq", "dk", "dv"), looks=_attention.LOOKS)

@@ -14,9 +14,8 @@ _BLOCK = 128  # queries or keys of a factor, where a call does not say how many
 Blocks = Tuple[Optional[int], Optional[int]]  # of queries, of keys
 
 
-def result_word(word: str) -> str:
-    """The type of a new result."""
-    return "fp16" if _dtypes.BYTES[word] == 1 else word
+# The type of a new result, where it is not that of the inputs.
+RESULTS = dict.fromkeys(("fp8", "bf8", "int8"), "fp16")
 
 
 def arrays_of(given: Tuple[Any, ...], q: Any, out: Any) -> Tuple[Any, ...]:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import os
 import re
-from typing import Any, Callable, Dict, List, TypeVar
+from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 from . import _arrays
 from ._values import Error, flag, items, number, shown, whole
@@ -58,17 +58,21 @@ def _rule(part: str, names: Dict[str, Any]) -> Any:
     return None
 
 
+@functools.lru_cache(maxsize=None)
+def _known(function: Callable[..., Any], name: str) -> Tuple[List[str], List[Any]]:
+    """The alternatives of an argument's annotation, and the rule of each."""
+    parts = _parts(function.__annotations__.get(name, "Any"))
+    return parts, [_rule(part, function.__globals__) for part in parts]
+
+
 def _refused(function: Callable[..., Any], name: str, value: Any) -> Any:
     """The Error for an argument; None where it is what its annotation says."""
-    annotation = function.__annotations__.get(name, "Any")
-    parts = _parts(annotation)
+    parts, rules = _known(function, name)
     if "Array" in parts:
         return None if value is None and "None" in parts else _refused_array(name, value)
-    rules = [_rule(part, function.__globals__) for part in parts]
     if None in rules or any(fits(value) for fits, _ in rules):
         return None
-    return Error(f"{name} must be {' or '.join(text for _, text in rules)}, got "
-                      f"{shown(value)}")
+    return Error(f"{name} must be {' or '.join(text for _, text in rules)}, got {shown(value)}")
 
 
 def _refused_array(name: str, value: Any) -> Any:

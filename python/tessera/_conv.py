@@ -9,7 +9,7 @@ from ._arrays import Array
 from ._checks import checked, refusal
 from ._conv_shapes import Block, Geometry
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row, Views
 from ._problem import Problem
 from ._values import items, number, shown
 
@@ -145,17 +145,16 @@ def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
         raise refusal(function, {**options._asdict(), **given}, failure) from None
 
 
-def _check(call: Call) -> Options:
+def _check(options: Options, views: Views) -> Options:
     """The same options with plain numbers and tuples of them."""
-    options = call.options
     options = options._replace(alpha=number("alpha", options.alpha),
                                beta=number("beta", options.beta),
                                layout=_conv_shapes.layout_word(options.layout))
     if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
                     f"{shown(options.activation)}")
-    _blocks(options, call.views)
-    how = _geometry(options, call.views)
+    _blocks(options, views)
+    how = _geometry(options, views)
     name = "size" if options.result == "x" else "filter"
     size = (None if options.size is None
             else _conv_shapes.for_each(name, options.size, len(how.stride)))
@@ -180,16 +179,12 @@ def _make(call: Call) -> List[New]:
     return [New(options.result, made)]
 
 
-def _ask(call: Call, views: Views) -> Asked:
-    return Asked(*problem_of(call.options, views))
-
-
 def _row(direction: str) -> Tuple[Row, int]:
     """And where the result stands."""
     result = _RESULT[direction]
     labels = {"y": "grad_out", result: "out"}
     return Row("conv", SLOTS, tuple(slot for slot in "xwy" if slot != result), (result,), _check,
-               _make, _ask, labels=labels), SLOTS.index(result)
+               _make, problem_of, labels=labels), SLOTS.index(result)
 
 
 # ---- Problems ------------------------------------------------------------------------------------

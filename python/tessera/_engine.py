@@ -6,7 +6,6 @@ common. A later call on arrays of the same types, shapes and strides finds its p
 """
 from __future__ import annotations
 
-import sys
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _abi, _arrays, _warm
@@ -26,33 +25,28 @@ class New(NamedTuple):
     rest: Optional[float] = None  # what it holds where no kernel writes; None: anything
 
 
-class Asked(NamedTuple):
-    """The problem that a call asks for."""
-
-    fields: Dict[str, Any]
-    sources: Mapping[str, str] = {}  # an operand's name -> the array's, where the two differ
-    force: Optional[str] = None      # a kernel's name
-
-
 class Call(NamedTuple):
     """A call whose plan is in no table."""
 
-    options: Any            # in the caller's words, then as the row's check() returned them
+    options: Any            # as the row's check() returned them
     given: Dict[str, Any]   # the arrays, with new results
     views: Views            # of them
-    extra: Any
+    packed: Any             # a PackedWeight, or None
 
 
 class Row(NamedTuple):
-    """What a function has of its own."""
+    """What a function has of its own. Its options differ from those of all others, because all
+    functions share a dispatcher's tables."""
 
     op: str                   # the operation of its problems
     slots: Tuple[str, ...]    # the names of its arrays
     needed: Tuple[str, ...]   # the arrays without which a call is refused
     written: Tuple[str, ...]  # the arrays that a kernel writes
-    check: Callable[[Call], Any]           # checks the options beside the views; makes them plain
+    check: Callable[[Any, Views], Any]     # checks the options beside the views; makes them plain
     make: Callable[[Call], Sequence[New]]  # makes the results that are not given
-    ask: Callable[[Call, Views], Asked]
+    # The problem's fields, from such options and the views. Beside them, where an operand has
+    # another name than its array, the arrays' names by the operands'.
+    ask: Callable[[Any, Views], Any]
     sized: Tuple[str, ...] = ()  # nothing is launched where none of these has an element
     labels: Mapping[str, str] = {}  # what sentences call an array, where it is not its slot
     # How to look at arrays of types that no problem knows, by name.
@@ -62,9 +56,9 @@ class Row(NamedTuple):
 
 
 def run(row: Row, arrays: Arrays, options: Any, stream: Any, dispatcher: Optional[Dispatcher],
-        extra: Any = None) -> Arrays:
+        packed: Any = None) -> Arrays:
     """Launches a call, and returns its arrays with all results. options: what the call says
-    besides, in the caller's words. extra: what the row's functions need, and no table may hold."""
+    besides, in the caller's words. packed: the PackedWeight whose memory is the array b."""
     found: Any = False
     if stream is None:
         try:
@@ -76,11 +70,11 @@ def run(row: Row, arrays: Arrays, options: Any, stream: Any, dispatcher: Optiona
             return found
         if type(found) is int:
             raise _abi.last_error(found)
-    return _first(row, arrays, options, stream, dispatcher, extra, found)
+    return _first(row, arrays, options, stream, dispatcher, packed, found)
 
 
 def _first(row: Row, arrays: Arrays, options: Any, stream: Any, dispatcher: Optional[Dispatcher],
-           extra: Any, found: Any) -> Arrays:
+           packed: Any, found: Any) -> Arrays:
     """A call whose plan is in no table. found: what the table said."""
     stream = _arrays.stream_address(stream)
     given = {name: array for name, array in zip(row.slots, arrays)
@@ -88,8 +82,9 @@ def _first(row: Row, arrays: Arrays, options: Any, stream: Any, dispatcher: Opti
     views = {name: _look(row, name, array, stream) for name, array in given.items()}
     chosen = dispatcher_for(dispatcher, next(iter(views.values())))
     check_views(chosen, [(row.labels.get(name, name), view) for name, view in views.items()])
-    call = Call(options, given, views, extra)
-    call = call._replace(options=row.check(call))
+    if packed is not None:
+        views["b"] = packed.view  # its memory alone says neither shape nor type
+    call = Call(row.check(options, views), given, views, packed)
     news = row.make(call)
     for name, array, rest in news:
         if rest is not None:
@@ -108,8 +103,9 @@ def _first(row: Row, arrays: Arrays, options: Any, stream: Any, dispatcher: Opti
     if "bad_page" in views and views["bad_page"].device[0] != "cpu":
         plan.synchronize(stream)  # what the launch found is read next
     if len(offsets) == 1 and found:
-        _warm.remember(chosen, found, plan, [row.slots.index(name) for name in names], whole,
-                       [_maker(row.slots.index(new.name), new) for new in news])
+        place = row.slots.index
+        _warm.remember(chosen, found, plan, [place(name) for name in names], whole,
+                       [_warm.maker(place(name), array, rest) for name, array, rest in news])
     return whole
 
 
@@ -126,26 +122,13 @@ def _plan_of(row: Row, call: Call, dispatcher: Dispatcher
     key = call.options, tuple([(name, view[1:4]) for name, view in views.items()])
     found = dispatcher._plans.get(key)
     if found is None:
-        asked = row.ask(call, views)
-        problem = Problem(row.op, **asked.fields)
+        asked = row.ask(call.options, views)
+        fields, sources = asked if type(asked) is tuple else (asked, {})
+        packed = call.packed
+        problem = Problem(row.op, **(fields if packed is None else packed.fit(fields)))
         if row.sized and all(0 in call.views[name].shape for name in row.sized):
             return None, [], []
-        plan = dispatcher.plan(problem, force=asked.force)
-        names = [asked.sources.get(operand.name, operand.name) for operand in plan.operands]
+        plan = dispatcher.plan(problem, force=None if packed is None else packed.kernel)
+        names = [sources.get(operand.name, operand.name) for operand in plan.operands]
         found = dispatcher._keep(key, (plan, names))
     return (*found, offsets)
-
-
-def _maker(place: int, new: New) -> _warm.Maker:
-    """How a later call makes an array that lies as a new one of NumPy's, which has no gaps."""
-    array, rest, numpy = new.array, new.rest, sys.modules["numpy"]
-    if array.flags.c_contiguous and not rest:
-        return place, numpy.empty if rest is None else numpy.zeros, (array.shape, array.dtype)
-    how = array.shape, array.dtype, None, 0, array.strides
-    return (place, numpy.ndarray, how) if rest is None else (place, _filled, (rest, *how))
-
-
-def _filled(rest: float, *how: Any) -> Any:
-    made = sys.modules["numpy"].ndarray(*how)
-    made[...] = rest
-    return made

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _append, _arrays, _attention, _attention_shapes, _engine
+from . import _append, _arrays, _attention_fields, _attention_shapes, _engine
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row, Views
 
 
 class Appended(NamedTuple):
@@ -45,37 +45,31 @@ _SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", 
           "page_table", "page_starts", "bad_page", "q_turned", "out", "lse")
 
 
-def _check(call: Call) -> _Asked:
-    options = _attention_shapes.plain(call.options.options)
-    _attention.shapes_of(call.views).all_tokens(options, call.views)
-    return call.options._replace(options=options)
+def _check(asked: _Asked, views: Views) -> _Asked:
+    return asked._replace(options=_attention_fields.plain(asked.options, views))
 
 
 def _make(call: Call) -> List[New]:
     """Rows that no query has are zeros, and minus infinity in lse."""
     options, rotary, wants_lse = call.options
     like, q = call.given["q"], call.views["q"]
-    shapes = _attention_shapes.result_shapes(q.shape, call.views["v"].shape, options.layout)
+    found = _attention_shapes.results_of(options, q.shape, q.strides, call.views["k"].shape,
+                                         call.views["v"].shape, True)
     made = []
     if rotary is not None:
         made.append(New("q_turned", _arrays.empty(q.shape, q.dtype, like, q), 0.0))
     if "out" not in call.views:
-        made.append(New("out", _arrays.empty(shapes[0], q.dtype, like, q), 0.0))
+        made.append(New("out", _arrays.empty(found.out, q.dtype, like, q), 0.0))
     if wants_lse and "lse" not in call.views:
-        made.append(New("lse", _arrays.empty(shapes[1], "fp32", like, q), float("-inf")))
+        made.append(New("lse", _arrays.empty(found.lse, "fp32", like, q), float("-inf")))
     return made
 
 
-def _ask(call: Call, views: Views) -> Asked:
-    return Asked(_fields(call.options.options, call.options.rotary, views))
-
-
-def _fields(options: _attention_shapes.Options, rotary: Optional[str],
-            views: Views) -> Dict[str, Any]:
+def _fields(asked: _Asked, views: Views) -> Dict[str, Any]:
     """Those of attention, and those of appending that it does not have."""
-    shapes = _attention.shapes_of(views)
-    fields = shapes.problem_fields(options, {name: view for name, view in views.items()
-                                             if name not in _NEW})
+    options, rotary, _ = asked
+    fields = _attention_fields.problem_fields(
+        options, {name: view for name, view in views.items() if name not in _NEW})
     appended = dict(views)
     if rotary is not None:
         appended["out"] = appended.pop("q_turned")
@@ -101,7 +95,7 @@ def _shortened(options: _attention_shapes.Options, views: Views
         return {}
     fields = {}
     for name in ("k", "v"):
-        tokens = _attention_shapes._tokens_of(name, views[name], options.layout)
+        tokens = _attention_shapes.tokens_of(name, views[name], options.layout)
         for end, size in zip("bhsd", (tokens.batch, tokens.heads, tokens.tokens, tokens.hdim)):
             fields[f"{name}_stride_{end}"] = size[1]
     return fields
@@ -110,4 +104,4 @@ def _shortened(options: _attention_shapes.Options, views: Views
 _NEW = ("k_new", "v_new", "cos", "sin", "q_turned")
 
 _ROW = Row("fmha", _SLOTS, ("q", "k", "v", "k_new", "v_new"), ("k", "v", "out", "lse"), _check,
-           _make, _ask, sized=("q",))
+           _make, _fields, sized=("q",))

@@ -9,7 +9,7 @@ from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row, Views
+from ._engine import Call, New, Row, Views
 from ._layout import (Matrices, broadcast, check_strides, collapse, gemm_sizes, layout_of,
                       longest_run)
 from ._prepack import PackedWeight
@@ -59,20 +59,18 @@ def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Option
         raise refusal(matmul, locals(), failure) from None
 
 
-def _check(call: Call) -> Options:
-    options = Options(*call.options)
+def _check(given: Tuple[Any, ...], views: Views) -> Options:
+    options = Options(*given)
     options = options._replace(alpha=number("alpha", options.alpha),
                                beta=number("beta", options.beta))
     if options.activation is not None and not isinstance(options.activation, str):
         raise Error(f"activation must be a word such as 'relu', got "
                     f"{shown(options.activation)}")
-    if call.extra is not None:
-        call.views["b"] = call.extra.view  # its memory alone says neither shape nor type
     return options
 
 
 def _make(call: Call) -> List[New]:
-    shape, word = result_of(call.views, call.extra)
+    shape, word = result_of(call.views, call.packed)
     if "out" in call.views:
         _check_shape(call.views["out"], shape)
         return []
@@ -80,17 +78,6 @@ def _make(call: Call) -> List[New]:
     if beta != 0:
         raise Error(f"beta is {beta}, but there is no out whose contents it multiplies")
     return [New("out", _arrays.empty(shape, word, call.given["a"], call.views["a"]))]
-
-
-def _ask(call: Call, views: Views) -> Asked:
-    fields, sources = problem_of(call.options, views)
-    packed = call.extra
-    if packed is None:
-        return Asked(fields, sources)
-    if sources["b"] != "b":
-        raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
-                    f"{views['out'].strides} over {views['out'].shape}")
-    return Asked(packed.fit(fields), sources, packed.kernel)
 
 
 # ---- Batches that lie at several distances -------------------------------------------------------
@@ -246,6 +233,9 @@ def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str
         if "bias" in views:
             raise Error("matmul: out must lie by rows where there is a bias, got the strides "
                         f"{out.strides} over {out.shape}")
+        if options.form != "matmul":
+            raise Error("matmul: out must lie by rows where b is a packed weight, got the strides "
+                        f"{views['out'].strides} over {views['out'].shape}")
         a, b, out = b.transposed(), a.transposed(), out.transposed()
         residual = None if residual is None else residual.transposed()
         slots.update(a="b", b="a")
@@ -264,5 +254,5 @@ def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str
     return {**fields, **extras}, slots
 
 
-_ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _check, _make, _ask, sized=("out",),
+_ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _check, _make, problem_of, sized=("out",),
            parts=_launches_of)

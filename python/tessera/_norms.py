@@ -9,7 +9,7 @@ from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
 from ._dispatcher import Dispatcher
-from ._engine import Asked, Call, New, Row
+from ._engine import Call, New, Row
 from ._layout import check_strides, collapse
 from ._values import number
 
@@ -66,9 +66,10 @@ def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
     return whole[5] if whole[4] is None else (whole[5], whole[4])
 
 
-def _check(call: Call) -> Tuple[str, Optional[float]]:
-    kind, epsilon = call.options
-    if "sum" in call.given and "residual" not in call.given:
+def _check(options: Tuple[str, Any], views: Dict[str, _arrays.View]
+           ) -> Tuple[str, Optional[float]]:
+    kind, epsilon = options
+    if "sum" in views and "residual" not in views:
         raise Error(f"{kind}: sum is the sum of x and residual, but there is no residual")
     return kind, None if epsilon is None else number("epsilon", epsilon)
 
@@ -80,17 +81,9 @@ def _make(call: Call) -> List[New]:
             if name not in call.given]
 
 
-def _ask(call: Call, views: Dict[str, _arrays.View]) -> Asked:
-    kind, epsilon = call.options
-    return Asked(fields_of(kind, views, epsilon))
-
-
-_ROW = Row("norm", SLOTS, ("in",), ("out", "sum"), _check, _make, _ask, sized=("in",),
-           labels={"in": "x"})
-
-
-def fields_of(kind: str, views: Dict[str, _arrays.View], epsilon: Optional[float]
+def fields_of(options: Tuple[str, Optional[float]], views: Dict[str, _arrays.View]
               ) -> Dict[str, Any]:
+    kind, epsilon = options
     x = views["in"]
     if not x.shape:
         raise Error(f"{kind}: x must have at least 1 dimension, got a single number")
@@ -137,3 +130,7 @@ def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View) -> Tuple[in
         raise Error(f"{kind}: {name} repeats its rows (it was broadcast); copy it with "
                     "numpy.ascontiguousarray()")
     return rows, distance if rows > 1 and distance != view.shape[-1] else None
+
+
+_ROW = Row("norm", SLOTS, ("in",), ("out", "sum"), _check, _make, fields_of, sized=("in",),
+           labels={"in": "x"})

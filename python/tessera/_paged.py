@@ -104,13 +104,16 @@ def runs(name: str, view: View) -> Tokens:
         packed *= size
     pages, heads, runs, together = view.shape[:4]
     hdim, tokens = (runs * run, together) if name == "k" else (together, runs * run)
-    return Tokens(name, (pages, 0), (heads, 0), (tokens, 0), (hdim, 0))
+    return Tokens(name, (pages, 0), (tokens, 0), (heads, 0), (hdim, 0))
+
+
+# Pairs of arrays, and what is equal in both.
+_EQUAL = (("q", "k", "elements a head", "hdim"), ("k", "v", "pages", "batch"),
+          ("k", "v", "heads", "heads"), ("k", "v", "tokens a page", "tokens"))
 
 
 def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
     """q, and out where it is there, and k and v, whose sequences are the pages of the cache."""
-    layout = _attention_shapes.layout_word(options.layout)
-    found = _attention_shapes.tokens_of(views, ("q", "out"), layout)
     for name in "kv":
         check_rank(name, len(views[name].shape))
         if views[name].dtype != views["q"].dtype:
@@ -119,14 +122,12 @@ def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
     if len(views["k"].shape) != len(views["v"].shape):
         raise Error(f"k has {len(views['k'].shape)} dimensions and v {len(views['v'].shape)}; the "
                     "two must be equal")
-    for name in "kv":
-        found[name] = (runs(name, views[name]) if len(views[name].shape) == 5
-                       else _attention_shapes.tokens_of(views, (name,), layout)[name])
-    q, k, v = (found[name] for name in "qkv")
-    for what, one, size, other, wanted in (
-            ("elements a head", q, q.hdim, k, k.hdim), ("pages", k, k.batch, v, v.batch),
-            ("heads", k, k.heads, v, v.heads), ("tokens a page", k, k.tokens, v, v.tokens)):
-        _attention_shapes.check_equal(what, one, size[0], other, wanted[0])
+    if "out" in views:
+        _attention_shapes.check_ranks({"out": len(views["out"].shape)})
+    found = {name: runs(name, views[name]) if len(views[name].shape) == 5
+             else _attention_shapes.tokens_of(name, views[name], options.layout)
+             for name in ("q", "k", "v", "out") if name in views}
+    _attention_shapes.check_equal(found, _EQUAL)
     return found
 
 
@@ -158,6 +159,13 @@ def page_fields(views: Dict[str, View], k: Tokens, is_checked: bool) -> Dict[str
             "max_pages": table.shape[1]}
 
 
+def sequence_fields(options: Options, views: Dict[str, View], tokens: Dict[str, Tokens]
+                    ) -> Dict[str, Any]:
+    """What a problem says of its pages and its sequences' lengths."""
+    pages = page_fields(views, tokens["k"], "bad_page" in views)
+    return {**_length_fields(options, views, tokens["q"], pages["batch"]), **pages}
+
+
 def _length_fields(options: Options, views: Dict[str, View], q: Tokens, batch: int
                    ) -> Dict[str, Any]:
     is_packed = len(views["q"].shape) == 3
@@ -176,15 +184,6 @@ def _length_fields(options: Options, views: Dict[str, View], q: Tokens, batch: i
     if options.longest_q is not None:
         fields["seqlen_q"] = options.longest_q
     return {**fields, "lengths": "packed", "tokens_q": q.tokens[0]}
-
-
-def problem_fields(options: Options, views: Dict[str, View]) -> Dict[str, Any]:
-    """The problem's fields; views has page_table and out."""
-    tokens = all_tokens(options, views)
-    pages = page_fields(views, tokens["k"], "bad_page" in views)
-    lengths = _length_fields(options, views, tokens["q"], pages["batch"])
-    moved = ("q", "out") if len(views["k"].shape) == 5 else ("q", "k", "v", "out")
-    return _attention_shapes.fields_of(options, views, tokens, {**lengths, **pages}, moved)
 
 
 # ---- The check -----------------------------------------------------------------------------------

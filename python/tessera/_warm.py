@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, Callable, Dict, Sequence, Tuple
+import sys
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 from . import _abi
 
@@ -85,6 +86,22 @@ def remember(owner: Any, found: Any, plan: Any, sources: Sequence[int], arrays: 
     entry = struct.pack(f"Pi{MOST_OPERANDS}i", held.value, len(sources), *padded)
     keep = [array.dtype for array in given]
     put(owner, owner._table, found[0], (entry, tuple(makers), held, tuple(sources), keep))
+
+
+def maker(place: int, array: Any, rest: Optional[float]) -> Maker:
+    """How a later call makes an array that lies as a new one of NumPy's, which has no gaps. rest:
+    what it holds where no kernel writes; None: anything."""
+    numpy = sys.modules["numpy"]
+    if array.flags.c_contiguous and not rest:
+        return place, numpy.empty if rest is None else numpy.zeros, (array.shape, array.dtype)
+    how = array.shape, array.dtype, None, 0, array.strides
+    return (place, numpy.ndarray, how) if rest is None else (place, _filled, (rest, *how))
+
+
+def _filled(rest: float, *how: Any) -> Any:
+    made = sys.modules["numpy"].ndarray(*how)
+    made[...] = rest
+    return made
 
 
 def put(owner: Any, table: Table, key: Any, value: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _attention_shapes
+from .. import _attention_fields, _attention_shapes
 from .._abi import Error
 from .._attention_shapes import Options
 from . import _attention_ops, _run
@@ -40,8 +40,8 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-_ROW = _run.Row(_NAMES, _attention_shapes.gradient_fields, ("dq", "dk", "dv", "dbias"),
-                view=view_of)
+_ROW = _run.Row(_NAMES, _attention_fields.gradient_fields, ("dq", "dk", "dv", "dbias"),
+                view=view_of, check=_attention_fields.plain)
 
 
 def _gradient_of(tensor: Tensor, leaves: bool) -> Tensor:
@@ -75,7 +75,7 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         dropout_rng = dropout_rng.contiguous() if dropout != 0 else None
     if dout.dim() and dout.stride(-1) != 1:
         dout = dout.contiguous()
-    leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, seqlens_q)
+    leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, seqlens_q is not None)
     dbias = None
     if has_dbias and bias is not None:
         bias = _without_copies(bias)

@@ -39,10 +39,10 @@ def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optiona
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
     options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
                       soft_cap, skip_q, max_seqlen_q, max_seqlen_k, dropout,
-                      (scale_block_q, scale_block_k), num_splits)
+                      (scale_block_q, scale_block_k), num_splits, has_lse, has_random)
     try:
         return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, options,
-                             has_lse, has_random, Pages(page_table, page_starts, check_pages),
+                             Pages(page_table, page_starts, check_pages),
                              (descale_q, descale_k, descale_v, scale_o), out_dtype)
     except Error as error:
         if str(error).startswith("fmha"):
@@ -77,8 +77,8 @@ def fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Option
     check(not (is_packed and has_random and max_seqlen_k is None),
           "random values of packed tokens need max_seqlen_k here")
     options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, max_seqlen_q,
-                      max_seqlen_k, dropout)
-    return new_results(q, k, v, options, has_lse, has_random, out_dtype)
+                      max_seqlen_k, dropout, lse=has_lse, random=has_random)
+    return new_results(q, k, v, options, False, out_dtype)
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 import torch
 
-from .. import _arrays, _attention_dropout, _attention_scales, _attention_shapes, _paged
+from .. import (_arrays, _attention_dropout, _attention_fields, _attention_scales,
+                _attention_shapes, _paged)
 from .._abi import Error
-from .._attention import shapes_of
 from .._attention_shapes import Options
 from . import _run
 
@@ -32,7 +32,7 @@ def _length(name: str, given: Optional[Tensor], tokens: Tensor, layout: str, mos
     """The lengths or prefix sums as the kernel takes them, and the longest packed sequence where
     it is known. Values are read on a CPU alone, because a GPU would have to be waited for."""
     label = f"seqlens_{name}"
-    _attention_shapes.check_rank(name, tokens.dim())
+    _attention_shapes.check_ranks({name: tokens.dim()})
     room, is_packed = _attention_shapes.tokens_in(tokens.shape, layout), tokens.dim() == 3
     if given is None:
         if is_packed:
@@ -154,22 +154,26 @@ def scales_of(given: Tuple[Any, ...], like: Tensor, out_dtype: Optional[torch.dt
 
 # ---- Results -------------------------------------------------------------------------------------
 
-def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lse: bool, has_random: bool,
+def new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths: bool,
                 dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     """out, whose heads and tokens lie in memory as those of q do, and lse and random values, which
-    are empty where they are not asked for."""
-    layout = options.layout
-    shape, rows = _attention_shapes.result_shapes(tuple(q.shape), tuple(v.shape), layout)
-    lse = q.new_empty(rows if has_lse else (0,), dtype=torch.float32)
-    keys = _attention_shapes.keys_of(options, tuple(k.shape))
-    random = q.new_zeros((*rows, keys) if has_random else (0,), dtype=torch.uint8)
-    token_first = _attention_shapes.lies_token_first(q.shape, q.stride(), layout)
+    are empty where they are not asked for. Rows that no kernel writes are 0, and minus infinity in
+    lse."""
+    found = _attention_shapes.results_of(options, tuple(q.shape), q.stride(), tuple(k.shape),
+                                         tuple(v.shape), has_lengths)
+    lse = q.new_empty(found.lse if options.lse else (0,), dtype=torch.float32)
+    random = q.new_zeros(found.random if options.random else (0,), dtype=torch.uint8)
     dtype = dtype or (torch.float16 if q.itemsize == 1 else q.dtype)
-    if token_first == (layout == "bshd"):
-        return q.new_empty(shape, dtype=dtype), lse, random
-    lead = len(shape) - 3
-    order = (*range(lead), lead + 1, lead, lead + 2)
-    return _run.new_in_order(q, shape, order, dtype), lse, random
+    if found.swapped:
+        lead = len(found.out) - 3
+        order = (*range(lead), lead + 1, lead, lead + 2)
+        out = _run.new_in_order(q, found.out, order, dtype)
+    else:
+        out = q.new_empty(found.out, dtype=dtype)
+    if found.leaves:
+        out.zero_()
+        lse.fill_(float("-inf"))
+    return out, lse, random
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
@@ -184,20 +188,16 @@ def view_of(tensor: Tensor, what: str) -> _arrays.View:
     return _run.lying_view(tensor, what)
 
 
-_ROW = _run.Row(_NAMES, lambda options, views: shapes_of(views).problem_fields(options, views),
-                ("out",), view=view_of)
+_ROW = _run.Row(_NAMES, _attention_fields.problem_fields, ("out",), view=view_of,
+                check=_attention_fields.plain)
 
 
 def check_ranks(q: Tensor, k: Tensor, v: Tensor, is_paged: bool) -> None:
     """What new_results() relies on; caches are looked at with their pages."""
     if is_paged:
         _paged.check_rank("v", v.dim())
-        return _attention_shapes.check_rank("q", q.dim())
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        _attention_shapes.check_rank(name, tensor.dim())
-        if tensor.dim() != q.dim():
-            raise Error(f"q has {q.dim()} dimensions and {name} {tensor.dim()}; the two must be "
-                        "equal")
+        return _attention_shapes.check_ranks({"q": q.dim()})
+    return _attention_shapes.check_ranks({"q": q.dim(), "k": k.dim(), "v": v.dim()})
 
 
 def checked_lengths(q: Tensor, k: Tensor, seqlens: Tuple[Optional[Tensor], Optional[Tensor]],
@@ -216,7 +216,7 @@ def checked_lengths(q: Tensor, k: Tensor, seqlens: Tuple[Optional[Tensor], Optio
 def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                   slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
                   seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], options: Options,
-                  has_lse: bool, has_random: bool, pages: Pages, scales: Scales = (None,) * 4,
+                  pages: Pages, scales: Scales = (None,) * 4,
                   out_dtype: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
     _attention_shapes.layout_word(options.layout)
     check_ranks(q, k, v, pages.table is not None)
@@ -230,12 +230,10 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         raise Error("dropout needs dropout_rng, the two words of its random numbers")
     if dropout_rng is not None:
         dropout_rng = dropout_rng.contiguous() if options.dropout != 0 else None
-    out, lse, random = new_results(q, k, v, options, has_lse, has_random, out_dtype)
-    if _attention_shapes.leaves_rows(options, q.dim(), seqlens_q):
-        out.zero_()
-        lse.fill_(float("-inf"))
+    out, lse, random = new_results(q, k, v, options, seqlens_q is not None, out_dtype)
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, pages.table, pages.starts,
-               report, out, lse if has_lse else None, random if has_random else None, *scales)
+               report, out, lse if options.lse else None, random if options.random else None,
+               *scales)
     _run.run_row(_ROW, options, tensors, out)
     if report is not None:
         _paged.check_report(report, pages.table, pages.starts, k.shape[0])

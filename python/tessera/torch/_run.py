@@ -211,6 +211,7 @@ class Row(NamedTuple):
     sized: Tuple[str, ...] = ()    # nothing is launched where none of these has an element
     written: Tuple[str, ...] = ()  # tensors that are looked at, because the caller gave them
     view: Callable[[Tensor, str], _arrays.View] = tensor_view
+    check: Callable[[Any, Dict[str, _arrays.View]], Any] = lambda options, views: options
 
 
 def run_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
@@ -229,7 +230,8 @@ def _bind_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]]) -> Bo
     views = {name: row.view(tensor, name) for name, tensor in given}
     for name in row.written:
         _arrays.check_output(views[name], name)
-    problem, device = Problem("fmha", **row.fields(options, views)), given[0][1].device
+    fields = row.fields(row.check(options, views), views)
+    problem, device = Problem("fmha", **fields), given[0][1].device
     if row.sized and all(0 in views[name].shape for name in row.sized if name in views):
         return bind(None, [], tensors, [], [], device)
     plan = plan_for(problem, device)
@@ -425,7 +427,7 @@ def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optiona
     outs = {name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made}
     views.update({name: tensor_view(tensor, name) for name, tensor in outs.items()})
     results = [(tuple(x.shape), x.dtype)] * len(made)
-    problem = Problem("norm", **_norms.fields_of(kind, views, epsilon))
+    problem = Problem("norm", **_norms.fields_of((kind, epsilon), views))
     if x.numel() == 0:
         return remember(key, bind(None, [], [], results, copied, x.device))
     plan = plan_for(problem, x.device)
