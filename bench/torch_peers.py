@@ -228,7 +228,7 @@ def ours_of(problem, made, device):
     """A launch of the plan, and the kernel. PyTorch's allocator gives the workspace."""
     plan = _run.plan_for(problem, device)
     names = [operand.name for operand in plan.operands]
-    bound = _run.bind(plan, range(len(names)), [made[name] for name in names], [], [], device)
+    bound = _run.bind(plan, range(len(names)), [made[name] for name in names], device)
     addresses = [made[name].data_ptr() for name in names]
     return (lambda: _run.launch(bound, addresses, made[names[0]])), plan.info()
 

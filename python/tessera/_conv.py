@@ -15,7 +15,7 @@ from ._values import items, number, shown
 
 # The order in which a call's arrays stand in the table of plans: images, filters, images, extras.
 SLOTS = ("x", "w", "y", "bias", "residual")
-_RESULT = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
+RESULT = {"forward": "y", "backward_data": "x", "backward_weight": "w"}
 # The operands of the problem, by direction: those of x, w and y.
 _OPERANDS = {"forward": ("in", "weight", "out"),
              "backward_data": ("grad_in", "weight", "grad_out"),
@@ -38,7 +38,7 @@ class Options(NamedTuple):
 
     @property
     def result(self) -> str:
-        return _RESULT[self.direction]
+        return RESULT[self.direction]
 
     def name_of(self, slot: str) -> str:
         """What a sentence calls an array."""
@@ -181,7 +181,7 @@ def _make(call: Call) -> List[New]:
 
 def _row(direction: str) -> Tuple[Row, int]:
     """And where the result stands."""
-    result = _RESULT[direction]
+    result = RESULT[direction]
     labels = {"y": "grad_out", result: "out"}
     return Row("conv", SLOTS, tuple(slot for slot in "xwy" if slot != result), (result,), _check,
                _make, problem_of, labels=labels), SLOTS.index(result)
@@ -353,4 +353,4 @@ def problem_of(options: Options, views: Views
     return {**fields, **extras}, slots
 
 
-_ROWS = {direction: _row(direction) for direction in _RESULT}
+_ROWS = {direction: _row(direction) for direction in RESULT}

@@ -45,11 +45,7 @@ class PackedWeight:
             if fields.get(name) != self.signature.get(name):
                 raise Error(f"the weight was packed for {name}={self.signature.get(name, 'none')}, "
                             f"got {name}={fields.get(name, 'none')}; pack it again for this call")
-        kept = {key: value for key, value in fields.items()
-                if key not in ("ld_b", "batch_stride_b")}
-        if "batch" in kept:
-            kept["batch_stride_b"] = 0
-        return {**kept, "preshuffle": True}
+        return packed_fields(fields)
 
     def __reduce__(self) -> Any:
         raise Error("a packed weight cannot be copied or pickled; pack the weight again",
@@ -57,6 +53,15 @@ class PackedWeight:
 
     def __repr__(self) -> str:
         return f"<tessera.PackedWeight {self.shape} for {self.kernel}>"
+
+
+def packed_fields(fields: Dict[str, Any]) -> Dict[str, Any]:
+    """The same multiplication with a weight that is packed ahead."""
+    kept = {name: value for name, value in fields.items()
+            if name not in ("ld_b", "batch_stride_b")}
+    if "batch" in kept:
+        kept["batch_stride_b"] = 0
+    return {**kept, "preshuffle": True}
 
 
 def _signature(view: _arrays.View, layout: str, bias: bool, activation: Optional[str],

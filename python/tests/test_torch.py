@@ -492,7 +492,7 @@ class HostTime(Case):
         tessera.torch.linear(x, weight, bias)
         bound, = _run._bound.values()
         operands = bound.addresses(*bound.pick((x.data_ptr(), weight.data_ptr(), bias.data_ptr(),
-                                                0, out.data_ptr(), 0)))
+                                                0, 0, out.data_ptr())))
         launch = best(lambda: _run._launch(bound.address, operands, bound.count, None))
         function = best(lambda: tessera.torch.linear(x, weight, bias)) - launch
         op = best(lambda: torch.ops.tessera.linear(x, weight, bias)) - launch

@@ -13,7 +13,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 import tessera.torch
-from tessera.torch import _conv_run
+from tessera.torch import _run
 
 OURS = (tessera.torch.conv1d, tessera.torch.conv2d, tessera.torch.conv3d)
 THEIRS = (functional.conv1d, functional.conv2d, functional.conv3d)
@@ -74,9 +74,10 @@ class Convolved(Case):
 
     def copies(self, function):
         """Which of x, w and y the first call of this kind copies."""
-        _conv_run.forget()
+        _run.forget()
         function()
-        return [way.copied for way in _conv_run._ways.values()]
+        return [tuple(copy is not None for copy in (*bound.copies, None, None, None)[:3])
+                for bound in _run._bound.values()]
 
 
 class Forward(Convolved):

@@ -14,7 +14,7 @@ from ._attention_run import Pages, checked_pages, indices
 Tensor = torch.Tensor
 _NAMES = ("k", "v", "k_new", "v_new", "seqlens_k", "q", "cos", "sin", "seqlens_q", "page_table",
           "page_starts", "bad_page", "out")
-_ROW = _run.Row(_NAMES, _append.problem_fields, written=("k", "v"))
+_ROW = _run.row(_NAMES, _append.problem_fields, written=("k", "v"))
 
 
 def _checked_lengths(k_cache: Tensor, k_new: Tensor, seqlens_k: Tensor,
@@ -45,7 +45,7 @@ def run_append(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, s
         out.zero_()
     tensors = (k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q, pages.table,
                pages.starts, report, out)
-    _run.run_row(_ROW, options, tensors, k_cache)
+    _run.run(_ROW, options, tensors, k_cache)
     if report is not None:
         _paged.check_report(report, pages.table, pages.starts, k_cache.shape[0])
     return k_new.new_empty(0) if out is None else out

@@ -40,7 +40,7 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-_ROW = _run.Row(_NAMES, _attention_fields.gradient_fields, ("dq", "dk", "dv", "dbias"),
+_ROW = _run.row(_NAMES, _attention_fields.gradient_fields, sized=("dq", "dk", "dv", "dbias"),
                 view=view_of, check=_attention_fields.plain)
 
 
@@ -84,7 +84,7 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
                dout, dq, dk, dv, dbias)
-    _run.run_row(_ROW, options, tensors, dq)
+    _run.run(_ROW, options, tensors, dq)
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 
 

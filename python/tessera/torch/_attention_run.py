@@ -188,7 +188,7 @@ def view_of(tensor: Tensor, what: str) -> _arrays.View:
     return _run.lying_view(tensor, what)
 
 
-_ROW = _run.Row(_NAMES, _attention_fields.problem_fields, ("out",), view=view_of,
+_ROW = _run.row(_NAMES, _attention_fields.problem_fields, sized=("out",), view=view_of,
                 check=_attention_fields.plain)
 
 
@@ -234,7 +234,7 @@ def run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, pages.table, pages.starts,
                report, out, lse if options.lse else None, random if options.random else None,
                *scales)
-    _run.run_row(_ROW, options, tensors, out)
+    _run.run(_ROW, options, tensors, out)
     if report is not None:
         _paged.check_report(report, pages.table, pages.starts, k.shape[0])
     return out, lse, random

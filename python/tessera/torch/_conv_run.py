@@ -5,6 +5,7 @@ last. The result lies as the operands do.
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -16,7 +17,6 @@ from .._problem import Problem
 from . import _run
 
 Tensor = torch.Tensor
-_ways: Dict[Any, "_Way"] = {}
 
 
 class How(NamedTuple):
@@ -30,14 +30,6 @@ class How(NamedTuple):
     def pairs(self) -> Tuple[Tuple[int, int], ...]:
         ndim = len(self.stride)
         return tuple(zip(self.padding[:ndim], self.padding[ndim:]))
-
-
-class _Way(NamedTuple):
-    bound: _run.Bound
-    memory: str                  # "nhwgc" or "nchw"
-    copied: Tuple[bool, ...]     # of x, w, y: whether the tensor is copied into that memory first
-    shape: Tuple[int, ...]       # of the result
-    dtype: torch.dtype
 
 
 def lies_last(tensor: Tensor) -> bool:
@@ -129,44 +121,32 @@ def forward_problem(x: Tensor, w: Tensor, bias: Optional[Tensor], how: How,
     return Problem("conv", **_ask("forward", (x, w, None), bias, how, activation, None).fields)
 
 
-def _bind(key: Any, direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Tensor],
-          how: How, activation: Optional[str], size: Optional[Tuple[int, ...]]) -> _Way:
-    """tensors: x, w and y, of which the result is None."""
-    asked = _ask(direction, tensors, bias, how, activation, size)
+def _bind(options: Tuple[str, How, Optional[str], Any], tensors: Sequence[Optional[Tensor]]
+          ) -> _run.Bound:
+    """tensors: x, w, y and the bias; of the first three the result is None."""
+    direction, how, activation, size = options
+    *given, bias = tensors
+    asked = _ask(direction, given, bias, how, activation, size)
     device = next(tensor for tensor in tensors if tensor is not None).device
-    plan = _run.plan_for(Problem("conv", **asked.fields), device) if asked.fields else None
-    sources = [] if plan is None else [_conv.SLOTS.index(asked.slots[operand.name])
-                                       for operand in plan.operands]
-    bound = _run.bind(plan, sources, [asked.lying.get(slot) for slot in _conv.SLOTS],
-                      [(asked.shape, asked.dtype)], asked.copied, device)
-    if len(_ways) >= _run.MOST_ENTRIES:
-        _ways.clear()
-    _ways[key] = way = _Way(bound, asked.memory, asked.copied, asked.shape, asked.dtype)
-    return way
+    copies = [functools.partial(_in_memory, memory=asked.memory) if copy else None
+              for copy in asked.copied]
+    copies.append(None if bias is None or bias.is_contiguous() else Tensor.contiguous)
+    makers = [functools.partial(new_in, asked.memory, shape=asked.shape, dtype=asked.dtype)]
+    if not asked.fields:
+        return _run.bind(None, [], [], device, makers, copies)
+    plan = _run.plan_for(Problem("conv", **asked.fields), device)
+    result = _conv.RESULT[direction]
+    names = ["x", "w", "y", "bias", result]
+    names[names.index(result)] = ""  # the new tensor is behind the others
+    sources = [names.index(asked.slots[operand.name]) for operand in plan.operands]
+    return _run.bind(plan, sources, [asked.lying.get(name) for name in names], device, makers,
+                     copies)
 
 
 def run_conv(direction: str, x: Optional[Tensor], w: Optional[Tensor], y: Optional[Tensor],
              bias: Optional[Tensor], how: How, activation: Optional[str] = None,
              size: Optional[Tuple[int, ...]] = None) -> Tensor:
     """The one of x, w and y that is None."""
-    key = (direction, _run._key_of(x), _run._key_of(w), _run._key_of(y), _run._key_of(bias), how,
-           activation, size, _run.settings())
-    way = _ways.get(key)
-    if way is None:
-        way = _bind(key, direction, (x, w, y), bias, how, activation, size)
     like = x if x is not None else y
     assert like is not None
-    out = new_in(way.memory, like, way.shape, way.dtype)
-    if way.bound.plan is None:
-        return out
-    tensors = [out if tensor is None else _in_memory(tensor, way.memory) if copy else tensor
-               for tensor, copy in zip((x, w, y), way.copied)]
-    bias = None if bias is None else bias.contiguous()
-    addresses = [tensor.data_ptr() for tensor in tensors]
-    _run.launch(way.bound, (*addresses, 0 if bias is None else bias.data_ptr(), 0), out)
-    return out
-
-
-def forget() -> None:
-    """Forgets all plans, for tests."""
-    _ways.clear()
+    return _run.run(_bind, (direction, how, activation, size), (x, w, y, bias), like)[0]

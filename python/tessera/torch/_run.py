@@ -6,6 +6,7 @@ such call; later calls look it up, make the result with PyTorch's allocator and 
 from __future__ import annotations
 
 import ctypes
+import functools
 import operator
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -16,6 +17,7 @@ from .._abi import Error
 from .._dispatcher import default_dispatcher
 from .._layout import broadcast, collapse
 from .._plan import Plan
+from .._prepack import packed_fields
 from .._problem import Operand, Problem
 
 Tensor = torch.Tensor
@@ -32,8 +34,10 @@ class Bound(NamedTuple):
     count: int
     workspace_bytes: int
     stream_of: Optional[int]      # the number of the GPU, on whose current stream it runs
-    results: Tuple[Any, ...]      # the shape and the type of each result
-    copied: Tuple[Any, ...]       # which tensors are copied first, because of their strides
+    # What makes each result beside a tensor, and, for each tensor of a call, what copies it first
+    # because of its strides. Empty: no tensor is copied.
+    makers: Sequence[Callable[[Tensor], Tensor]]
+    copies: Sequence[Optional[Callable[[Tensor], Tensor]]]
 
 
 _bound: Dict[Any, Bound] = {}
@@ -81,25 +85,20 @@ def check_devices(named: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
                         "lie on one device")
 
 
-def _key_of(tensor: Optional[Tensor]) -> Any:
-    if tensor is None:
-        return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
-
-
 def bind(plan: Optional[Plan], sources: Sequence[int], tensors: Sequence[Optional[Tensor]],
-         results: Sequence[Tuple[Any, Any]], copied: Sequence[Any], device: torch.device) -> Bound:
+         device: torch.device, makers: Sequence[Any] = (), copies: Sequence[Any] = ()) -> Bound:
     """sources: for each operand of the plan its position among the call's addresses. tensors: those
     whose addresses they are, or tensors without memory that lie alike."""
+    copies = copies if any(copies) else ()
     if plan is None:
-        return Bound(None, 0, tuple, None, 0, 0, None, tuple(results), tuple(copied))
+        return Bound(None, 0, tuple, None, 0, 0, None, makers, copies)
     for operand, source in zip(plan.operands, sources):
         _check_operand(plan, operand, tensors[source])
     pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
     on_gpu = device.type != "cpu"
     return Bound(plan, plan._address, pick, ctypes.c_void_p * len(sources), len(sources),
                  plan.workspace_bytes if on_gpu else 0,
-                 (device.index or 0) if on_gpu else None, tuple(results), tuple(copied))
+                 (device.index or 0) if on_gpu else None, makers, copies)
 
 
 # Types that stand for one of the problem's, of as many bytes.
@@ -132,9 +131,9 @@ def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype
     return like.new_empty_strided(tuple(shape), strides, dtype=dtype)
 
 
-def copy_as(tensor: Optional[Tensor], shape: Optional[Tuple[int, ...]]) -> Optional[Tensor]:
-    """The tensor, or a copy without gaps in a shape to which it is broadcast."""
-    return tensor if tensor is None or shape is None else tensor.expand(shape).contiguous()
+def copy_as(shape: Sequence[int], tensor: Tensor) -> Tensor:
+    """A copy without gaps in a shape to which the tensor is broadcast."""
+    return tensor.expand(shape).contiguous()
 
 
 def settings() -> Tuple[int, bool]:
@@ -198,45 +197,57 @@ def remember(key: Any, bound: Bound) -> Bound:
     return bound
 
 
+def run(bind_call: Callable[[Any, Any], Bound], options: Any, tensors: Sequence[Optional[Tensor]],
+        like: Tensor) -> List[Tensor]:
+    """Launches a call, and returns its new results. bind_call: makes the plan of a function's call
+    from the options and the tensors, at the first call of such tensors."""
+    key = (bind_call, options, settings(),
+           *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+    bound = _bound.get(key)
+    if bound is None:
+        bound = remember(key, bind_call(options, tensors))
+    made = [make(like) for make in bound.makers]
+    if bound.plan is not None:
+        if bound.copies:
+            tensors = copied(tensors, bound.copies)
+        launch(bound, [0 if t is None else t.data_ptr() for t in (*tensors, *made)], like)
+    return made
+
+
+def copied(tensors: Sequence[Optional[Tensor]], copies: Sequence[Any]) -> List[Optional[Tensor]]:
+    return [tensor if tensor is None or copy is None else copy(tensor)
+            for tensor, copy in zip(tensors, copies)]
+
+
 def forget() -> None:
     """Forgets all plans, for tests."""
     _bound.clear()
 
 
-class Row(NamedTuple):
-    """An operation of attention, none of whose tensors is copied."""
-
-    names: Tuple[str, ...]  # of its tensors, in the order of a call
-    fields: Callable[[Any, Dict[str, _arrays.View]], Dict[str, Any]]  # from options and views
-    sized: Tuple[str, ...] = ()    # nothing is launched where none of these has an element
-    written: Tuple[str, ...] = ()  # tensors that are looked at, because the caller gave them
-    view: Callable[[Tensor, str], _arrays.View] = tensor_view
-    check: Callable[[Any, Dict[str, _arrays.View]], Any] = lambda options, views: options
+def row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.View]], Dict[str, Any]],
+        **looks: Any) -> Callable[[Any, Any], Bound]:
+    """What run() takes for an operation of attention, none of whose tensors is copied. names: of
+    its tensors, in the order of a call, with the results. fields: those of a problem, from options
+    and views. looks: see _bind_row."""
+    return functools.partial(_bind_row, names, fields, **looks)
 
 
-def run_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
-    """tensors: in the order of the row's names, with the results."""
-    key = (options, *map(_key_of, tensors), settings())
-    bound = _bound.get(key)
-    if bound is None:
-        bound = remember(key, _bind_row(row, options, tensors))
-    if bound.plan is not None:
-        launch(bound, [0 if t is None else t.data_ptr() for t in tensors], like)
-
-
-def _bind_row(row: Row, options: Any, tensors: Sequence[Optional[Tensor]]) -> Bound:
-    given = [(name, tensor) for name, tensor in zip(row.names, tensors) if tensor is not None]
+def _bind_row(names: Tuple[str, ...], fields: Any, options: Any,
+              tensors: Sequence[Optional[Tensor]], sized: Tuple[str, ...] = (),
+              written: Tuple[str, ...] = (), view: Any = tensor_view, check: Any = None) -> Bound:
+    """sized: nothing is launched where none of these has an element. written: tensors that are
+    looked at, because the caller gave them. check: makes the options plain."""
+    given = [(name, tensor) for name, tensor in zip(names, tensors) if tensor is not None]
     check_devices(given)
-    views = {name: row.view(tensor, name) for name, tensor in given}
-    for name in row.written:
+    views = {name: view(tensor, name) for name, tensor in given}
+    for name in written:
         _arrays.check_output(views[name], name)
-    fields = row.fields(row.check(options, views), views)
-    problem, device = Problem("fmha", **fields), given[0][1].device
-    if row.sized and all(0 in views[name].shape for name in row.sized if name in views):
-        return bind(None, [], tensors, [], [], device)
+    options = options if check is None else check(options, views)
+    problem, device = Problem("fmha", **fields(options, views)), given[0][1].device
+    if sized and all(0 in views[name].shape for name in sized if name in views):
+        return bind(None, [], tensors, device)
     plan = plan_for(problem, device)
-    sources = [row.names.index(operand.name) for operand in plan.operands]
-    return bind(plan, sources, tensors, [], [], device)
+    return bind(plan, [names.index(operand.name) for operand in plan.operands], tensors, device)
 
 
 def plan_for(problem: Problem, device: torch.device, force: Optional[str] = None) -> Plan:
@@ -262,26 +273,27 @@ def _lies_badly(tensor: Optional[Tensor]) -> bool:
     return shape[-1] > 1 and strides[-1] != 1 and not (shape[-2] <= 1 or strides[-2] == 1)
 
 
-
-def _gemm(key: Any, tensors: List[Optional[Tensor]], activation: Optional[str],
-          transpose: bool, packed: Optional[Tensor] = None, kernel: Optional[str] = None) -> Bound:
-    """tensors: a, b, bias, residual. transpose: b is a weight of torch.nn.Linear, (n, k)."""
+def _bind_gemm(options: Tuple[Optional[str], bool, Optional[str]],
+               tensors: Sequence[Optional[Tensor]]) -> Bound:
+    """options: the activation; whether b is a weight of torch.nn.Linear, (n, k); the kernel for
+    which the weight is packed. tensors: a, b, bias, residual, packed."""
+    transpose, (*given, packed) = options[1], tensors
     labels = ("the input", "the weight") if transpose else ("a", "b")
-    check_devices(list(zip((*labels, "bias", "residual", "packed"), (*tensors, packed))))
-    copied = [tuple(tensor.shape) if tensor is not None and _lies_badly(tensor) else None
-              for tensor in tensors]
+    check_devices(list(zip((*labels, "bias", "residual", "packed"), tensors)))
+    shapes = [tuple(tensor.shape) if tensor is not None and _lies_badly(tensor) else None
+              for tensor in given]
     if not transpose:
-        copied = _spread(tensors, copied)
+        shapes = _spread(given, shapes)
     try:
-        return _gemm_with(key, tensors, copied, activation, transpose, packed, kernel)
+        return _gemm_with(options, given, shapes, packed)
     except Error as error:
         uneven = [shape or (tuple(tensor.shape) if tensor is not None and
                             not tensor.is_contiguous() else None)
-                  for shape, tensor in zip(copied, tensors)]
-        if error.code != "invalid_argument" or uneven == copied:
+                  for shape, tensor in zip(shapes, given)]
+        if error.code != "invalid_argument" or uneven == shapes:
             raise
-        uneven = uneven if transpose else _spread(tensors, uneven)
-        return _gemm_with(key, tensors, uneven, activation, transpose, packed, kernel)
+        uneven = uneven if transpose else _spread(given, uneven)
+        return _gemm_with(options, given, uneven, packed)
 
 
 def _spread(tensors: Sequence[Optional[Tensor]], copied: List[Any]) -> List[Any]:
@@ -302,32 +314,40 @@ def _spread(tensors: Sequence[Optional[Tensor]], copied: List[Any]) -> List[Any]
     return [*found, *copied[2:]]
 
 
-def _gemm_with(key: Any, tensors: List[Optional[Tensor]], copied: List[Any],
-               activation: Optional[str], transpose: bool, packed: Optional[Tensor],
-               kernel: Optional[str]) -> Bound:
-    a, b, bias, residual = map(copy_as, tensors, copied)
+def _gemm_with(options: Any, tensors: Sequence[Optional[Tensor]], shapes: List[Any],
+               packed: Optional[Tensor]) -> Bound:
+    """shapes: in which tensors are copied, None for those that are not."""
+    activation, transpose, kernel = options
+    copies = [None if shape is None else functools.partial(copy_as, shape) for shape in shapes]
+    a, b, bias, residual = copied(tensors, copies)
     assert a is not None and b is not None
     labels = ("the input", "the weight") if transpose else ("a", "b")
     views = {name: tensor_view(tensor, label) for name, label, tensor in
-             zip(("a", "b", "bias", "residual"), (*labels, "bias", "residual"),
-                 (a, b, bias, residual)) if tensor is not None}
+             zip(_matmul.SLOTS, (*labels, "bias", "residual"), (a, b, bias, residual))
+             if tensor is not None}
     if transpose:
         views["b"] = _transposed(views["b"], "the weight")
         _check_inner(views["a"], views["b"])
     shape, word = _matmul.result_of(views)
-    out = torch.empty(shape, dtype=getattr(torch, _dtypes.NAMES[word]), device=a.device)
-    results = [(shape, out.dtype)]
+    dtype = getattr(torch, _dtypes.NAMES[word])
+    out = torch.empty(shape, dtype=dtype, device=a.device)
     views["out"] = tensor_view(out, "out")
     fields, slots = _matmul.problem_of(_matmul.Options("matmul", activation, 1.0, 0.0), views)
+    makers, copies = [_new_of(shape, dtype, a.dtype)], [*copies, None]
     if 0 in shape:
-        return remember(key, bind(None, [], [], results, copied, a.device))
+        return bind(None, [], [], a.device, makers, copies)
     plan, is_packed = _plan_gemm(fields, a.device, packed, kernel)
     slots = {**slots, "b": "packed"} if is_packed else slots
-    names = (*_matmul.SLOTS, "packed")
+    names = (*_matmul.SLOTS[:4], "packed", "out")
     sources = [names.index(slots[operand.name]) for operand in plan.operands]
     lying = b if packed is None else b.new_empty(packed.numel() // b.itemsize, device="meta")
-    return remember(key, bind(plan, sources, (a, b, bias, residual, out, lying), results, copied,
-                              a.device))
+    return bind(plan, sources, (a, b, bias, residual, lying, out), a.device, makers, copies)
+
+
+def _new_of(shape: Tuple[int, ...], dtype: torch.dtype, near: torch.dtype) -> Any:
+    if dtype is near:  # the faster way
+        return lambda like: like.new_empty(shape)
+    return lambda like: like.new_empty(shape, dtype=dtype)
 
 
 def _transposed(view: _arrays.View, what: str) -> _arrays.View:
@@ -344,15 +364,6 @@ def _check_inner(a: _arrays.View, b: _arrays.View) -> None:
     if a.dtype != b.dtype:
         raise Error(f"the input has the type {_dtypes.NAMES[a.dtype]} and the weight "
                     f"{_dtypes.NAMES[b.dtype]}; the two must be equal")
-
-
-def packed_fields(fields: Dict[str, Any]) -> Dict[str, Any]:
-    """The same problem with a weight that is packed ahead."""
-    kept = {name: value for name, value in fields.items()
-            if name not in ("ld_b", "batch_stride_b")}
-    if "batch" in kept:
-        kept["batch_stride_b"] = 0
-    return {**kept, "preshuffle": True}
 
 
 def _plan_gemm(fields: Dict[str, Any], device: torch.device, packed: Optional[Tensor],
@@ -382,23 +393,26 @@ def _check_packed(packed: Tensor, plan: Plan) -> None:
 def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str],
              residual: Optional[Tensor], transpose: bool, packed: Optional[Tensor] = None,
              kernel: Optional[str] = None) -> Tensor:
+    """As run() does, without its loops, which take as long as a sixth of a small product."""
     key = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device,
-           None if bias is None else _key_of(bias), activation,
-           None if residual is None else _key_of(residual), transpose, kernel,
-           None if packed is None else _key_of(packed), settings())
+           None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device),
+           activation, None if residual is None else
+           (residual.shape, residual.stride(), residual.dtype, residual.device), transpose, kernel,
+           None if packed is None else (packed.shape, packed.stride(), packed.dtype,
+                                        packed.device), settings())
     bound = _bound.get(key)
     if bound is None:
-        bound = _gemm(key, [a, b, bias, residual], activation, transpose, packed, kernel)
-    (shape, dtype), = bound.results
-    out = a.new_empty(shape) if dtype is a.dtype else a.new_empty(shape, dtype=dtype)
+        bound = remember(key, _bind_gemm((activation, transpose, kernel),
+                                         (a, b, bias, residual, packed)))
+    out = bound.makers[0](a)
     if bound.plan is None:
         return out
-    if any(bound.copied):
-        a, b, bias, residual = map(copy_as, (a, b, bias, residual),  # type: ignore[assignment]
-                                   bound.copied)
+    if bound.copies:
+        a, b, bias, residual, packed = copied(  # type: ignore[assignment]
+            (a, b, bias, residual, packed), bound.copies)
     launch(bound, (a.data_ptr(), b.data_ptr(), 0 if bias is None else bias.data_ptr(),
-                   0 if residual is None else residual.data_ptr(), out.data_ptr(),
-                   0 if packed is None else packed.data_ptr()), out)
+                   0 if residual is None else residual.data_ptr(),
+                   0 if packed is None else packed.data_ptr(), out.data_ptr()), out)
     return out
 
 
@@ -412,43 +426,28 @@ def _has_rows(tensor: Tensor) -> bool:
     return found is not None and (found[0] <= 1 or found[1][0] >= tensor.shape[-1])
 
 
-def _norm(key: Any, kind: str, tensors: List[Optional[Tensor]], epsilon: Optional[float]) -> Bound:
+def _bind_norm(options: Tuple[str, Optional[float]], tensors: Sequence[Optional[Tensor]]) -> Bound:
     """tensors: x, residual, scale, shift."""
     names = _norms.SLOTS[:4]
     check_devices(list(zip(("the input", *names[1:]), tensors)))
-    copied = [tensor is not None and tensor.dim() > 0 and not _has_rows(tensor)
-              for tensor in tensors]
-    x, residual, *weights = [tensor.contiguous() if copy and tensor is not None else tensor
-                             for tensor, copy in zip(tensors, copied)]
+    copies = [Tensor.contiguous if tensor is not None and tensor.dim() > 0 and
+              not _has_rows(tensor) else None for tensor in tensors]
+    lying = dict(zip(names, copied(tensors, copies)))
+    x = lying["in"]
     assert x is not None
-    views = {name: tensor_view(tensor, name) for name, tensor in
-             zip(names, (x, residual, *weights)) if tensor is not None}
-    made = ["out"] if residual is None else ["out", "sum"]
-    outs = {name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made}
-    views.update({name: tensor_view(tensor, name) for name, tensor in outs.items()})
-    results = [(tuple(x.shape), x.dtype)] * len(made)
-    problem = Problem("norm", **_norms.fields_of((kind, epsilon), views))
+    made = ("out",) if lying["residual"] is None else ("out", "sum")
+    lying.update({name: torch.empty(x.shape, dtype=x.dtype, device=x.device) for name in made})
+    views = {name: tensor_view(tensor, name) for name, tensor in lying.items()
+             if tensor is not None}
+    makers = [_new_of(tuple(x.shape), x.dtype, x.dtype)] * len(made)
+    problem = Problem("norm", **_norms.fields_of(options, views))
     if x.numel() == 0:
-        return remember(key, bind(None, [], [], results, copied, x.device))
-    plan = plan_for(problem, x.device)
-    slots = (*names, "out", "sum")
-    sources = [slots.index(operand.name) for operand in plan.operands]
-    lying = (x, residual, *weights, outs["out"], outs.get("sum"))
-    return remember(key, bind(plan, sources, lying, results, copied, x.device))
+        return bind(None, [], [], x.device, makers, copies)
+    plan, order = plan_for(problem, x.device), list(lying)
+    sources = [order.index(operand.name) for operand in plan.operands]
+    return bind(plan, sources, list(lying.values()), x.device, makers, copies)
 
 
 def run_norm(kind: str, x: Tensor, residual: Optional[Tensor], scale: Optional[Tensor],
              shift: Optional[Tensor], epsilon: Optional[float]) -> Tuple[Tensor, ...]:
-    key = (kind, epsilon, x.shape, x.stride(), x.dtype, x.device, _key_of(residual),
-           _key_of(scale), _key_of(shift), settings())
-    bound = _bound.get(key)
-    if bound is None:
-        bound = _norm(key, kind, [x, residual, scale, shift], epsilon)
-    outs = tuple(x.new_empty(shape) for shape, _ in bound.results)
-    if bound.plan is None:
-        return outs
-    tensors = [tensor.contiguous() if copy and tensor is not None else tensor
-               for tensor, copy in zip((x, residual, scale, shift), bound.copied)]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*tensors, *outs)]
-    launch(bound, addresses, x)
-    return outs
+    return tuple(run(_bind_norm, (kind, epsilon), (x, residual, scale, shift), x))
