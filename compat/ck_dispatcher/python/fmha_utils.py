@@ -474,9 +474,15 @@ class FmhaRegistry(_libraries.Configurations):
                **given: Any) -> Optional[FmhaKernelConfig]:
         """The configuration whose kernel is predicted to be the fastest."""
         problem = _fmha.builder_of(prob, api_family, data_type, **given).build()
+
+        def decide(lib: FmhaDispatcherLib) -> Optional[Dict[str, Any]]:
+            try:
+                return lib._decision(lambda: problem)
+            except Error:  # a configuration that fails does not hide the others
+                return None
+
         return _libraries.fastest(self._fitting(
-            lambda lib: lib._decision(lambda: problem),
-            lambda config: (config.family, config.data_type) == (api_family, data_type)))
+            decide, lambda config: (config.family, config.data_type) == (api_family, data_type)))
 
 
 @dataclasses.dataclass(frozen=True)
