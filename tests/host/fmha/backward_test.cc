@@ -10,7 +10,7 @@
 #include "host/fmha/plain_backward.h"
 #include "host/spec/expect_error.h"
 #include "tessera/device/cpu/fmha/backward_work.h"
-#include "tessera/families/fmha/backward.h"
+#include "tessera/families/fmha/fmha.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {

@@ -9,9 +9,8 @@
 #include "host/tile/feature_checks.h"
 #include "tessera/base/hash.h"
 #include "tessera/families/fmha/append.h"
-#include "tessera/families/fmha/flash_gpu.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/fmha/split_gpu.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -20,6 +19,12 @@ namespace {
 std::vector<Problem> drawn(std::string_view set, ProblemSide side, const std::string& target,
                            const std::string& dtype) {
   return draw(set, side, load_target(target), {.dtype = dtype, .layout = ""});
+}
+
+std::vector<Algorithm> algorithms_of(const Way& way, const Target& target) {
+  std::vector<Algorithm> all;
+  way.add_algorithms(target, all);
+  return all;
 }
 
 std::string digest(const std::vector<Problem>& problems) {
@@ -302,7 +307,7 @@ TEST(FmhaSamples, OfEightBits) {
 
 TEST(FmhaSamples, OfFlashKernelsOnHopper) {
   const Target target = load_target("sm90a");
-  for (const Algorithm& algorithm : flash_gpu_algorithms()) {
+  for (const Algorithm& algorithm : algorithms_of(kFlashGpu, target)) {
     for (const bool masked : {false, true}) {
       const FmhaSignature signature = {.in = DType::bf16,
                                        .out = DType::bf16,
@@ -316,7 +321,7 @@ TEST(FmhaSamples, OfFlashKernelsOnHopper) {
 
 TEST(FmhaSamples, OfKernelsWithSplitKeys) {
   const Target target = load_target("sm90a");
-  for (const Algorithm& algorithm : split_gpu_algorithms(target)) {
+  for (const Algorithm& algorithm : algorithms_of(kSplitGpu, target)) {
     for (const bool masked : {false, true}) {
       const FmhaSignature signature = {.in = DType::fp16,
                                        .out = DType::fp16,

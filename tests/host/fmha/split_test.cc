@@ -15,7 +15,7 @@
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/fmha/split_gpu.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -31,6 +31,12 @@ class FmhaSplit : public testing::Test {
   unsigned seed_ = std::random_device{}() % 99999;
   RandomFmhas random_{seed_};
 };
+
+std::vector<Algorithm> split_algorithms(const Target& target) {
+  std::vector<Algorithm> all;
+  kSplitGpu.add_algorithms(target, all);
+  return all;
+}
 
 // ---- parts ----
 
@@ -194,15 +200,16 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
 TEST(FmhaSplits, AreHonouredOnHopper) {
   Target target = load_target("sm90a");
   FmhaProblem p = with_strides(fmha_problem(DType::bf16, 2, 8, 2, 1, 9000, 128));
-  const Algorithm a = split_gpu_algorithms(target)[1];
+  const Algorithm a = split_algorithms(target)[1];
   for (const std::int64_t splits : {1, 2, 30, 512}) {
     p.num_splits = splits;
     const std::int64_t steps = (9000 + a.tile.n * a.wave.n - 1) / (a.tile.n * a.wave.n);
-    EXPECT_EQ(split_gpu_plan(a, p).parts, std::min(splits, steps));
+    const KernelSpec spec = {.signature = signature_of(p), .algorithm = a, .target = "sm90a"};
+    EXPECT_EQ(kSplitGpu.bind(spec, p, {}).parts, std::min(splits, steps));
   }
   p.batch = 100000;
   const KernelSpec spec = {.signature = signature_of(p), .algorithm = a, .target = "sm90a"};
-  EXPECT_EQ(split_gpu_unsupported(spec, with_strides(p)).substr(0, 38),
+  EXPECT_EQ(kSplitGpu.serves(spec, with_strides(p), target).reason.substr(0, 38),
             "splitkv cuts the keys of at most 16384");
 }
 
@@ -435,7 +442,7 @@ TEST_F(FmhaSplit, TextNamesShapeAndFeatures) {
                                    .lengths = FmhaLengths::padded,
                                    .masked = true,
                                    .soft_cap = true};
-  const Source source = emit({signature, split_gpu_algorithms(target_)[4], target_.name}, target_);
+  const Source source = emit({signature, split_algorithms(target_)[4], target_.name}, target_);
   for (const char* part :
        {"using In = bf16;", "using Out = float;", "kLengths = FmhaLengths::padded;",
         "kMasked = true, kSoftCap = true, kLse = false;", "kTileM = 64, kTileN = 32, kTileK = 128;",

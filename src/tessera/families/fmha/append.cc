@@ -1,4 +1,4 @@
-// Appending to a cache: counts, kernels, their text and launch, predicted times.
+// Appending to a cache: counts; rules, text, launch and predicted times of its kernels.
 #include "tessera/families/fmha/append.h"
 
 #include <fmt/format.h>
@@ -7,14 +7,11 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/base/error.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/blocks.h"
-#include "tessera/families/tile/fields.h"
-#include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -27,33 +24,17 @@ constexpr double kCyclesOfVector = 6;    // CPU: of a vector, from load to store
 constexpr double kCyclesOfRow = 30;      // CPU: of a head of a token
 constexpr double kAppendSeconds = 2e-6;  // first bytes, last bytes
 
-struct AppendCase {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
 Shape3 wave_for(const Target& target) {
   return is_gpu(target) ? Shape3{kGpuWarps, 1, 1} : Shape3{0, 1, 1};
 }
 
-constexpr tile::Rule<AppendCase> kAppendRules[] = {
-    {[](const AppendCase& c) { return c.target.spaces.contains(Op::fmha); },
-     [](const AppendCase& c) { return fmt::format("{} has no space for fmha", c.target.name); }},
-    {[](const AppendCase& c) { return signature_reason(c.signature).empty(); },
-     [](const AppendCase& c) { return signature_reason(c.signature); }},
-    {[](const AppendCase& c) { return c.algorithm.pipeline == Pipeline::direct; },
-     [](const AppendCase& c) {
-       return fmt::format("the pipeline must be direct with kind=append, got {}",
-                          to_string(c.algorithm.pipeline));
-     }},
-    {[](const AppendCase& c) { return tile::unused_at_default(c.algorithm); },
-     [](const AppendCase& c) { return tile::unused_field(c.algorithm); }},
-    {[](const AppendCase& c) {
+constexpr Rule kAppendRules[] = {
+    kFieldsAtDefault,
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.tile == Shape3{} && a.warp_tile == Shape3{} && a.wave == wave_for(c.target);
      },
-     [](const AppendCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("tile, wave and warp tile must be 1x1x1, {} and 1x1x1, got {}, {} and {}",
                           to_string(wave_for(c.target)), to_string(a.tile), to_string(a.wave),
@@ -90,9 +71,37 @@ std::array<unsigned, 3> append_grid(const FmhaProblem& p, const device::FmhaAppe
                   tile::blocks_of(device::rows_of_token(g, p.rotate_q), rows), p.batch});
 }
 
-bool has_tokens(const FmhaProblem& p) { return has_queries(p) && end_of_positions(p) > 0; }
+void add_append_algorithms(const Target& target, std::vector<Algorithm>& all) {
+  all.push_back(
+      {.pipeline = Pipeline::direct, .tile = {}, .wave = wave_for(target), .warp_tile = {}});
+}
 
-Estimate append_on_gpu(const FmhaProblem& p, const Target& target) {
+tile::Template append_template(const KernelSpec& spec) {
+  return {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments",
+          append_config(spec, spec.algorithm.wave.m)};
+}
+
+Source append_on_cpu(const KernelSpec& spec, const Target& target) {
+  return tile::cpu_source(spec, target, kAbi, append_template(spec), cpu_entries(spec));
+}
+
+Source append_on_gpu(const KernelSpec& spec, const Target&) {
+  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
+  return tile::cuda_source(spec, kAbi, append_template(spec), kGpuWarps * kWarpThreads,
+                           std::span(kEntries).first(is_paged(spec) ? 2 : 1));
+}
+
+Launch bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o) {
+  const device::FmhaAppendArguments g = append_arguments(p, o);
+  Launch launch;
+  launch.arguments.set(g);
+  add_check_step(p, kGpuWarps * kWarpThreads, launch);
+  if (has_tokens(p)) launch.steps.push(append_step(p, g, kGpuWarps));
+  return launch;
+}
+
+Estimate append_time_on_gpu(const KernelSpec&, const FmhaProblem& p, const Target& target, int) {
+  if (!has_tokens(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   const auto grid = append_grid(p, append_arguments(p, {}), kGpuWarps);
   const double blocks = double(grid[0]) * grid[1] * grid[2];
   const double bandwidth = tile::gpu_bandwidth(target, blocks, kGpuWarps * kWarpThreads, kRegisters,
@@ -100,7 +109,9 @@ Estimate append_on_gpu(const FmhaProblem& p, const Target& target) {
   return tile::total_of(0, append_bytes(p) / bandwidth, target.launch_us * 1e-6 + kAppendSeconds);
 }
 
-Estimate append_on_cpu(const FmhaProblem& p, const Target& target, int limit) {
+Estimate append_time_on_cpu(const KernelSpec&, const FmhaProblem& p, const Target& target,
+                            int limit) {
+  if (!has_tokens(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
   const AppendRows rows = rows_of(p);
   const double all = 2 * rows.of_keys + rows.of_queries;
   const double used = std::clamp<double>(all / 32, 1, limit);
@@ -108,13 +119,13 @@ Estimate append_on_cpu(const FmhaProblem& p, const Target& target, int limit) {
   const double cycles = moved_elements(p) / lanes * kCyclesOfVector + all * kCyclesOfRow;
   const double memory = append_bytes(p) / tile::cpu_bandwidth(target, append_bytes(p), used);
   return tile::total_of(cycles / (target.clock_ghz * 1e9 * used), memory,
-                        used > 1 ? target.launch_us * 1e-6 : 1e-7);
+                        cpu_launch_seconds(target, used));
 }
 
 }  // namespace
 
 std::string append_config(const KernelSpec& spec, int warps) {
-  const auto& s = std::get<FmhaSignature>(spec.signature);
+  const FmhaSignature& s = signature_in(spec);
   return fmt::format(
       "  using In = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
@@ -133,6 +144,8 @@ Step append_step(const FmhaProblem& p, const device::FmhaAppendArguments& g, int
   step.grid = append_grid(p, g, warps);
   return step;
 }
+
+bool has_tokens(const FmhaProblem& p) { return has_queries(p) && end_of_positions(p) > 0; }
 
 std::int64_t end_of_positions(const FmhaProblem& p) {
   return p.rotary == FmhaRotary::none ? p.seqlen_k : std::min(p.seqlen_k, p.rotary_positions);
@@ -154,7 +167,7 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOpe
   copy_strides(extends(p) ? p.q_turned_strides : p.out_strides, g.out_stride);
   copy_strides(p.k_new_strides, g.k_new_stride), copy_strides(p.v_new_strides, g.v_new_stride);
   copy_strides(p.k_strides, g.k_stride), copy_strides(p.v_strides, g.v_stride);
-  if (p.lengths == FmhaLengths::packed) {
+  if (is_packed(p)) {
     for (device::i64* stride : {g.q_stride, g.k_new_stride, g.v_new_stride, g.out_stride}) {
       stride[device::kTokenBatch] = 0;
     }
@@ -174,80 +187,23 @@ double append_flops(const FmhaProblem& p) {
 double append_bytes(const FmhaProblem& p) {
   const double tokens = std::min(double(p.batch) * double(p.seqlen_q), double(p.tokens_q));
   const double table = std::min(tokens, double(p.rotary_positions)) * double(p.rotary_dim);
-  const double pages = p.pages == FmhaPages::none
-                           ? 0
-                           : std::min(tokens, tokens / double(p.page_size) + double(p.batch));
+  const double pages =
+      is_paged(p) ? std::min(tokens, tokens / double(p.page_size) + double(p.batch)) : 0;
   return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch) + 4 * pages;
 }
 
-// What networks use: of all types, with each embedding.
-std::vector<FmhaSignature> append_signatures() {
-  std::vector<FmhaSignature> all;
-  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
-    for (const FmhaLengths lengths :
-         {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded}) {
-      for (const FmhaRotary rotary :
-           {FmhaRotary::none, FmhaRotary::interleaved, FmhaRotary::half}) {
-        for (const bool rotate_q : {false, true}) {
-          if (rotate_q && rotary == FmhaRotary::none) continue;
-          all.push_back(FmhaSignature{.kind = FmhaKind::append,
-                                      .in = in,
-                                      .out = in,
-                                      .dtype_bias = in,
-                                      .lengths = lengths,
-                                      .rotary = rotary,
-                                      .rotate_q = rotate_q});
-        }
-      }
-    }
-  }
-  return all;
+constexpr Way way_on(std::string_view backend) {
+  return {.backend = backend,
+          .kind = FmhaKind::append,
+          .pipeline = Pipeline::direct,
+          .rules = kAppendRules,
+          .add_algorithms = add_append_algorithms,
+          .is_general = true,
+          .stage = "append",
+          .emit = backend == "cpu" ? append_on_cpu : append_on_gpu,
+          .bind = bind_append,
+          .estimate = backend == "cpu" ? append_time_on_cpu : append_time_on_gpu};
 }
-
-std::vector<Algorithm> append_algorithms(const Target& target) {
-  tile::space_of(Op::fmha, target);  // refuses targets without one
-  return {Algorithm{
-      .pipeline = Pipeline::direct, .tile = {}, .wave = wave_for(target), .warp_tile = {}}};
-}
-
-std::string append_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
-                           const Target& target) {
-  const AppendCase c = {signature, algorithm, target};
-  return tile::broken_sentence(kAppendRules, c);
-}
-
-Source emit_append(const KernelSpec& spec, const Target& target) {
-  const bool is_paged = std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
-  const std::size_t entries = is_paged ? 2 : 1;
-  if (!is_gpu(target)) {
-    const std::array<std::string, 2> ends = {"", "_check"};
-    return tile::cpu_source(spec, target, kAbi,
-                            {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments",
-                             append_config(spec, spec.algorithm.wave.m)},
-                            std::span(ends).first(entries));
-  }
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_check", "check"}}};
-  return tile::cuda_source(spec, kAbi,
-                           {"fmha/append_fmha.h", "FmhaAppendKernel", "FmhaAppendArguments",
-                            append_config(spec, spec.algorithm.wave.m)},
-                           kGpuWarps * kWarpThreads, std::span(kEntries).first(entries));
-}
-
-void bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o, Launch& launch) {
-  const device::FmhaAppendArguments g = append_arguments(p, o);
-  launch.arguments.set(g);
-  Step check;
-  check.block = {kGpuWarps * kWarpThreads, 1, 1};
-  check.entry = 1;
-  if (p.check_pages) launch.steps.push(check);
-  if (has_tokens(p)) launch.steps.push(append_step(p, g, kGpuWarps));
-}
-
-Estimate estimate_append(const KernelSpec&, const FmhaProblem& p, const Target& target,
-                         int threads) {
-  if (!has_tokens(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  return is_gpu(target) ? append_on_gpu(p, target)
-                        : append_on_cpu(p, target, units_used(threads, target));
-}
+constexpr Way kAppendCpu = way_on("cpu"), kAppendGpu = way_on("cuda");
 
 }  // namespace tessera::fmha

@@ -3,12 +3,15 @@
 
 #include "tessera/device/fmha.h"
 #include "tessera/device/fmha_append.h"  // a template below needs both
+#include "tessera/device/fmha_backward.h"
 #include "tessera/families/fmha/fmha.h"
 
 namespace tessera::fmha {
 
 // The problem has its strides.
 device::FmhaArguments arguments_of(const FmhaProblem& problem, const FmhaOperands& operands);
+device::FmhaBackwardArguments backward_arguments(const FmhaProblem& problem,
+                                                 const FmhaOperands& operands);
 
 void copy_strides(const FmhaStrides& from, device::i64 (&to)[device::kTokenStrides]);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/families/fmha/backward.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/scores.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/spec/numeric.h"

@@ -13,7 +13,6 @@
 #include <array>
 
 #include "tessera/families/draw.h"
-#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
@@ -169,6 +168,24 @@ void draw_backward(Draw& draw, FmhaProblem& p) {
   p.batch = sequences(draw, 5);
   p.seqlen_q = text_length(draw, 13);
   p.seqlen_k = text_length(draw, 12);
+}
+
+void draw_append(Draw& draw, FmhaProblem& p) {
+  static constexpr std::int64_t kHeads[] = {8, 16, 32, 32, 40, 64};
+  static constexpr std::int64_t kGroups[] = {1, 1, 4, 8, 8};
+  static constexpr std::int64_t kHdims[] = {64, 64, 80, 96, 128, 128, 128, 192, 256};
+  p.kind = FmhaKind::append;
+  p.heads = draw.one_of(kHeads);
+  p.heads_kv = p.heads / draw.one_of(kGroups);
+  p.hdim = draw.one_of(kHdims);
+  p.batch = std::int64_t{1} << draw.between(0, 7);
+  p.seqlen_q = draw.below(2) == 0 ? draw.between(1, 4) : draw.log_uniform(4, 13);
+  p.seqlen_k = p.seqlen_q + draw.log_uniform(6, 14);
+  const std::int64_t kind = draw.below(4);
+  if (kind > 0) p.rotary = kind == 1 ? FmhaRotary::interleaved : FmhaRotary::half;
+  if (kind > 0 && draw.below(4) == 0) p.rotary_dim = p.hdim / 4 * 2;
+  p.rotate_q = kind > 0 && draw.below(2) == 0;
+  if (draw.below(4) == 0) p.lengths = FmhaLengths::packed;
 }
 
 // Only numbers of 8 bits have factors.

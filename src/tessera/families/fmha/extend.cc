@@ -7,6 +7,8 @@
 #include <array>
 #include <vector>
 
+#include "tessera/families/fmha/ways.h"
+
 namespace tessera::fmha {
 namespace {
 
@@ -18,14 +20,6 @@ int append_warps(int threads) {
   int warps = 1;
   while (2 * warps <= std::min(threads / 32, kMostAppendWarps)) warps *= 2;
   return warps;
-}
-
-std::string extended_config(const KernelSpec& spec, int warps) {
-  return fmt::format("  struct Append {{\n{}  }};\n", append_config(spec, warps));
-}
-
-bool is_paged(const KernelSpec& spec) {
-  return std::get<FmhaSignature>(spec.signature).pages != FmhaPages::none;
 }
 
 }  // namespace
@@ -71,14 +65,8 @@ const FmhaStrides& query_strides(const FmhaProblem& p) {
   return extends(p) && p.rotate_q ? p.q_turned_strides : p.q_strides;
 }
 
-Source attention_on_cpu(const KernelSpec& spec, const Target& target, tile::Template attention) {
-  if (extends(spec)) {
-    attention.header = "fmha/extend_fmha.h", attention.name = "ExtendFmha";
-    attention.config += extended_config(spec, 0);
-  }
-  const std::array<std::string, 2> ends = {"", "_check"};
-  return tile::cpu_source(spec, target, kAbi, attention,
-                          std::span(ends).first(is_paged(spec) ? 2 : 1));
+std::string extended_config(const KernelSpec& spec, int warps) {
+  return fmt::format("  struct Append {{\n{}  }};\n", append_config(spec, warps));
 }
 
 Source attention_on_gpu(const KernelSpec& spec, tile::Template attention, int threads) {
@@ -95,8 +83,9 @@ Source attention_on_gpu(const KernelSpec& spec, tile::Template attention, int th
   return tile::cuda_source(spec, kAbi, attention, threads, entries);
 }
 
-void add_append_step(const KernelSpec& spec, const FmhaProblem& p, int threads, Launch& launch) {
-  if (!extends(spec) || !has_queries(p) || end_of_positions(p) == 0) return;
+void add_first_steps(const KernelSpec& spec, const FmhaProblem& p, int threads, Launch& launch) {
+  add_check_step(p, threads, launch);
+  if (!extends(spec) || !has_tokens(p)) return;
   Step step = append_step(p, append_arguments(p, {}), append_warps(threads));
   step.entry = is_paged(spec) ? 2 : 1;
   launch.steps.push(step);

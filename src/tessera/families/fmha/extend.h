@@ -7,17 +7,6 @@
 
 namespace tessera::fmha {
 
-inline bool extends(const FmhaProblem& p) { return p.kind == FmhaKind::extend; }
-inline bool extends(const KernelSpec& spec) {
-  return std::get<FmhaSignature>(spec.signature).kind == FmhaKind::extend;
-}
-
-// extend_validate.cc: what attention's own checks leave; `p` is the problem with its strides.
-// Why no kernel of such a signature appends and attends; empty: some do.
-std::string extend_signature_reason(const FmhaSignature& signature);
-void check_extended(const FmhaProblem& given, const FmhaProblem& p);
-
-// extend.cc
 // The two halves, the appending and the attention that follows it, with standard values in fields
 // that a half does not have.
 FmhaProblem append_part(const FmhaProblem& problem);
@@ -27,12 +16,15 @@ const void* queries_of(const FmhaProblem& problem, const FmhaOperands& operands)
 // And the values, which may be the first elements of the keys.
 const void* values_of(const FmhaProblem& problem, const FmhaOperands& operands);
 const FmhaStrides& query_strides(const FmhaProblem& problem);
-// The text of a CPU's kernel, and of a GPU's whose blocks have so many threads. `attention` is the
-// template that attends; kernels that extend append first.
-Source attention_on_cpu(const KernelSpec& spec, const Target& target, tile::Template attention);
+// What the configuration of a kernel that extends has besides; the blocks that append have so many
+// warps on a GPU.
+std::string extended_config(const KernelSpec& spec, int warps);
+// The text of a GPU's kernel whose blocks have so many threads. `attention` is the template that
+// attends; kernels that extend append first.
 Source attention_on_gpu(const KernelSpec& spec, tile::Template attention, int threads);
-// Adds the step that appends to a launch on a GPU. CPU kernels append in the step that attends.
-void add_append_step(const KernelSpec& spec, const FmhaProblem& problem, int threads,
+// Adds the steps before the one that attends to a launch on a GPU: the one that checks the pages,
+// and the one that appends. CPU kernels append in the step that attends.
+void add_first_steps(const KernelSpec& spec, const FmhaProblem& problem, int threads,
                      Launch& launch);
 
 // The arguments of a launch, for its attention and, where it appends, for the appending.
@@ -42,14 +34,5 @@ void set_arguments(const Arguments& attention, const FmhaProblem& p, const FmhaO
   if (!extends(p)) return launch.arguments.set(attention);
   launch.arguments.set(device::FmhaExtendArguments<Arguments>{attention, append_arguments(p, o)});
 }
-
-// reference.cc: the rows of attention, and what an element of them costs in multiplications
-tile::ComputeRow attention_rows(const FmhaProblem& problem, const FmhaOperands& operands,
-                                const ReferenceLimits& limits, const AppendedCopies* appended);
-double cost_of_row(const FmhaProblem& problem);
-
-// extend_reference.cc
-Reference extend_reference(const FmhaProblem& problem, const FmhaOperands& operands,
-                           const ReferenceLimits& limits);
 
 }  // namespace tessera::fmha

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/features_internal.h"
-#include "tessera/families/fmha/flash_gpu.h"
+#include "tessera/families/fmha/ways.h"
 
 namespace tessera::fmha {
 namespace {
@@ -25,6 +24,10 @@ constexpr double kFloatBytes = 4;
 constexpr std::array kFlagged = {Pipeline::direct, Pipeline::flash, Pipeline::tmaws,
                                  Pipeline::splitkv};
 
+template <Pipeline kPipeline>
+double is_flagged(F, K x) {
+  return flag(x.a.pipeline == kPipeline);
+}
 double all_waves(K x) { return double(x.a.wave.m) * x.a.wave.n * x.a.wave.k; }
 double register_block(K x) { return double(x.a.warp_tile.m) * x.a.warp_tile.n; }
 double score_tile(K x) { return x.tile_m * x.tile_n; }
@@ -48,14 +51,10 @@ double diagonal_waste(F f, K x) {
 // largest step; on CPUs items times parts. slots: jobs that run at a time. parts: of the keys.
 constexpr auto kKernel = std::to_array<KernelFeature>({
     // ---- the kernel ----
-    {{"is_direct", "1", "1: pipeline direct", kernel},
-     [](F, K x) { return flag(x.a.pipeline == Pipeline::direct); }},
-    {{"is_flash", "1", "1: pipeline flash", kernel},
-     [](F, K x) { return flag(x.a.pipeline == Pipeline::flash); }},
-    {{"is_tmaws", "1", "1: pipeline tmaws", kernel},
-     [](F, K x) { return flag(x.a.pipeline == Pipeline::tmaws); }},
-    {{"is_splitkv", "1", "1: pipeline splitkv", kernel},
-     [](F, K x) { return flag(x.a.pipeline == Pipeline::splitkv); }},
+    {{"is_direct", "1", "1: pipeline direct", kernel}, is_flagged<Pipeline::direct>},
+    {{"is_flash", "1", "1: pipeline flash", kernel}, is_flagged<Pipeline::flash>},
+    {{"is_tmaws", "1", "1: pipeline tmaws", kernel}, is_flagged<Pipeline::tmaws>},
+    {{"is_splitkv", "1", "1: pipeline splitkv", kernel}, is_flagged<Pipeline::splitkv>},
     {{"is_other_pipeline", "1", "1: none of these", kernel},
      [](F, K x) {
        return flag(std::find(kFlagged.begin(), kFlagged.end(), x.a.pipeline) == kFlagged.end());
@@ -197,12 +196,11 @@ constexpr auto kKernel = std::to_array<KernelFeature>({
 // ---- a kernel's numbers ----
 
 void put_tiles(const ProblemFacts& f, const KernelSpec& spec, KernelFacts& x) {
-  const bool packs = packs_heads(spec);
+  const bool packs = find_way(spec)->packs_heads;
   x.tile_m = std::max(1, x.a.tile.m);
   x.tile_n = std::max(1, x.a.tile.n);
   x.tile_k = std::max(1, x.a.tile.k);
-  const bool is_copied = x.a.pipeline == Pipeline::tmaws;
-  x.room_v = std::max(1, is_copied ? flash_gpu_hdim_v(x.a.tile.k) : most_hdim_v(x.a.tile.k));
+  x.room_v = std::max(1, most_hdim_v(x.a.tile.k));
   x.rows = packs ? f.rows_kv : number(f.p.seqlen_q);
   x.tiles_m = ceil_of(x.rows / x.tile_m);
   x.items = x.tiles_m * (packs ? f.pairs_kv : f.pairs);

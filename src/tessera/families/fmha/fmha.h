@@ -1,6 +1,14 @@
 // The family of fused attention. See README.md.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "tessera/families/family.h"
 
 namespace tessera::fmha {
@@ -15,6 +23,22 @@ inline constexpr std::int64_t kMostHdim = 576;
 inline constexpr std::int64_t kMostHdimV = 512;
 
 inline const FmhaProblem& fmha_of(const Problem& problem) { return std::get<FmhaProblem>(problem); }
+inline const FmhaSignature& signature_in(const KernelSpec& spec) {
+  return std::get<FmhaSignature>(spec.signature);
+}
+
+// The kinds besides attention alone: appending to a cache, appending and then attending, gradients.
+inline bool appends(const FmhaProblem& p) { return p.kind == FmhaKind::append; }
+inline bool appends(const KernelSpec& spec) { return signature_in(spec).kind == FmhaKind::append; }
+inline bool extends(const FmhaProblem& p) { return p.kind == FmhaKind::extend; }
+inline bool extends(const KernelSpec& spec) { return signature_in(spec).kind == FmhaKind::extend; }
+inline bool goes_back(const FmhaProblem& p) { return p.kind == FmhaKind::backward; }
+inline bool goes_back(const KernelSpec& spec) {
+  return signature_in(spec).kind == FmhaKind::backward;
+}
+inline bool is_packed(const FmhaProblem& p) { return p.lengths == FmhaLengths::packed; }
+inline bool is_paged(const FmhaProblem& p) { return p.pages != FmhaPages::none; }
+inline bool is_paged(const KernelSpec& spec) { return signature_in(spec).pages != FmhaPages::none; }
 
 // validate.cc
 void validate(const Problem& problem);
@@ -30,6 +54,14 @@ struct LseLayout {
   std::array<std::int64_t, 3> strides;
 };
 LseLayout lse_layout(const FmhaProblem& problem);
+// How many tokens lie together: packed sequences are one of all tokens, and each page of a cache is
+// a short one.
+struct TokenCounts {
+  std::int64_t sequences, queries;  // of each
+  std::int64_t parts, keys;         // sequences or pages, and keys of each
+  std::string_view part;            // what a part is
+};
+TokenCounts token_counts(const FmhaProblem& problem);
 // How many factors a head has; 0 where blocks have none.
 std::int64_t blocks_of_queries(const FmhaProblem& problem);
 std::int64_t blocks_of_keys(const FmhaProblem& problem);
@@ -46,8 +78,10 @@ double flops(const Problem& problem);
 double bytes(const Problem& problem);
 
 // kernels.cc
-// The longest v of a kernel whose tile.k is the longest q and k.
-int most_hdim_v(int most_hdim);
+// The longest v of a kernel whose tile.k is the longest q and k. 192 goes with 128.
+inline int most_hdim_v(int most_hdim) {
+  return most_hdim == 192 ? 128 : std::min(most_hdim, static_cast<int>(kMostHdimV));
+}
 Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
@@ -58,14 +92,12 @@ std::span<const DerivedField> derived();
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-
-// estimate.cc: into how many parts a CPU's kernel cuts the keys of the longest sequence. The
-// problem has its strides.
-std::int64_t flash_cpu_parts(const Algorithm& algorithm, const FmhaProblem& problem);
-
-// emit.cc
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
 Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+std::string stage(const KernelSpec& spec, std::string_view entry);
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads);
 
 // cktile.cc
 std::span<const InstanceSource> instances();
@@ -73,22 +105,9 @@ std::span<const InstanceSource> instances();
 // receipts.cc: what frameworks ask for
 std::span<const Receipt> receipts();
 std::vector<Problem> receipt_problems(const Receipt& receipt);
-std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
-
-// stages.cc
-// Whether a tile has the rows of all query heads that share a head of keys.
-bool packs_heads(const KernelSpec& spec);
-std::string stage(const KernelSpec& spec, std::string_view entry);
 
 // settings.cc
 Problem from_settings(std::span<const Setting> settings);
-
-// estimate.cc
-// How many products of such numbers a unit adds up in a second: one a cycle where it has no
-// instruction for them.
-double product_rate(const Target& target, DType in);
-Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
-                  int threads);
 
 // features.cc: what learned models see
 std::span<const Feature> features();

@@ -1,4 +1,4 @@
-// Which kernels there are: rules, enumeration, and the kernels of a problem.
+// Which kernels there are, and what the rows of ways.cc make of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,153 +7,60 @@
 #include <limits>
 
 #include "tessera/base/error.h"
-#include "tessera/device/cuda/fmha/backward_sizes.h"
-#include "tessera/device/cuda/fmha/direct_sizes.h"
-#include "tessera/families/fmha/backward.h"
-#include "tessera/families/fmha/backward_gpu.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/fmha/flash_gpu.h"
-#include "tessera/families/fmha/fmha.h"
-#include "tessera/families/fmha/split_gpu.h"
-#include "tessera/families/tile/fields.h"
-#include "tessera/families/tile/rules.h"
+#include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/specs.h"
+#include "tessera/families/tile/usual.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::fmha {
 namespace {
 
-constexpr int kMostTile = 4096;  // rows or keys
-constexpr int kLaneKeys = 32;    // direct: a lane for each key of a block
-constexpr std::array kHeads = {64, 128, 256, 576};
-
-struct Case {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
-bool on_gpu(const Case& c) { return is_gpu(c.target); }
-int lanes(const Case& c) { return std::max(1, c.target.vector_bytes / 4); }
-
-std::int64_t shared_bytes(const Case& c) {
-  const Shape3& t = c.algorithm.tile;
-  const int hdim_v = most_hdim_v(t.k), size = size_of(c.signature.in);
-  if (c.signature.kind != FmhaKind::backward) {
-    return device::fmha_direct_shared_bytes(t.m, t.k, hdim_v, size);
-  }
-  return device::fmha_backward_sizes(t.m, t.k, hdim_v, size).bytes;
+// The row of a legal kernel.
+const Way& way_of(const KernelSpec& spec, const Target& target) {
+  const Case c = {signature_in(spec), spec.algorithm, target};
+  if (const Way* const way = find_way(c)) return *way;
+  throw Error(ErrorCode::unsupported, fmt::format("{}: {}", name_of(spec), no_way(c)));
 }
 
-bool tile_fits(const Case& c) {
-  const Shape3& t = c.algorithm.tile;
-  const Shape3& w = c.algorithm.warp_tile;
-  if (t.m < 1 || t.m > kMostTile || t.n < 1 || t.n > kMostTile) return false;
-  if (std::find(kHeads.begin(), kHeads.end(), t.k) == kHeads.end()) return false;
-  if (on_gpu(c)) return t.n == kLaneKeys && t.m % std::max(1, c.algorithm.wave.m) == 0;
-  return w.m > 0 && w.n > 0 && t.m % w.m == 0 && t.n % w.n == 0 && t.k == kMostHdim;
-}
-
-std::string tile_sentence(const Case& c) {
-  const std::string tile = to_string(c.algorithm.tile);
-  if (on_gpu(c)) {
-    return fmt::format(
-        "tile must be m x {} x k, m a multiple of {} warps, k 64, 128, 256 or {}, "
-        "got {}",
-        kLaneKeys, c.algorithm.wave.m, kMostHdim, tile);
-  }
-  return fmt::format(
-      "tile must be m x n x {}, at most {}, m and n multiples of warp tile {}, got "
-      "{}",
-      kMostHdim, kMostTile, to_string(c.algorithm.warp_tile), tile);
-}
-
-bool warp_tile_fits(const Case& c) {
-  const Shape3& w = c.algorithm.warp_tile;
-  if (on_gpu(c)) return w == Shape3{};
-  const int vectors = w.n / lanes(c);
-  return w.k == 1 && w.m >= 1 && vectors >= 1 && w.n % lanes(c) == 0 &&
-         w.m * vectors + vectors < c.target.vector_registers;
-}
-
-// What holds for kernels of every pipeline, and what for kernels of `flash` and `direct`, whose
-// unused fields are at their defaults.
-constexpr tile::Rule<Case> kCommonRules[] = {
-    {[](const Case& c) { return tile::has_pipeline(Op::fmha, c.target, c.algorithm.pipeline); },
+// What holds for every kernel. Rows list no pipelines for kernels that append.
+constexpr Rule kCommonRules[] = {
+    {[](const Case& c) {
+       return c.signature.kind == FmhaKind::append
+                  ? c.target.spaces.contains(Op::fmha)
+                  : tile::has_pipeline(Op::fmha, c.target, c.algorithm.pipeline);
+     },
      [](const Case& c) {
+       if (c.signature.kind == FmhaKind::append) {
+         return fmt::format("{} has no space for fmha", c.target.name);
+       }
        return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
-    {[](const Case& c) {
-       return c.signature.kind != FmhaKind::backward || !on_gpu(c) ||
-              c.algorithm.pipeline != Pipeline::splitkv;
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "the pipeline must be tmaws or direct with kind=backward on a GPU, got {}",
-           to_string(c.algorithm.pipeline));
-     }},
-};
-constexpr tile::Rule<Case> kRules[] = {
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       if (!on_gpu(c)) return w == Shape3{0, 1, 1};
-       return w.m >= 1 && w.m * 32 <= c.target.max_threads_per_block && w.n == 1 && w.k == 1;
-     },
-     [](const Case& c) {
-       const std::string wave = to_string(c.algorithm.wave);
-       if (!on_gpu(c)) return fmt::format("wave must be 0x1x1, got {}", wave);
-       return fmt::format("wave must be m x 1 x 1 warps of 32 threads, at most {} threads, got {}",
-                          c.target.max_threads_per_block, wave);
-     }},
-    {warp_tile_fits,
-     [](const Case& c) {
-       const std::string warp_tile = to_string(c.algorithm.warp_tile);
-       if (on_gpu(c)) return fmt::format("warp tile must be 1x1x1, got {}", warp_tile);
-       return fmt::format(
-           "warp tile must be m x n x 1, n a multiple of {} lanes, with less than {} "
-           "registers in use, got {}",
-           lanes(c), c.target.vector_registers, warp_tile);
-     }},
-    {tile_fits, tile_sentence},
-    {[](const Case& c) { return !on_gpu(c) || shared_bytes(c) <= c.target.shared_memory_bytes; },
-     [](const Case& c) {
-       return fmt::format("needs {} bytes of shared memory, {} has {}", shared_bytes(c),
-                          c.target.name, c.target.shared_memory_bytes);
-     }},
+    {[](const Case& c) { return find_way(c) != nullptr; }, no_way},
 };
 
 // ---- enumeration ----
 
-// Whether a pipeline lists its algorithms itself, as they are no products of lists of a row. Such
-// kernels do not serve every problem.
-bool has_own_algorithms(Pipeline pipeline) {
-  return pipeline == Pipeline::tmaws || pipeline == Pipeline::splitkv;
-}
-
-// Gradients have flash kernels of their own on a GPU, which `backward_too` adds.
-std::vector<Algorithm> algorithms_of(const Target& target, bool backward_too) {
-  const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
-  const std::vector<Shape3> one = {Shape3{}};
-  const auto& warp_tiles = is_gpu(target) ? one : tile::warp_tiles_for(space, DType::fp32);
+// The algorithms of kernels of a kind. Gradients are asked about those of attention, too.
+std::vector<Algorithm> algorithms_of(const Target& target, FmhaKind kind) {
+  tile::space_of(Op::fmha, target);  // refuses targets without one
   std::vector<Algorithm> all;
-  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (has_own_algorithms(a.pipeline)) return;
-    all.push_back(a);
-  });
-  if (tile::has_pipeline(Op::fmha, target, Pipeline::tmaws)) {
-    for (const Algorithm& a : flash_gpu_algorithms()) all.push_back(a);
-    if (backward_too) {
-      for (const Algorithm& a : flash_backward_algorithms()) all.push_back(a);
-    }
-  }
-  if (tile::has_pipeline(Op::fmha, target, Pipeline::splitkv)) {
-    for (const Algorithm& a : split_gpu_algorithms(target)) all.push_back(a);
+  for (const Way* way : ways()) {
+    if (way->backend != target.backend || way->add_algorithms == nullptr) continue;
+    const bool is_appending = way->kind == FmhaKind::append;
+    if (is_appending != (kind == FmhaKind::append)) continue;
+    if (way->kind == FmhaKind::backward && kind != FmhaKind::backward) continue;
+    if (!is_appending && !tile::has_pipeline(Op::fmha, target, way->pipeline)) continue;
+    way->add_algorithms(target, all);
   }
   return all;
 }
+
+constexpr auto kLengths = {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded};
 
 // Each of the signatures with each value of a field.
 template <class Value>
@@ -170,22 +77,36 @@ std::vector<FmhaSignature> with_each(const std::vector<FmhaSignature>& some,
   return all;
 }
 
-// Signatures that servers need, which read pages: no bias, no soft cap and no dropout.
-std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
+void add_all(const std::vector<FmhaSignature>& more, std::vector<FmhaSignature>& all) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// All of one type.
+std::vector<FmhaSignature> of_plain_types(FmhaKind kind) {
+  std::vector<FmhaSignature> all;
+  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
+    all.push_back(FmhaSignature{.kind = kind, .in = in, .out = in, .dtype_bias = in});
+  }
+  return all;
+}
+
+// Signatures that servers need: no bias, no soft cap and no dropout.
+std::vector<FmhaSignature> for_servers(std::vector<FmhaSignature> some) {
   std::erase_if(some, [](const FmhaSignature& s) {
     return s.bias != FmhaBias::none || s.soft_cap || s.dropout;
   });
-  some = with_each(some, &FmhaSignature::pages, {FmhaPages::table, FmhaPages::list});
+  return some;
+}
+
+std::vector<FmhaSignature> paged(std::vector<FmhaSignature> some) {
+  some = with_each(for_servers(std::move(some)), &FmhaSignature::pages,
+                   {FmhaPages::table, FmhaPages::list});
   return with_each(some, &FmhaSignature::cache_layout,
                    {FmhaCacheLayout::linear, FmhaCacheLayout::vectorized});
 }
 
-// Signatures that append first: a server's, with each embedding.
-std::vector<FmhaSignature> extended(std::vector<FmhaSignature> some) {
-  std::erase_if(some, [](const FmhaSignature& s) {
-    return s.bias != FmhaBias::none || s.soft_cap || s.dropout || is_eight_bits(s.in);
-  });
-  some = with_each(some, &FmhaSignature::kind, {FmhaKind::extend});
+// Signatures that append, with each embedding.
+std::vector<FmhaSignature> embedded(std::vector<FmhaSignature> some) {
   using enum FmhaRotary;
   some = with_each(some, &FmhaSignature::rotary, {none, interleaved, half});
   some = with_each(some, &FmhaSignature::rotate_q, {false, true});
@@ -193,34 +114,40 @@ std::vector<FmhaSignature> extended(std::vector<FmhaSignature> some) {
   return some;
 }
 
-bool names_extend(std::span<const Wish> wishes) {
-  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
-    return (wish.field == "kind" || wish.field == "variant") && wish.pattern == "extend";
-  });
+std::vector<FmhaSignature> append_signatures() {
+  return embedded(with_each(of_plain_types(FmhaKind::append), &FmhaSignature::lengths, kLengths));
 }
 
-void add_all(const std::vector<FmhaSignature>& more, std::vector<FmhaSignature>& all) {
-  all.insert(all.end(), more.begin(), more.end());
+// What wishes must name before it is listed.
+struct Named {
+  bool pages = false, extend = false, eight_bits = false, gradients = false;
+};
+Named named_by(std::span<const Wish> wishes) {
+  Named named;
+  for (const auto& [field, pattern] : wishes) {
+    const bool is_kind = field == "kind" || field == "variant";
+    const bool is_type = field == "dtype" || field == "in" || field == "out";
+    if (field == "pages" || field == "cache_layout") named.pages = true;
+    if (is_kind && pattern == "extend") named.extend = true;
+    if (field == "dbias" || (is_kind && pattern != "*")) named.gradients = true;
+    if (field == "qscale" || (is_type && (pattern == "fp8" || pattern == "bf8"))) {
+      named.eight_bits = true;
+    }
+  }
+  return named;
 }
 
-bool names_pages(std::span<const Wish> wishes) {
-  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
-    return wish.field == "pages" || wish.field == "cache_layout";
-  });
-}
-
-bool names_eight_bits(std::span<const Wish> wishes) {
-  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
-    const bool is_type = wish.field == "dtype" || wish.field == "in" || wish.field == "out";
-    return wish.field == "qscale" || (is_type && (wish.pattern == "fp8" || wish.pattern == "bf8"));
-  });
-}
-
-bool names_gradients(std::span<const Wish> wishes) {
-  return std::any_of(wishes.begin(), wishes.end(), [](const Wish& wish) {
-    const bool is_kind = wish.field == "kind" || wish.field == "variant";
-    return wish.field == "dbias" || (is_kind && wish.pattern != "*");
-  });
+// Kernels of gradients, from the kernels of attention.
+std::vector<FmhaSignature> backward_signatures(const std::vector<FmhaSignature>& forward) {
+  std::vector<FmhaSignature> all;
+  for (FmhaSignature s : forward) {
+    if (s.lse || is_eight_bits(s.in)) continue;
+    s.kind = FmhaKind::backward;
+    all.push_back(s);
+    s.dbias = true;
+    if (s.bias == FmhaBias::elementwise) all.push_back(s);
+  }
+  return all;
 }
 
 // Signatures of 8 bits, with each kind of factors and each output.
@@ -236,18 +163,10 @@ std::vector<FmhaSignature> eight_bits() {
 }
 
 // What networks use: all of one type, with or without a mask, and lse and dropout for training.
-// Kernels that read pages, of 8 bits, and of gradients are listed where a wish asks for them.
-std::vector<Signature> signatures(std::span<const Wish> wishes) {
-  std::vector<FmhaSignature> all;
-  for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
-    all.push_back(FmhaSignature{.in = in, .out = in, .dtype_bias = in});
-  }
-  if (names_eight_bits(wishes)) {
-    const std::vector<FmhaSignature> more = eight_bits();
-    all.insert(all.end(), more.begin(), more.end());
-  }
-  all = with_each(all, &FmhaSignature::lengths,
-                  {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded});
+std::vector<Signature> signatures(const Named& named) {
+  std::vector<FmhaSignature> all = of_plain_types(FmhaKind::forward);
+  if (named.eight_bits) add_all(eight_bits(), all);
+  all = with_each(all, &FmhaSignature::lengths, kLengths);
   all = with_each(all, &FmhaSignature::bias,
                   {FmhaBias::none, FmhaBias::elementwise, FmhaBias::alibi});
   all = with_each(all, &FmhaSignature::masked, {false, true});
@@ -255,9 +174,12 @@ std::vector<Signature> signatures(std::span<const Wish> wishes) {
   all = with_each(all, &FmhaSignature::lse, {false, true});
   all = with_each(all, &FmhaSignature::dropout, {false, true});
   const std::vector<FmhaSignature> plain = all;
-  if (names_pages(wishes)) add_all(paged(plain), all);
-  if (names_extend(wishes)) all = extended(std::move(all));
-  if (names_gradients(wishes)) add_all(backward_signatures(plain), all);
+  if (named.pages) add_all(paged(plain), all);
+  if (named.extend) {
+    all = with_each(for_servers(std::move(all)), &FmhaSignature::kind, {FmhaKind::extend});
+    all = embedded(std::move(all));
+  }
+  if (named.gradients) add_all(backward_signatures(plain), all);
   return {all.begin(), all.end()};
 }
 
@@ -285,28 +207,26 @@ constexpr std::array kDerived = {
                  }}};
 
 std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
-  if (appends(fmha_of(problem))) return append_algorithms(target);
-  return algorithms_of(target, goes_back(fmha_of(problem)));
+  return algorithms_of(target, fmha_of(problem).kind);
+}
+
+// Two steps of a launch.
+Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
+  Estimate both = second;
+  both.seconds += first.seconds;
+  both.compute_seconds += first.compute_seconds;
+  both.memory_seconds += first.memory_seconds;
+  both.overhead_seconds += first.overhead_seconds;
+  return both;
 }
 
 }  // namespace
 
-int most_hdim_v(int most_hdim) { return std::min(most_hdim, static_cast<int>(kMostHdimV)); }
-
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
-  const Case c = {std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
-  if (appends(spec)) return {append_illegal(c.signature, c.algorithm, target)};
+  const Case c = {signature_in(spec), spec.algorithm, target};
   if (std::string why = tile::broken_sentence(kCommonRules, c); !why.empty()) return {why};
-  if (c.algorithm.pipeline == Pipeline::tmaws) {
-    return {goes_back(spec) ? flash_backward_illegal(c.signature, c.algorithm, target)
-                            : flash_gpu_illegal(c.signature, c.algorithm, target)};
-  }
-  if (!tile::unused_at_default(c.algorithm)) return {tile::unused_field(c.algorithm)};
-  if (c.algorithm.pipeline == Pipeline::splitkv) {
-    return {split_gpu_illegal(c.signature, c.algorithm, target)};
-  }
-  return {tile::broken_sentence(kRules, c)};
+  return {tile::broken_sentence(find_way(c)->rules, c)};
 }
 
 // Only sums of dq are added by several blocks.
@@ -315,32 +235,24 @@ Verdict is_deterministic(const KernelSpec& spec, const Target&) {
   return {"deterministic kernels must add up dq in the order of the keys, got split_k atomic"};
 }
 
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
   if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
-  if (appends(spec)) return {};
-  const FmhaProblem p = with_strides(fmha_of(problem));
-  if (spec.algorithm.pipeline == Pipeline::tmaws) {
-    return {goes_back(spec) ? flash_backward_unsupported(spec, p) : flash_gpu_unsupported(spec, p)};
-  }
-  if (spec.algorithm.pipeline == Pipeline::splitkv) return {split_gpu_unsupported(spec, p)};
-  const int most = spec.algorithm.tile.k;
-  if (p.hdim > most)
-    return {fmt::format("tile {} serves heads of {} elements, got {} (hdim)",
-                        to_string(spec.algorithm.tile), most, p.hdim)};
-  if (p.hdim_v <= most_hdim_v(most)) return {};
-  return {fmt::format("tile {} serves values of {} elements, got {} (hdim_v)",
-                      to_string(spec.algorithm.tile), most_hdim_v(most), p.hdim_v)};
+  const Way* const way = find_way(Case{signature_in(spec), spec.algorithm, target});
+  if (way == nullptr || way->serves == nullptr) return {};
+  return way->serves(spec, with_strides(fmha_of(problem)), target);
 }
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most) {
+  const Named named = named_by(wishes);
   std::vector<FmhaSignature> append = append_signatures();
-  if (names_pages(wishes)) add_all(paged(append), append);
+  if (named.pages) add_all(paged(append), append);
   const std::vector<Signature> of_append(append.begin(), append.end());
-  std::vector<KernelSpec> specs =
-      tile::product(family(), target, wishes, of_append, append_algorithms(target), most);
-  for (KernelSpec& spec : tile::product(family(), target, wishes, signatures(wishes),
-                                        algorithms_of(target, true), most - specs.size())) {
+  std::vector<KernelSpec> specs = tile::product(family(), target, wishes, of_append,
+                                                algorithms_of(target, FmhaKind::append), most);
+  for (KernelSpec& spec :
+       tile::product(family(), target, wishes, signatures(named),
+                     algorithms_of(target, FmhaKind::backward), most - specs.size())) {
     specs.push_back(std::move(spec));
   }
   return specs;
@@ -365,13 +277,53 @@ std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& t
 KernelSpec general(const Problem& problem, const Target& target) {
   std::string why;
   for (const KernelSpec& spec : candidates(problem, target)) {
-    if (has_own_algorithms(spec.algorithm.pipeline)) continue;
+    const Way* const way = find_way(Case{signature_in(spec), spec.algorithm, target});
+    if (way == nullptr || !way->is_general) continue;
     Verdict verdict = is_legal(spec, target);
     if (verdict) verdict = supports(spec, problem, target);
     if (verdict) return spec;
     why = verdict.reason;
   }
   throw Error(ErrorCode::unsupported, fmt::format("fmha: {}", why));
+}
+
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
+  const std::int64_t heads = find_way(spec)->packs_heads ? p.heads / p.heads_kv : 1;
+  return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
+}
+
+Source emit(const KernelSpec& spec, const Target& target) {
+  return way_of(spec, target).emit(spec, target);
+}
+
+Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  Launch launch = find_way(spec)->bind(spec, p, std::get<FmhaOperands>(operands));
+  for (const Tensor& tensor : tensors(problem)) {
+    if (!tensor.is_empty()) launch.pointers.push(pointer(operands, tensor.operand));
+  }
+  return launch;
+}
+
+std::string stage(const KernelSpec& spec, std::string_view entry) {
+  if (entry == "_check") return "check pages";  // its suffix does not say it
+  const Way& way = *find_way(spec);
+  const bool is_longer = !way.longer_stage.empty() && (extends(spec) || signature_in(spec).dbias);
+  return tile::stage_of(is_longer ? way.longer_stage : way.stage, entry);
+}
+
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  const FmhaProblem p = with_strides(fmha_of(problem));
+  const Way& way = way_of(spec, target);
+  const int units = units_used(threads, target);
+  if (!goes_back(spec) && !has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
+  if (!extends(spec)) return way.estimate(spec, p, target, units);
+  const Way& append = *find_way(target.backend, FmhaKind::append, Pipeline::direct);
+  return one_after_the_other(append.estimate(spec, with_strides(append_part(p)), target, units),
+                             way.estimate(spec, with_strides(attention_part(p)), target, units));
 }
 
 }  // namespace tessera::fmha

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "tessera/families/fmha/arguments.h"
-#include "tessera/families/fmha/backward.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/blocks.h"
@@ -15,7 +14,21 @@ namespace {
 
 // ---- operands ----
 
-// The pointers of FmhaOperands in their order.
+// A pointer of FmhaOperands.
+struct OperandRow {
+  std::string_view name;
+  Access access;
+  const void* (*get)(const FmhaOperands&);
+  void (*set)(FmhaOperands&, void*);
+};
+template <auto kPointer>
+constexpr OperandRow row(std::string_view name, Access access = Access::read) {
+  return {name, access, [](const FmhaOperands& o) -> const void* { return o.*kPointer; },
+          [](FmhaOperands& o, void* data) {
+            o.*kPointer = static_cast<std::remove_reference_t<decltype(o.*kPointer)>>(data);
+          }};
+}
+
 enum Operand : std::size_t {
   kQ,
   kK,
@@ -47,20 +60,43 @@ enum Operand : std::size_t {
   kDbias,
   kOperands
 };
-constexpr std::array<std::string_view, kOperands> kNames = {
-    "q",         "k",          "v",           "bias",        "slopes",        "seqlens_q",
-    "seqlens_k", "page_table", "page_starts", "dropout_rng", "descale_q",     "descale_k",
-    "descale_v", "scale_o",    "out",         "lse",         "random_values", "bad_page",
-    "k_new",     "v_new",      "cos",         "sin",         "q_turned",      "dout",
-    "dq",        "dk",         "dv",          "dbias"};
+using O = FmhaOperands;
+constexpr Access kWritten = Access::write;
+constexpr std::array<OperandRow, kOperands> kOperandRows = {
+    row<&O::q>("q"),
+    row<&O::k>("k"),
+    row<&O::v>("v"),
+    row<&O::bias>("bias"),
+    row<&O::slopes>("slopes"),
+    row<&O::seqlens_q>("seqlens_q"),
+    row<&O::seqlens_k>("seqlens_k"),
+    row<&O::page_table>("page_table"),
+    row<&O::page_starts>("page_starts"),
+    row<&O::dropout_rng>("dropout_rng"),
+    row<&O::descale_q>("descale_q"),
+    row<&O::descale_k>("descale_k"),
+    row<&O::descale_v>("descale_v"),
+    row<&O::scale_o>("scale_o"),
+    row<&O::out>("out", kWritten),
+    row<&O::lse>("lse", kWritten),
+    row<&O::random_values>("random_values", kWritten),
+    row<&O::bad_page>("bad_page", kWritten),
+    row<&O::k_new>("k_new"),
+    row<&O::v_new>("v_new"),
+    row<&O::cos>("cos"),
+    row<&O::sin>("sin"),
+    row<&O::q_turned>("q_turned", kWritten),
+    row<&O::dout>("dout"),
+    row<&O::dq>("dq", kWritten),
+    row<&O::dk>("dk", kWritten),
+    row<&O::dv>("dv", kWritten),
+    row<&O::dbias>("dbias", kWritten)};
 
 Tensor& add(Operand operand, DType dtype, Tensors& all) {
   Tensor& tensor = all.add();
-  tensor.name = kNames[operand];
+  tensor.name = kOperandRows[operand].name;
   tensor.operand = operand;
-  const bool is_output = (operand >= kOut && operand <= kBadPage) || operand == kQTurned ||
-                         (operand >= kDq && operand <= kDbias);
-  tensor.access = is_output ? Access::write : Access::read;
+  tensor.access = kOperandRows[operand].access;
   tensor.dtype = dtype;
   return tensor;
 }
@@ -70,9 +106,6 @@ void set_rows(Tensor& tensor, const std::array<std::int64_t, 4>& sizes, const Fm
   std::copy(sizes.begin(), sizes.end(), tensor.sizes.begin());
   tensor.strides = {s[3], s[2], s[1], s[0]};
 }
-
-bool is_packed(const FmhaProblem& p) { return p.lengths == FmhaLengths::packed; }
-bool is_paged(const FmhaProblem& p) { return p.pages != FmhaPages::none; }
 
 // Packed tokens are one long sequence.
 Tensor& add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int64_t heads,
@@ -323,32 +356,7 @@ Tensors backward_tensors(const FmhaProblem& p) {
 }
 
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
-  auto& o = std::get<FmhaOperands>(operands);
-  const std::array<const void**, 4> inputs = {&o.q, &o.k, &o.v, &o.bias};
-  if (operand < inputs.size()) *inputs[operand] = data;
-  if (operand == kSlopes) o.slopes = static_cast<const float*>(data);
-  if (operand == kSeqlensQ) o.seqlens_q = static_cast<const std::int32_t*>(data);
-  if (operand == kSeqlensK) o.seqlens_k = static_cast<const std::int32_t*>(data);
-  if (operand == kDropoutRng) o.dropout_rng = static_cast<const std::uint64_t*>(data);
-  if (operand == kPageTable) o.page_table = static_cast<const std::int32_t*>(data);
-  if (operand == kPageStarts) o.page_starts = static_cast<const std::int32_t*>(data);
-  if (operand == kBadPage) o.bad_page = static_cast<std::int32_t*>(data);
-  const std::array<const float**, 4> scales = {&o.descale_q, &o.descale_k, &o.descale_v,
-                                               &o.scale_o};
-  if (operand >= kDescaleQ && operand <= kScaleO) {
-    *scales.at(operand - kDescaleQ) = static_cast<const float*>(data);
-  }
-  if (operand == kOut) o.out = data;
-  if (operand == kLse) o.lse = static_cast<float*>(data);
-  if (operand == kRandomValues) o.random_values = static_cast<std::uint8_t*>(data);
-  if (operand == kKNew) o.k_new = data;
-  if (operand == kVNew) o.v_new = data;
-  if (operand == kCos) o.cos = static_cast<const float*>(data);
-  if (operand == kSin) o.sin = static_cast<const float*>(data);
-  if (operand == kQTurned) o.q_turned = data;
-  if (operand == kDout) o.dout = data;
-  const std::array<void**, 4> gradients = {&o.dq, &o.dk, &o.dv, &o.dbias};
-  if (operand >= kDq && operand <= kDbias) *gradients.at(operand - kDq) = data;
+  kOperandRows.at(operand).set(std::get<FmhaOperands>(operands), data);
 }
 
 // ---- what learning and reports ask for ----
@@ -416,14 +424,7 @@ Tensors tensors(const Problem& problem) {
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
-  const auto& o = std::get<FmhaOperands>(operands);
-  return std::array<const void*, kOperands>{
-      o.q,         o.k,          o.v,           o.bias,        o.slopes,        o.seqlens_q,
-      o.seqlens_k, o.page_table, o.page_starts, o.dropout_rng, o.descale_q,     o.descale_k,
-      o.descale_v, o.scale_o,    o.out,         o.lse,         o.random_values, o.bad_page,
-      o.k_new,     o.v_new,      o.cos,         o.sin,         o.q_turned,      o.dout,
-      o.dq,        o.dk,         o.dv,          o.dbias}
-      .at(operand);
+  return kOperandRows.at(operand).get(std::get<FmhaOperands>(operands));
 }
 
 std::int64_t blocks_of_queries(const FmhaProblem& p) {
@@ -434,9 +435,16 @@ std::int64_t blocks_of_keys(const FmhaProblem& p) {
   return p.qscale_block_k < 1 ? 0 : tile::blocks_of(p.seqlen_k, p.qscale_block_k);
 }
 
+TokenCounts token_counts(const FmhaProblem& p) {
+  TokenCounts n = {p.batch, p.seqlen_q, p.batch, p.seqlen_k, "sequence"};
+  if (is_packed(p)) n = {1, p.tokens_q, 1, p.tokens_k, "sequence"};
+  if (is_paged(p)) n.parts = p.num_pages, n.keys = p.page_size, n.part = "page";
+  return n;
+}
+
 LseLayout lse_layout(const FmhaProblem& p) {
-  const std::int64_t tokens = is_packed(p) ? p.tokens_q : p.seqlen_q;
-  return {tokens, is_packed(p) ? 1 : p.batch, {is_packed(p) ? 0 : p.heads * tokens, tokens, 1}};
+  const TokenCounts n = token_counts(p);
+  return {n.queries, n.sequences, {is_packed(p) ? 0 : p.heads * n.queries, n.queries, 1}};
 }
 
 // The rows of a mask are counted one by one up to 4096 queries, then in equal steps.
@@ -459,7 +467,8 @@ double scores(const FmhaProblem& problem) {
 double flops(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (appends(p)) return append_flops(p);
-  if (goes_back(p)) return backward_flops(p);
+  // Gradients have five products: of q and k, of dout and v, and those that give dq, dk and dv.
+  if (goes_back(p)) return 2 * scores(p) * (3 * double(p.hdim) + 2 * double(p.hdim_v));
   const double attention = 2 * scores(p) * (double(p.hdim) + double(p.hdim_v));
   return extends(p) ? attention + append_flops(p) : attention;
 }

@@ -94,4 +94,8 @@ class Scores {
   const AppendedCopies* appended_;
 };
 
+// backward_reference.cc
+Reference backward_reference(const Problem& problem, const FmhaOperands& operands,
+                             const ReferenceLimits& limits);
+
 }  // namespace tessera::fmha

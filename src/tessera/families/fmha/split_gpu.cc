@@ -1,11 +1,11 @@
-// Attention with split keys on GPUs: legality, text, launch. device/cuda/fmha/split_fmha.h says how
-// the kernels work, and split_latent.h how kernels of latent attention do.
-#include "tessera/families/fmha/split_gpu.h"
-
+// Attention with split keys on GPUs: rules, text, launch, predicted times.
+// device/cuda/fmha/split_fmha.h says how the kernels work, and split_latent.h how kernels of latent
+// attention do.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <tuple>
@@ -16,8 +16,9 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/flash_common.h"
+#include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/blocks.h"
-#include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -40,10 +41,20 @@ constexpr Shape3 kLatentTile = {device::kLatentRows, device::kLatentKeys, device
 constexpr Shape3 kLatentWave = {device::kLatentRows / device::kSplitRows, 1, 1};
 constexpr std::int64_t kLongestOtherHead = kSplitHeads.back();
 
+constexpr double kMmaShare = 0.2;  // of the products, which mma.sync reaches beside its loads
+constexpr double kSplitBandwidth = 0.85;       // of the memory's, when all units are busy
+constexpr double kSplitL2Bytes = 26;           // of a cycle and unit, from L2
+constexpr double kStepCycles = 400;            // of a block of keys, and
+constexpr double kElementCycles = 0.25;        // more for each of its elements
+constexpr double kLatentShare = 0.5;           // of latent attention's products: by wgmma
+constexpr double kLatentCycles = 1400;         // of its block of keys, by reads of shared memory
+constexpr double kPartSeconds = 1.5e-6;        // a block's begin and end
+constexpr double kMergeBytesPerSecond = 30e9;  // of the block that merges
+
 device::SplitShape split_shape(const Algorithm& a) {
   return {a.tile.m, a.tile.n, a.tile.k, a.stages, a.wave.n};
 }
-std::int64_t split_bytes(const Algorithm& a) {
+std::int64_t split_bytes(const FmhaSignature&, const Algorithm& a) {
   if (is_latent(a)) return device::latent_sizes(a.stages).bytes;
   return device::split_sizes(split_shape(a)).bytes;
 }
@@ -52,12 +63,6 @@ int split_threads(const Algorithm& a) {
 }
 
 // ---- which kernels there are ----
-
-struct SplitCase {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
 
 template <std::size_t kCount>
 bool is_split_size(const std::array<int, kCount>& all, int value) {
@@ -71,69 +76,92 @@ bool is_split_tile(const Algorithm& a) {
          is_split_size(kSplitHeads, t.k);
 }
 
-constexpr tile::Rule<SplitCase> kSplitRules[] = {
-    {[](const SplitCase& c) {
-       return c.signature.in == DType::fp16 || c.signature.in == DType::bf16;
-     },
-     [](const SplitCase& c) {
+constexpr Rule kSplitRules[] = {
+    kFieldsAtDefault,
+    {[](const Case& c) { return c.signature.in == DType::fp16 || c.signature.in == DType::bf16; },
+     [](const Case& c) {
        return fmt::format("splitkv computes fp16 or bf16, got {}", to_string(c.signature.in));
      }},
-    {[](const SplitCase& c) { return !c.signature.dropout; },
-     [](const SplitCase&) { return std::string("splitkv computes without dropout"); }},
-    {[](const SplitCase& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
-     [](const SplitCase& c) {
+    {[](const Case& c) { return !c.signature.dropout; },
+     [](const Case&) { return std::string("splitkv computes without dropout"); }},
+    {[](const Case& c) { return c.signature.cache_layout == FmhaCacheLayout::linear; },
+     [](const Case& c) {
        return fmt::format("splitkv reads pages whose layout is linear, got {}",
                           to_string(c.signature.cache_layout));
      }},
-    {[](const SplitCase& c) {
+    {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m >= 1 && w.n >= 1 && w.k == 1 && w.m <= kMostSplitWarps &&
               w.n <= kMostSplitWarps / w.m;
      },
-     [](const SplitCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "wave must be m x n x 1, m warps over rows and n over keys, at most {} in all, got {}",
            kMostSplitWarps, to_string(c.algorithm.wave));
      }},
-    {[](const SplitCase& c) { return is_split_tile(c.algorithm); },
-     [](const SplitCase& c) {
+    {[](const Case& c) { return is_split_tile(c.algorithm); },
+     [](const Case& c) {
        return fmt::format(
            "tile must be {} x n x k with {} warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
            "{} with wave {}, got {}",
            device::kSplitRows * c.algorithm.wave.m, c.algorithm.wave.m, to_string(kLatentTile),
            to_string(kLatentWave), to_string(c.algorithm.tile));
      }},
-    {[](const SplitCase& c) { return c.algorithm.warp_tile == Shape3{}; },
-     [](const SplitCase& c) {
+    {[](const Case& c) { return c.algorithm.warp_tile == Shape3{}; },
+     [](const Case& c) {
        return fmt::format("warp tile must be 1x1x1, got {}", to_string(c.algorithm.warp_tile));
      }},
-    {[](const SplitCase& c) {
+    {[](const Case& c) {
        return c.algorithm.stages >= kLeastSplitStages && c.algorithm.stages <= kMostSplitStages;
      },
-     [](const SplitCase& c) {
+     [](const Case& c) {
        return fmt::format("stages must be between {} and {}, got {}", kLeastSplitStages,
                           kMostSplitStages, c.algorithm.stages);
      }},
-    {[](const SplitCase& c) {
+    {[](const Case& c) {
        return !is_latent(c.algorithm) || c.algorithm.stages == device::kLatentStages;
      },
-     [](const SplitCase& c) {
+     [](const Case& c) {
        return fmt::format("stages must be {} with tile {}, got {}", device::kLatentStages,
                           to_string(kLatentTile), c.algorithm.stages);
      }},
-    {[](const SplitCase& c) {
+    {[](const Case& c) {
        return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSplitSlices;
      },
-     [](const SplitCase& c) {
+     [](const Case& c) {
        return fmt::format("slices must be between 1 and {}, got {}", kMostSplitSlices,
                           c.algorithm.slices);
      }},
-    {[](const SplitCase& c) { return split_bytes(c.algorithm) <= c.target.shared_memory_bytes; },
-     [](const SplitCase& c) {
-       return fmt::format("needs {} bytes of shared memory, {} has {}", split_bytes(c.algorithm),
-                          c.target.name, c.target.shared_memory_bytes);
-     }},
+    kFitsSharedMemory,
 };
+
+// Tiles of 16 and of 64 rows for each length of heads, and one of 64 rows for latent attention,
+// with as many slices as blocks run at once.
+void add_split_algorithms(const Target& target, std::vector<Algorithm>& all) {
+  struct Row {
+    int keys, hdim, row_warps, teams, stages;
+  };
+  // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
+  // block a unit is as fast where the parts are long, and there is less to merge where they are
+  // short (docs/performance/fmha_decode.md).
+  constexpr Row kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
+                            {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
+  const int slices = std::clamp(target.units, 1, kMostSplitSlices);
+  for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
+    all.push_back({.pipeline = Pipeline::splitkv,
+                   .tile = {row_warps * device::kSplitRows, keys, hdim},
+                   .wave = {row_warps, teams, 1},
+                   .warp_tile = {},
+                   .slices = slices,
+                   .stages = stages});
+  }
+  all.push_back({.pipeline = Pipeline::splitkv,
+                 .tile = kLatentTile,
+                 .wave = kLatentWave,
+                 .warp_tile = {},
+                 .slices = slices,
+                 .stages = device::kLatentStages});
+}
 
 // ---- which problems they serve ----
 
@@ -143,22 +171,11 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
     return fmt::format("splitkv reads elements of {} that are neighbours, got a stride of {}", name,
                        strides[device::kTokenElement]);
   }
-  const bool is_packed = p.lengths == FmhaLengths::packed;
-  const bool is_paged = p.pages != FmhaPages::none;
-  const struct {
-    std::string_view name;
-    std::int64_t size, stride;
-  } dimensions[] = {{"token",
-                     is_paged    ? p.page_size
-                     : is_packed ? p.tokens_k
-                                 : p.seqlen_k,
-                     strides[device::kToken]},
-                    {"head", p.heads_kv, strides[device::kTokenHead]},
-                    {is_paged ? "page" : "sequence",
-                     is_paged    ? p.num_pages
-                     : is_packed ? 1
-                                 : p.batch,
-                     strides[device::kTokenBatch]}};
+  const TokenCounts n = token_counts(p);
+  const std::tuple<std::string_view, std::int64_t, std::int64_t> dimensions[] = {
+      {"token", n.keys, strides[device::kToken]},
+      {"head", p.heads_kv, strides[device::kTokenHead]},
+      {n.part, n.parts, strides[device::kTokenBatch]}};
   for (const auto& [of, size, stride] : dimensions) {
     if (size <= 1 || stride % kSplitPiece == 0) continue;
     return fmt::format(
@@ -210,95 +227,25 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
                      most, a.tile.m);
 }
 
-// ---- the launch ----
-
-// Blocks of keys of the tile that sees the most: the longest sequence's last one.
-std::int64_t key_blocks(const Algorithm& a, const FmhaProblem& p, std::int64_t tiles) {
-  const device::FmhaArguments g = arguments_of(p, {});
-  const device::FmhaSequence s = {p.seqlen_q, p.seqlen_k, 0, 0};
-  const std::int64_t first = (tiles - 1) * a.tile.m / (p.heads / p.heads_kv);
-  const std::int64_t last = p.seqlen_q - 1;
-  return p.mask == FmhaMask::none ? device::split_blocks<false>(g, s, first, last, a.tile.n).count
-                                  : device::split_blocks<true>(g, s, first, last, a.tile.n).count;
+Verdict serves_split(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
+  if (std::string why = split_size_reason(spec.algorithm, p); !why.empty()) return {why};
+  if (std::string why = split_stride_reason("k", p.k_strides, p); !why.empty()) return {why};
+  return {split_stride_reason("v", p.v_strides, p)};
 }
 
-}  // namespace
+// ---- the text ----
 
-bool is_latent(const Algorithm& a) { return a.tile.k == device::kLatentHead; }
-
-std::vector<Algorithm> split_gpu_algorithms(const Target& target) {
-  struct Row {
-    int keys, hdim, row_warps, teams, stages;
-  };
-  // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
-  // block a unit is as fast where the parts are long, and there is less to merge where they are
-  // short (docs/performance/fmha_decode.md).
-  constexpr Row kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
-                            {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
-  std::vector<Algorithm> all;
-  for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
-    all.push_back({.pipeline = Pipeline::splitkv,
-                   .tile = {row_warps * device::kSplitRows, keys, hdim},
-                   .wave = {row_warps, teams, 1},
-                   .warp_tile = {},
-                   .slices = std::clamp(target.units, 1, kMostSplitSlices),
-                   .stages = stages});
-  }
-  all.push_back({.pipeline = Pipeline::splitkv,
-                 .tile = kLatentTile,
-                 .wave = kLatentWave,
-                 .warp_tile = {},
-                 .slices = std::clamp(target.units, 1, kMostSplitSlices),
-                 .stages = device::kLatentStages});
-  return all;
-}
-
-std::string split_gpu_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
-                              const Target& target) {
-  const SplitCase c = {signature, algorithm, target};
-  return tile::broken_sentence(kSplitRules, c);
-}
-
-std::string split_gpu_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
-  if (std::string why = split_size_reason(spec.algorithm, p); !why.empty()) return why;
-  if (std::string why = split_stride_reason("k", p.k_strides, p); !why.empty()) return why;
-  return split_stride_reason("v", p.v_strides, p);
-}
-
-SplitPlan split_gpu_plan(const Algorithm& a, const FmhaProblem& p) {
-  SplitPlan plan;
-  plan.tiles = tile::blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
-  plan.items = plan.tiles * p.heads_kv * p.batch;
-  const std::int64_t steps = tile::blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
-  const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
-  const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
-  const std::int64_t merge =
-      device::split_merge_cost(rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * 2);
-  plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
-                                 : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
-                                                            device::kMostSplitParts);
-  return plan;
-}
-
-Source emit_split_gpu(const KernelSpec& spec) {
-  const auto& s = std::get<FmhaSignature>(spec.signature);
+Source emit_split_gpu(const KernelSpec& spec, const Target&) {
+  const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  const auto word = [](DType dtype) {
-    return dtype == DType::fp32 ? std::string_view("float") : to_string(dtype);
-  };
-  const std::string config = fmt::format(
-      "  using In = {};\n"
-      "  using Out = {};\n"
-      "  using Bias = {};\n"
-      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
-      "  static constexpr FmhaBias kBias = FmhaBias::{};\n"
-      "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
-      "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
-      "  static constexpr int kStages = {}, kWaveM = {}, kWaveN = {};\n",
-      word(s.in), word(s.out), word(s.dtype_bias), to_string(s.lengths), to_string(s.bias),
-      to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages,
-      a.wave.m, a.wave.n);
+  const std::string config =
+      types_text(s) + fmt::format(
+                          "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+                          "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+                          "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
+                          "  static constexpr int kStages = {}, kWaveM = {}, kWaveN = {};\n",
+                          to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n,
+                          a.tile.k, a.stages, a.wave.m, a.wave.n);
   if (!is_latent(a)) {
     return attention_on_gpu(spec, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
                             split_threads(a));
@@ -314,13 +261,49 @@ Source emit_split_gpu(const KernelSpec& spec) {
       split_threads(a));
 }
 
-void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
-                    Launch& launch) {
+// ---- the launch ----
+
+// Blocks of keys of the tile that sees the most: the longest sequence's last one.
+std::int64_t key_blocks(const Algorithm& a, const FmhaProblem& p, std::int64_t tiles) {
+  const device::FmhaArguments g = arguments_of(p, {});
+  const device::FmhaSequence s = {p.seqlen_q, p.seqlen_k, 0, 0};
+  const std::int64_t first = (tiles - 1) * a.tile.m / (p.heads / p.heads_kv);
+  const std::int64_t last = p.seqlen_q - 1;
+  return p.mask == FmhaMask::none ? device::split_blocks<false>(g, s, first, last, a.tile.n).count
+                                  : device::split_blocks<true>(g, s, first, last, a.tile.n).count;
+}
+
+// How a problem is divided: tiles of rows of a key-value head, tiles of all of them, and the parts
+// of the keys of a tile.
+struct SplitPlan {
+  std::int64_t tiles = 0, items = 0, parts = 1;
+};
+SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
+  SplitPlan plan;
+  plan.tiles = tile::blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
+  plan.items = plan.tiles * p.heads_kv * p.batch;
+  const std::int64_t steps = tile::blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
+  const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
+  const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
+  const std::int64_t merge =
+      device::split_merge_cost(rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * 2);
+  plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
+                                 : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
+                                                            device::kMostSplitParts);
+  return plan;
+}
+
+Launch bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
+  Launch launch;
+  add_first_steps(spec, p, 32 * a.wave.m * a.wave.n, launch);
   device::SplitArguments g{};
   g.fmha = arguments_of(p, o);
-  if (!has_queries(p)) return set_arguments(g, p, o, launch);  // pages may be checked all the same
-  const SplitPlan plan = split_gpu_plan(a, p);
+  if (!has_queries(p)) {  // pages may be checked all the same
+    set_arguments(g, p, o, launch);
+    return launch;
+  }
+  const SplitPlan plan = split_plan(a, p);
   g.tiles = static_cast<int>(plan.tiles);
   g.parts = static_cast<int>(plan.parts);
   g.waits = plan.items * plan.parts <= a.slices ? 1 : 0;
@@ -336,8 +319,65 @@ void bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOper
   Step step;
   step.grid = {static_cast<unsigned>(plan.items * plan.parts), 1, 1};
   step.block = {static_cast<unsigned>(split_threads(a)), 1, 1};
-  step.shared_memory_bytes = static_cast<std::size_t>(split_bytes(a));
+  step.shared_memory_bytes = static_cast<std::size_t>(split_bytes(signature_in(spec), a));
   launch.steps.push(step);
+  return launch;
 }
+
+// ---- predicted times ----
+
+// Keys and values come from memory once; the tiles of a key-value head read them in L2. Blocks run
+// `slices` at a time, and half as many, one for each unit, are enough for the memory. Each takes
+// its blocks of keys one after the other. The blocks of a tile store the sums of a part and read as
+// many, or a tile's last one reads the sums of all its parts.
+Estimate estimate_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
+                            int) {
+  const Algorithm& a = spec.algorithm;
+  const SplitPlan plan = split_plan(a, p);
+  const double hertz = target.clock_ghz * 1e9;
+  const double blocks = double(plan.items) * double(plan.parts);
+  const double rounds = std::ceil(blocks / a.slices);
+  const double share = blocks / (rounds * a.slices);
+  const double seen = scores(p) / (double(p.batch) * double(p.heads) * double(p.seqlen_q));
+  const double products =
+      double(plan.items) * a.tile.m * seen * double(a.tile.k + most_hdim_v(a.tile.k));
+  const double compute = products / (product_rate(target, p.in) * target.units *
+                                     (is_latent(a) ? kLatentShare : kMmaShare));
+  const double elements = double(p.hdim) + (p.v_in_k ? 0 : double(p.hdim_v));
+  const double read = double(plan.items) * seen * elements * size_of(p.in);
+  const double memory = std::max(bytes(p) / (target.memory_gb_per_s * 1e9 * kSplitBandwidth),
+                                 read / (kSplitL2Bytes * hertz * target.units));
+  const double steps = std::ceil(seen / (double(a.tile.n) * a.wave.n * double(plan.parts)));
+  const double step_cycles =
+      is_latent(a) ? kLatentCycles : kStepCycles + kElementCycles * a.tile.n * a.tile.k;
+  const double chain = rounds * steps * step_cycles / hertz;
+  const double rows =
+      std::min<double>(a.tile.m, double(p.seqlen_q) * double(p.heads) / double(p.heads_kv));
+  const double merged = blocks <= a.slices ? 2 : double(plan.parts);  // parts that a block reads
+  const double merging =
+      plan.parts == 1 ? 0 : merged * rows * double(p.hdim_v) * 4 / kMergeBytesPerSecond;
+  return tile::total_of(std::max(compute / share, chain),
+                        memory / (rounds > 1 ? share : std::min(1.0, 2 * share)),
+                        target.launch_us * 1e-6 + rounds * kPartSeconds + merging);
+}
+
+}  // namespace
+
+bool is_latent(const Algorithm& a) {
+  return a.pipeline == Pipeline::splitkv && a.tile.k == device::kLatentHead;
+}
+
+const Way kSplitGpu = {.backend = "cuda",
+                       .kind = FmhaKind::forward,
+                       .pipeline = Pipeline::splitkv,
+                       .rules = kSplitRules,
+                       .serves = serves_split,
+                       .add_algorithms = add_split_algorithms,
+                       .packs_heads = true,
+                       .stage = "attend",
+                       .shared_bytes = split_bytes,
+                       .emit = emit_split_gpu,
+                       .bind = bind_split_gpu,
+                       .estimate = estimate_split_gpu};
 
 }  // namespace tessera::fmha

@@ -3,8 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/families/fmha/backward.h"
-#include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/validate_internal.h"
 #include "tessera/families/tile/strides.h"
 #include "tessera/spec/fields_internal.h"
@@ -13,21 +12,43 @@ namespace tessera::fmha {
 
 // ---- sizes ----
 
-void check_counts(std::span<const Count> counts) {
+void check_counts(std::initializer_list<Count> counts) {
   for (const auto& [name, value, least, most] : counts) {
     if (value < least) refuse("{} must be at least {}, got {}", name, least, value);
     if (value > most) refuse("{} must be at most {}, got {}", name, most, value);
   }
 }
 
+void check_left_out(const Strides& strides, std::string_view with) {
+  for (std::size_t i = 0; i < strides.values.size(); ++i) {
+    if (strides.values[i] == kPacked) continue;
+    refuse("{}_stride_{} must be left out with {}, got {}", strides.name, strides.ends[i], with,
+           strides.values[i]);
+  }
+}
+
+void check_standard(std::initializer_list<Standard> fields, std::string_view with) {
+  for (const auto& [name, value, standard] : fields) {
+    if (value != standard) refuse("{} must be {} with {}, got {}", name, standard, with, value);
+  }
+}
+
+void check_no_window(const FmhaProblem& p, std::string_view with) {
+  constexpr FmhaProblem kDefault;
+  check_standard({{"window_left", p.window_left, kDefault.window_left},
+                  {"window_right", p.window_right, kDefault.window_right},
+                  {"sink", p.sink, kDefault.sink}},
+                 with);
+}
+
 void check_sizes(const FmhaProblem& p) {
-  check_counts(std::array<Count, 7>{{{"batch", p.batch, 0, kMostCount},
-                                     {"heads", p.heads, 1, kMostCount},
-                                     {"heads_kv", p.heads_kv, 1, kMostCount},
-                                     {"seqlen_q", p.seqlen_q, 0, kMostCount},
-                                     {"seqlen_k", p.seqlen_k, 0, kMostCount},
-                                     {"hdim", p.hdim, 1, kMostHdim},
-                                     {"hdim_v", p.hdim_v, 1, kMostHdimV}}});
+  check_counts({{"batch", p.batch, 0, kMostCount},
+                {"heads", p.heads, 1, kMostCount},
+                {"heads_kv", p.heads_kv, 1, kMostCount},
+                {"seqlen_q", p.seqlen_q, 0, kMostCount},
+                {"seqlen_k", p.seqlen_k, 0, kMostCount},
+                {"hdim", p.hdim, 1, kMostHdim},
+                {"hdim_v", p.hdim_v, 1, kMostHdimV}});
   if (p.heads % p.heads_kv == 0) return;
   refuse("heads_kv must divide heads, got heads_kv={} and heads={}", p.heads_kv, p.heads);
 }
@@ -50,19 +71,19 @@ namespace {
 void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
   if (p.pages != FmhaPages::none) check_key_count(given, p);
   if (p.lengths == FmhaLengths::packed) {
-    return check_counts(std::array<Count, 2>{
-        {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}}});
+    return check_counts(
+        {{"tokens_q", p.tokens_q, 0, kMostCount}, {"tokens_k", p.tokens_k, 0, kMostCount}});
   }
   check_token_count("q", given.tokens_q, p.seqlen_q, p);
   if (p.pages == FmhaPages::none) check_key_count(given, p);
 }
 
 void check_splits(const FmhaProblem& p) {
-  check_counts(std::array<Count, 1>{{{"num_splits", p.num_splits, 0, kMostSplits}}});
+  check_counts({{"num_splits", p.num_splits, 0, kMostSplits}});
 }
 
 void check_skipped(const FmhaProblem& p) {
-  check_counts(std::array<Count, 1>{{{"skip_q", p.skip_q, 0, kMostCount}}});
+  check_counts({{"skip_q", p.skip_q, 0, kMostCount}});
   if (p.skip_q == 0 || p.lengths != FmhaLengths::equal) return;
   refuse("skip_q must be 0 with lengths=equal, where all sequences are as long, got {}", p.skip_q);
 }
@@ -70,30 +91,16 @@ void check_skipped(const FmhaProblem& p) {
 // ---- masks, biases and scalars ----
 
 void check_mask(const FmhaProblem& p) {
-  constexpr FmhaProblem kStandard;
-  struct Field {
-    std::string_view name;
-    std::int64_t value, standard;
-  };
-  const std::array<Field, 3> fields = {{{"window_left", p.window_left, kStandard.window_left},
-                                        {"window_right", p.window_right, kStandard.window_right},
-                                        {"sink", p.sink, kStandard.sink}}};
-  for (const auto& [name, value, standard] : fields) {
-    if (p.mask != FmhaMask::none || value == standard) continue;
-    refuse("{} must be {} with mask=none, got {}", name, standard, value);
-  }
-  check_counts(std::array<Count, 3>{{{"window_left", p.window_left, -1, kMostCount},
-                                     {"window_right", p.window_right, -1, kMostCount},
-                                     {"sink", p.sink, 0, kMostCount}}});
+  if (p.mask == FmhaMask::none) check_no_window(p, "mask=none");
+  check_counts({{"window_left", p.window_left, -1, kMostCount},
+                {"window_right", p.window_right, -1, kMostCount},
+                {"sink", p.sink, 0, kMostCount}});
 }
 
 void check_bias(const FmhaProblem& given) {
   if (given.bias != FmhaBias::elementwise) {
-    for (std::size_t i = 0; i < kOfScores.size(); ++i) {
-      if (given.bias_strides[i] == kPacked) continue;
-      refuse("bias_stride_{} must be left out with bias={}, got {}", kOfScores[i],
-             to_string(given.bias), given.bias_strides[i]);
-    }
+    check_left_out({"bias", given.bias_strides, kOfScores},
+                   fmt::format("bias={}", to_string(given.bias)));
   }
   if (given.slope_stride < 0) refuse("slope_stride must be at least 0, got {}", given.slope_stride);
   if (given.bias == FmhaBias::alibi || given.slope_stride == 0) return;
@@ -134,7 +141,7 @@ void check_qscale(const FmhaProblem& given, const FmhaProblem& p) {
        {Block{"qscale_block_q", given.qscale_block_q, p.qscale_block_q, of_queries},
         Block{"qscale_block_k", given.qscale_block_k, p.qscale_block_k, of_keys}}) {
     if (is_used) {
-      check_counts(std::array<Count, 1>{{{name, value, 1, kMostCount}}});
+      check_counts({{name, value, 1, kMostCount}});
     } else if (from != kPacked) {
       refuse("{} must be left out with {}, got {}", name, with, from);
     }
@@ -173,19 +180,14 @@ void check_runs(const FmhaProblem& given, const FmhaProblem& p) {
     refuse("{} must be a multiple of {}, 16 bytes of {}, with cache_layout=vectorized, got {}",
            name, run, to_string(p.in), value);
   }
-  for (const auto& [name, strides] : {std::pair{"k", given.k_strides}, {"v", given.v_strides}}) {
-    for (std::size_t i = 0; i < strides.size(); ++i) {
-      if (strides[i] == kPacked) continue;
-      refuse("{}_stride_{} must be left out with cache_layout=vectorized, got {}", name,
-             kOfTokens[i], strides[i]);
-    }
-  }
+  check_left_out({"k", given.k_strides}, "cache_layout=vectorized");
+  check_left_out({"v", given.v_strides}, "cache_layout=vectorized");
 }
 
 void check_table(const FmhaProblem& given, const FmhaProblem& p) {
   check_unused(given.pages, {{"page_entries", given.page_entries}});
   const std::int64_t needed = pages_needed(p);
-  check_counts(std::array<Count, 1>{{{"max_pages", p.max_pages, 0, kMostCount}}});
+  check_counts({{"max_pages", p.max_pages, 0, kMostCount}});
   if (p.max_pages < needed) {
     refuse("max_pages must be at least {}, the pages of {} tokens that seqlen_k={} needs, got {}",
            needed, p.page_size, p.seqlen_k, p.max_pages);
@@ -198,7 +200,7 @@ void check_table(const FmhaProblem& given, const FmhaProblem& p) {
 // nothing of how many keys a sequence may have.
 void check_list(const FmhaProblem& given, const FmhaProblem& p) {
   check_unused(given.pages, {{"max_pages", given.max_pages}, {"table_stride", given.table_stride}});
-  check_counts(std::array<Count, 1>{{{"page_entries", p.page_entries, 0, kMostCount}}});
+  check_counts({{"page_entries", p.page_entries, 0, kMostCount}});
   const std::int64_t needed = pages_needed(p);
   const bool varies = p.lengths != FmhaLengths::equal || appends(p);
   if (varies || p.page_entries >= p.batch * needed) return;
@@ -212,8 +214,8 @@ void check_list(const FmhaProblem& given, const FmhaProblem& p) {
 
 void check_pages(const FmhaProblem& given, const FmhaProblem& p) {
   if (p.pages == FmhaPages::none) return check_no_pages(given);
-  check_counts(std::array<Count, 2>{
-      {{"page_size", p.page_size, 1, kMostCount}, {"num_pages", p.num_pages, 0, kMostCount}}});
+  check_counts(
+      {{"page_size", p.page_size, 1, kMostCount}, {"num_pages", p.num_pages, 0, kMostCount}});
   if (p.num_pages == 0 && p.batch > 0 && p.seqlen_k > 0) {
     refuse("num_pages must be at least 1 with seqlen_k={}, got 0", p.seqlen_k);
   }
@@ -250,13 +252,8 @@ namespace {
 
 // Neither the bytes of a tensor without gaps nor the operations may be 2^63 or more.
 void check_products(const FmhaProblem& p) {
-  const bool is_packed = p.lengths == FmhaLengths::packed;
-  const bool is_paged = p.pages != FmhaPages::none;
-  const std::int64_t batch = is_packed ? 1 : p.batch;
-  const std::int64_t q = is_packed ? p.tokens_q : p.seqlen_q;
-  const std::int64_t parts = is_paged ? p.num_pages : batch;
-  const std::int64_t k = is_paged ? p.page_size : is_packed ? p.tokens_k : p.seqlen_k;
-  const std::string_view of_parts = is_paged ? "num_pages x page_size" : "batch x tokens";
+  const auto [batch, q, parts, k, part] = token_counts(p);
+  const std::string_view of_parts = is_paged(p) ? "num_pages x page_size" : "batch x tokens";
   check_product("bytes of q, batch x tokens x heads x hdim x 4,", {batch, q, p.heads, p.hdim, 4});
   check_product(fmt::format("bytes of k, {} x heads_kv x hdim x 4,", of_parts),
                 {parts, k, p.heads_kv, p.hdim, 4});
@@ -331,6 +328,53 @@ std::string types_reason(const FmhaSignature& s) {
   if (is_eight || s.qscale == FmhaQscale::none) return {};
   return fmt::format("qscale must be none with in={}, only fp8 and bf8 have factors, got {}",
                      to_string(s.in), to_string(s.qscale));
+}
+
+// ---- gradients ----
+
+std::array<Strides, 4> gradients_of(const FmhaProblem& p) {
+  return {
+      {{"dout", p.dout_strides}, {"dq", p.dq_strides}, {"dk", p.dk_strides}, {"dv", p.dv_strides}}};
+}
+
+std::string backward_signature_reason(const FmhaSignature& s) {
+  if (s.kind != FmhaKind::backward) {
+    return s.dbias ? fmt::format("dbias must be 0 with kind={}, got 1", to_string(s.kind)) : "";
+  }
+  if (s.out != s.in) {
+    return fmt::format("out must be {} like in with kind=backward, got {}", to_string(s.in),
+                       to_string(s.out));
+  }
+  if (s.pages != FmhaPages::none) {
+    return fmt::format("pages must be none with kind=backward, got {}", to_string(s.pages));
+  }
+  for (const auto& [name, value] : {std::pair{"lse", s.lse}, std::pair{"random", s.random}}) {
+    if (value) return fmt::format("{} must be 0 with kind=backward, got 1", name);
+  }
+  if (!s.dbias || s.bias == FmhaBias::elementwise) return {};
+  return fmt::format("dbias must be 0 with bias={}, got 1", to_string(s.bias));
+}
+
+void refuse_backward_fields(const FmhaProblem& given) {
+  for (const Strides& strides : gradients_of(given)) {
+    check_left_out(strides, fmt::format("kind={}", to_string(given.kind)));
+  }
+}
+
+void check_backward(const FmhaProblem& given, const FmhaProblem& p) {
+  if (given.num_splits != 0) {
+    refuse("num_splits must be 0 with kind=backward, got {}", given.num_splits);
+  }
+  check_product("operations, 2 x batch x heads x seqlen_q x seqlen_k x (3 hdim + 2 hdim_v),",
+                {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, 3 * p.hdim + 2 * p.hdim_v});
+  if (p.lengths == FmhaLengths::packed) {
+    for (const Strides& strides : gradients_of(given)) {
+      check_batch_stride(strides.name, strides.values[0]);
+    }
+  }
+  if (!p.dbias) return;
+  check_product("bytes of dbias, batch x heads x seqlen_q x seqlen_k x 4,",
+                {p.batch, p.heads, p.seqlen_q, p.seqlen_k, 4});
 }
 
 }  // namespace

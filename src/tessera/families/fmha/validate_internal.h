@@ -1,4 +1,5 @@
-// What the checks of all kinds of attention problems share.
+// What the checks of all kinds of attention problems share. `given` is a problem as it was given,
+// `p` the same with its strides.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +30,7 @@ struct Count {
   std::string_view name;
   std::int64_t value, least, most;
 };
-void check_counts(std::span<const Count> counts);
+void check_counts(std::initializer_list<Count> counts);
 // `p` has its strides, and with them the numbers of heads and tokens.
 void check_sizes(const FmhaProblem& p);
 // Tokens of all sequences are counted where these lie one behind the other; elsewhere the sizes say
@@ -45,6 +46,13 @@ struct Strides {
   const std::array<std::string_view, 4>& ends = kOfTokens;
 };
 void check_left_out(const Strides& strides, std::string_view with);
+// Fields that must have their standard value.
+struct Standard {
+  std::string_view name;
+  std::int64_t value, standard;
+};
+void check_standard(std::initializer_list<Standard> fields, std::string_view with);
+void check_no_window(const FmhaProblem& p, std::string_view with);
 // The factors' product must be below 2^63.
 void check_product(std::string_view what, std::initializer_list<std::int64_t> factors);
 // Packed sequences have no distance between batches.
@@ -52,5 +60,19 @@ void check_batch_stride(std::string_view name, std::int64_t stride);
 // The fields of pages, which must be left out without them.
 void check_pages(const FmhaProblem& given, const FmhaProblem& p);
 void check_tensors(const Problem& problem);
+
+// append_validate.cc
+void validate_append(const FmhaProblem& given);
+// Throws where attention itself is asked for with a field that only append has.
+void refuse_append_fields(const FmhaProblem& given);
+// Throw where a kind that appends has wrong fields of the rotary embedding, or wrong sizes of what
+// is appended. `p` is the problem with its strides.
+void check_rotary(const FmhaProblem& given, const FmhaProblem& p);
+void check_new_tokens(const FmhaProblem& given, const FmhaProblem& p);
+// Why no kernel appends with such a signature, or attends with what only append has; empty: some
+// do.
+std::string append_signature_reason(const FmhaSignature& signature);
+// What attention's own checks leave.
+void check_extended(const FmhaProblem& given, const FmhaProblem& p);
 
 }  // namespace tessera::fmha

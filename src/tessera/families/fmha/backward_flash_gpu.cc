@@ -1,7 +1,5 @@
-// The flash kernels of gradients: legality, text, launch, predicted times.
+// The flash kernels of Hopper for gradients: rules, text, launch, predicted times.
 // device/cuda/fmha/flash_backward.h says how they work.
-#include "tessera/families/fmha/backward_gpu.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,12 +9,11 @@
 
 #include "tessera/device/cuda/fmha/flash_backward_arguments.h"
 #include "tessera/device/cuda/fmha/flash_backward_sizes.h"
-#include "tessera/families/fmha/backward.h"
+#include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/flash_common.h"
-#include "tessera/families/fmha/token_windows.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/blocks.h"
-#include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -38,13 +35,11 @@ device::FlashBackwardShape backward_shape(const Algorithm& a) {
   return {a.tile.n, a.tile.k, a.stages};
 }
 
-// ---- which kernels there are ----
+std::int64_t backward_shared_bytes(const FmhaSignature&, const Algorithm& a) {
+  return device::flash_backward_bytes(backward_shape(a));
+}
 
-struct GradientCase {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
+// ---- which kernels there are ----
 
 bool is_plain(const FmhaSignature& s) {
   return (s.in == DType::fp16 || s.in == DType::bf16) && !s.dropout && !s.soft_cap &&
@@ -59,38 +54,38 @@ std::string plain_sentence(const FmhaSignature& s) {
       s.dropout ? ", dropout" : "");
 }
 
-constexpr tile::Rule<GradientCase> kGradientRules[] = {
-    {[](const GradientCase& c) { return is_plain(c.signature); },
-     [](const GradientCase& c) { return plain_sentence(c.signature); }},
-    {[](const GradientCase& c) {
+constexpr Rule kGradientRules[] = {
+    {[](const Case& c) { return is_plain(c.signature); },
+     [](const Case& c) { return plain_sentence(c.signature); }},
+    {[](const Case& c) {
        return c.algorithm.wave == Shape3{2, 1, 1};
      },
-     [](const GradientCase& c) {
+     [](const Case& c) {
        return fmt::format("tmaws has 2 consumers over m (2x1x1) with kind=backward, got {}",
                           to_string(c.algorithm.wave));
      }},
-    {[](const GradientCase& c) {
+    {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        return t.m == device::kFlashOwnKeys && (t.k == 64 || t.k == 128) &&
               t.n * t.k == 2 * device::kFlashPartFloats;
      },
-     [](const GradientCase& c) {
+     [](const Case& c) {
        return fmt::format("tile must be 128x128x64 or 128x64x128 with kind=backward, got {}",
                           to_string(c.algorithm.tile));
      }},
-    {[](const GradientCase& c) { return c.algorithm.stages >= kLeastRing; },
-     [](const GradientCase& c) {
+    {[](const Case& c) { return c.algorithm.stages >= kLeastRing; },
+     [](const Case& c) {
        return fmt::format("stages must be at least {} with kind=backward, got {}", kLeastRing,
                           c.algorithm.stages);
      }},
-    {[](const GradientCase& c) { return c.algorithm.split_k != SplitK::none; },
-     [](const GradientCase& c) {
+    {[](const Case& c) { return c.algorithm.split_k != SplitK::none; },
+     [](const Case& c) {
        return fmt::format(
            "split_k must be ordered or atomic with kind=backward, which says how sums of dq are "
            "added, got {}",
            to_string(c.algorithm.split_k));
      }},
-    {[](const GradientCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        const Algorithm only = {.pipeline = a.pipeline,
                                .tile = a.tile,
@@ -100,20 +95,27 @@ constexpr tile::Rule<GradientCase> kGradientRules[] = {
                                .stages = a.stages};
        return a == only;
      },
-     [](const GradientCase&) {
+     [](const Case&) {
        return std::string(
            "tmaws of fmha has nothing but tile, wave, split_k and stages with kind=backward");
      }},
-    {[](const GradientCase& c) {
-       return device::flash_backward_bytes(backward_shape(c.algorithm)) <=
-              c.target.shared_memory_bytes;
-     },
-     [](const GradientCase& c) {
-       return fmt::format("needs {} bytes of shared memory, {} has {}",
-                          device::flash_backward_bytes(backward_shape(c.algorithm)), c.target.name,
-                          c.target.shared_memory_bytes);
-     }},
+    kFitsSharedMemory,
 };
+
+// For each length of heads one that adds sums of dq by atomic additions, which is faster, and one
+// that adds them in the order of the keys.
+void add_flash_backward_algorithms(const Target&, std::vector<Algorithm>& all) {
+  for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
+    for (const int hdim : {64, 128}) {
+      all.push_back({.pipeline = Pipeline::tmaws,
+                     .tile = {device::kFlashOwnKeys, 2 * device::kFlashPartFloats / hdim, hdim},
+                     .wave = {device::kFlashOwnConsumers, 1, 1},
+                     .warp_tile = {},
+                     .split_k = adds,
+                     .stages = 3});
+    }
+  }
+}
 
 // ---- which problems they serve ----
 
@@ -121,18 +123,15 @@ constexpr tile::Rule<GradientCase> kGradientRules[] = {
 // behind them those that threads read or write 16 bytes at a time.
 constexpr std::size_t kMaps = 6;
 std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
-  const bool is_packed = p.lengths == FmhaLengths::packed;
-  const std::int64_t sequences = is_packed ? 1 : p.batch;
-  const std::int64_t queries = is_packed ? p.tokens_q : p.seqlen_q;
-  const std::int64_t keys = is_packed ? p.tokens_k : p.seqlen_k;
-  return {{{"q", p.in, p.q_strides, p.heads, queries, p.hdim, sequences},
-           {"k", p.in, p.k_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"v", p.in, p.v_strides, p.heads_kv, keys, p.hdim_v, sequences},
-           {"dout", p.in, p.dout_strides, p.heads, queries, p.hdim_v, sequences},
-           {"dk", p.in, p.dk_strides, p.heads_kv, keys, p.hdim, sequences},
-           {"dv", p.in, p.dv_strides, p.heads_kv, keys, p.hdim_v, sequences},
-           {"out", p.in, p.out_strides, p.heads, queries, p.hdim_v, sequences},
-           {"dq", p.in, p.dq_strides, p.heads, queries, p.hdim, sequences}}};
+  const TokenCounts n = token_counts(p);
+  return {{{"q", p.in, p.q_strides, p.heads, n.queries, p.hdim, n.sequences},
+           {"k", p.in, p.k_strides, p.heads_kv, n.keys, p.hdim, n.sequences},
+           {"v", p.in, p.v_strides, p.heads_kv, n.keys, p.hdim_v, n.sequences},
+           {"dout", p.in, p.dout_strides, p.heads, n.queries, p.hdim_v, n.sequences},
+           {"dk", p.in, p.dk_strides, p.heads_kv, n.keys, p.hdim, n.sequences},
+           {"dv", p.in, p.dv_strides, p.heads_kv, n.keys, p.hdim_v, n.sequences},
+           {"out", p.in, p.out_strides, p.heads, n.queries, p.hdim_v, n.sequences},
+           {"dq", p.in, p.dq_strides, p.heads, n.queries, p.hdim, n.sequences}}};
 }
 
 // Blocks of queries of all heads and sequences, and the bytes of what belongs to one of them.
@@ -148,13 +147,12 @@ constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4
 // At most, where sequences have lengths of their own.
 double most_items(const Algorithm& a, const FmhaProblem& p) {
   const double each = double(tile::blocks_of(p.seqlen_k, a.tile.m)) * double(p.batch);
-  if (p.lengths != FmhaLengths::packed) return each * double(p.heads_kv);
+  if (!is_packed(p)) return each * double(p.heads_kv);
   return std::min(each, std::floor(double(p.tokens_k) / a.tile.m) + double(p.batch)) *
          double(p.heads_kv);
 }
 
 std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
-  const bool is_packed = p.lengths == FmhaLengths::packed;
   const std::int64_t unit = tma_elements(p.in);
   const std::array<SizeLimit, 7> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
@@ -162,8 +160,8 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
        {"batch", p.batch, 1, kMostTokens},
        {"seqlen_q", p.seqlen_q, 1, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
-       {"tokens_q", is_packed ? p.tokens_q : 1, 1, kMostTokens},
-       {"tokens_k", is_packed ? p.tokens_k : 1, 1, kMostTokens}}};
+       {"tokens_q", is_packed(p) ? p.tokens_q : 1, 1, kMostTokens},
+       {"tokens_k", is_packed(p) ? p.tokens_k : 1, 1, kMostTokens}}};
   if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
   const double items = std::max(most_items(a, p), query_blocks(a, p));
   if (items > kMostBlocks) {
@@ -172,6 +170,41 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const double sums = query_blocks(a, p) * double(kSumBytes);
   if (sums <= kMostSums) return {};
   return fmt::format("tmaws has up to {:.0f} bytes of sums of dq, got {:.0f}", kMostSums, sums);
+}
+
+Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
+  if (std::string why = gradient_size_reason(spec.algorithm, p); !why.empty()) return {why};
+  for (const WindowTokens& t : backward_tokens(p)) {
+    if (std::string why = window_reason(t); !why.empty()) return {why};
+  }
+  if (std::string why = sink_reason(p); !why.empty()) return {why};
+  // Masked scores are minus infinity before they are scaled.
+  if (!(p.scale > 0)) return {fmt::format("tmaws needs a scale above 0, got {}", p.scale)};
+  return {};
+}
+
+// ---- the text ----
+
+Source emit_flash_backward(const KernelSpec& spec, const Target&) {
+  const FmhaSignature& s = signature_in(spec);
+  const Algorithm& a = spec.algorithm;
+  using enum tile::WgmmaFrom;
+  const std::array<tile::Wgmma, 3> products = {{{s.in, s.in, a.tile.n, k_lines, k_lines},
+                                                {s.in, s.in, a.tile.k, registers, row_lines},
+                                                {s.in, s.in, 64, row_lines, row_lines}}};
+  const std::string config = fmt::format(
+      "  using In = {};\n"
+      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
+      "  static constexpr bool kMasked = {}, kOrdered = {};\n"
+      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kStages = {};\n",
+      to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
+      a.tile.n, a.tile.k, a.stages);
+  constexpr std::array<tile::GpuEntry, 3> kEntries = {
+      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}}};
+  return tile::cuda_source(spec, kAbi,
+                           {"fmha/flash_backward.h", "FlashBackward", "FlashBackwardArguments",
+                            config, tile::wgmma_text(products)},
+                           device::flash_threads(a.wave.m), kEntries);
 }
 
 // ---- the launch ----
@@ -210,65 +243,9 @@ void push_windows(const Algorithm& a, const FmhaProblem& p, const FmhaOperands& 
   }
 }
 
-}  // namespace
-
-std::vector<Algorithm> flash_backward_algorithms() {
-  std::vector<Algorithm> all;
-  for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
-    for (const int hdim : {64, 128}) {
-      all.push_back({.pipeline = Pipeline::tmaws,
-                     .tile = {device::kFlashOwnKeys, 2 * device::kFlashPartFloats / hdim, hdim},
-                     .wave = {device::kFlashOwnConsumers, 1, 1},
-                     .warp_tile = {},
-                     .split_k = adds,
-                     .stages = 3});
-    }
-  }
-  return all;
-}
-
-std::string flash_backward_illegal(const FmhaSignature& signature, const Algorithm& algorithm,
-                                   const Target& target) {
-  const GradientCase c = {signature, algorithm, target};
-  return tile::broken_sentence(kGradientRules, c);
-}
-
-std::string flash_backward_unsupported(const KernelSpec& spec, const FmhaProblem& p) {
-  if (std::string why = gradient_size_reason(spec.algorithm, p); !why.empty()) return why;
-  for (const WindowTokens& t : backward_tokens(p)) {
-    if (std::string why = window_reason(t); !why.empty()) return why;
-  }
-  if (std::string why = sink_reason(p); !why.empty()) return why;
-  // Masked scores are minus infinity before they are scaled.
-  if (!(p.scale > 0)) return fmt::format("tmaws needs a scale above 0, got {}", p.scale);
-  return {};
-}
-
-Source emit_flash_backward(const KernelSpec& spec) {
-  const auto& s = std::get<FmhaSignature>(spec.signature);
+Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
-  using enum tile::WgmmaFrom;
-  const std::array<tile::Wgmma, 3> products = {{{s.in, s.in, a.tile.n, k_lines, k_lines},
-                                                {s.in, s.in, a.tile.k, registers, row_lines},
-                                                {s.in, s.in, 64, row_lines, row_lines}}};
-  const std::string config = fmt::format(
-      "  using In = {};\n"
-      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
-      "  static constexpr bool kMasked = {}, kOrdered = {};\n"
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kStages = {};\n",
-      to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
-      a.tile.n, a.tile.k, a.stages);
-  constexpr std::array<tile::GpuEntry, 3> kEntries = {
-      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}}};
-  return tile::cuda_source(spec, kAbi,
-                           {"fmha/flash_backward.h", "FlashBackward", "FlashBackwardArguments",
-                            config, tile::wgmma_text(products)},
-                           device::flash_threads(a.wave.m), kEntries);
-}
-
-void bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
-                         Launch& launch) {
-  const Algorithm& a = spec.algorithm;
+  Launch launch;
   FlashBackwardArguments g{};
   g.backward = backward_arguments(p, o);
   g.query_blocks = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.n));
@@ -285,15 +262,17 @@ void bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Fmh
   plain.grid = {static_cast<unsigned>(query_blocks(a, p)), 1, 1};
   plain.block = {device::kFlashPlainThreads, 1, 1};
   launch.steps.push(plain);
-  const std::int64_t shared = device::flash_backward_bytes(backward_shape(a));
-  launch.steps.push(flash_step(g.items, a.wave.m, shared));
+  launch.steps.push(flash_step(g.items, a.wave.m, backward_shared_bytes(signature_in(spec), a)));
   plain.entry = 2;
   launch.steps.push(plain);
+  return launch;
 }
 
+// ---- predicted times ----
+
 // The steps before and behind read out, dout and sums, and write dq and sums.
-Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p,
-                                 const Target& target) {
+Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
+                                 int) {
   const Algorithm& a = spec.algorithm;
   const double rate = product_rate(target, p.in) * target.units * kGradientShare *
                       (a.split_k == SplitK::ordered ? kOrderShare : 1);
@@ -314,5 +293,19 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p,
                         (bandwidth * kPlainShare);
   return tile::total_of(compute, bytes(p) / bandwidth, 3 * target.launch_us * 1e-6 + beside);
 }
+
+}  // namespace
+
+const Way kBackwardFlashGpu = {.backend = "cuda",
+                               .kind = FmhaKind::backward,
+                               .pipeline = Pipeline::tmaws,
+                               .rules = kGradientRules,
+                               .serves = serves_flash_backward,
+                               .add_algorithms = add_flash_backward_algorithms,
+                               .stage = "dq dk dv",
+                               .shared_bytes = backward_shared_bytes,
+                               .emit = emit_flash_backward,
+                               .bind = bind_flash_backward,
+                               .estimate = estimate_flash_backward};
 
 }  // namespace tessera::fmha

@@ -1,0 +1,114 @@
+// How the kernels of each pipeline are made: a row for each, in a file that has its whole story.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/fields.h"
+#include "tessera/families/tile/objects.h"
+#include "tessera/families/tile/rules.h"
+
+namespace tessera::fmha {
+
+// A spec as the rules look at it.
+struct Case {
+  const FmhaSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+using Rule = tile::Rule<Case>;
+
+// A problem has its strides wherever a function of a way gets one. Kernels that append and then
+// attend are those of attention with more in their text and their launch (extend.h), so that
+// attention's functions get such specs and problems, too; estimate() gets the attention alone.
+struct Way {
+  std::string_view backend;
+  FmhaKind kind;  // forward stands for extend, too
+  Pipeline pipeline;
+  // What the target can run, besides the rules of every kernel.
+  std::span<const Rule> rules;
+  // Whether a kernel serves a problem of its signature; null: any.
+  Verdict (*serves)(const KernelSpec&, const FmhaProblem&, const Target&) = nullptr;
+  // Adds what is worth a try; null: what attention's kernels of the same pipeline add.
+  void (*add_algorithms)(const Target&, std::vector<Algorithm>&) = nullptr;
+  bool is_general = false;   // whether a kernel is the one to take when nothing better is known
+  bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
+  // What the entry without a suffix does, as a person says it; and where it does more than that for
+  // kernels that append first or compute dbias.
+  std::string_view stage;
+  std::string_view longer_stage = {};
+  // Shared memory of a block, of which kFitsSharedMemory knows the limit.
+  std::int64_t (*shared_bytes)(const FmhaSignature&, const Algorithm&) = nullptr;
+  Source (*emit)(const KernelSpec&, const Target&) = nullptr;
+  // Pointers are added by the family.
+  Launch (*bind)(const KernelSpec&, const FmhaProblem&, const FmhaOperands&) = nullptr;
+  // `threads` is how many units of the target may be used.
+  Estimate (*estimate)(const KernelSpec&, const FmhaProblem&, const Target&, int threads) = nullptr;
+};
+
+std::span<const Way* const> ways();
+// Null where the backend has no such kernels.
+const Way* find_way(std::string_view backend, FmhaKind kind, Pipeline pipeline);
+const Way* find_way(const Case& c);
+// The row of a legal kernel. A launch is bound without the target's row, so that the algorithm must
+// tell on which machine it runs.
+const Way* find_way(const KernelSpec& spec);
+// Why there is no row for the kernel.
+std::string no_way(const Case& c);
+
+// flash_cpu.cc, direct_gpu.cc, flash_gpu.cc, split_gpu.cc
+extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kSplitGpu;
+// append.cc
+extern const Way kAppendCpu, kAppendGpu;
+// backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
+extern const Way kBackwardCpu, kBackwardDirectGpu, kBackwardFlashGpu;
+
+// ---- what ways share: ways.cc ----
+
+// Rules of several ways.
+inline constexpr Rule kFieldsAtDefault = {
+    [](const Case& c) { return tile::unused_at_default(c.algorithm); },
+    [](const Case& c) { return tile::unused_field(c.algorithm); }};
+bool fits_shared_memory(const Case& c);
+std::string shared_memory_sentence(const Case& c);
+inline constexpr Rule kFitsSharedMemory = {fits_shared_memory, shared_memory_sentence};
+
+// Way::serves of kernels whose tile has a limit for heads and no other.
+Verdict serves_heads(const KernelSpec& spec, const FmhaProblem& problem, const Target& target);
+
+// How many products of such numbers a unit adds up in a second: one a cycle where it has no
+// instruction for them.
+double product_rate(const Target& target, DType in);
+// The same of kernels that multiply numbers without an instruction as fp32.
+double rate_or_fp32(const Target& target, DType in);
+// Seconds that a CPU's launch takes by so many threads.
+double cpu_launch_seconds(const Target& target, double threads);
+
+// ---- their text and their launch: arguments.cc ----
+
+// The configuration's types, which the texts of all that attend begin with.
+std::string types_text(const FmhaSignature& signature);
+// The configuration of kernels of `flash` on CPUs and of `direct` on GPUs.
+std::string config_text(const KernelSpec& spec);
+std::string backward_config_text(const KernelSpec& spec);
+// The entries of a CPU's kernel that attends or appends.
+std::span<const std::string> cpu_entries(const KernelSpec& spec);
+// Adds the step that looks at pages before a checked launch: one block of so many threads.
+void add_check_step(const FmhaProblem& problem, int threads, Launch& launch);
+
+// ---- what kernels of attention and of its gradients share ----
+
+// flash_cpu.cc
+extern const Rule kFlashCpuRules[4];
+std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Target& target);
+// direct_gpu.cc
+extern const Rule kDirectGpuRules[5];
+
+// split_gpu.cc: whether the algorithm is the one of latent attention
+bool is_latent(const Algorithm& algorithm);
+
+}  // namespace tessera::fmha
