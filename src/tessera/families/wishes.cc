@@ -77,14 +77,6 @@ std::string word(const Value& value) {
   }
 }
 
-// A signature of the operation; only the names and types of its fields are used.
-template <std::size_t Index = 0>
-Signature blank_signature(Op op) {
-  if (static_cast<std::size_t>(op) == Index) return Signature(std::in_place_index<Index>);
-  if constexpr (Index + 1 < std::variant_size_v<Signature>) return blank_signature<Index + 1>(op);
-  throw Error(ErrorCode::internal, "an operation without a signature");
-}
-
 // Calls visit(name, value) for each field of the family's signature, then of the algorithm.
 template <class Visit>
 void for_each_wish_field(const Family& family, Visit&& visit) {

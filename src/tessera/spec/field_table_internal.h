@@ -28,6 +28,25 @@ inline constexpr Rule kPositive{.range = Range::positive};
 inline constexpr Rule kNotNegative{.range = Range::not_negative};
 inline constexpr Rule kRequiredPositive{.required = true, .range = Range::positive};
 
+// What a field is where nobody sets it: a function of another field's value, such as the type of
+// the first operand. Where source is null it is the struct's own default.
+template <class Struct, class Value>
+struct Follows {
+  Value Struct::*source = nullptr;
+  Value (*value_of)(Value) = nullptr;
+};
+
+template <class Value>
+constexpr Value as_it_is(Value value) {
+  return value;
+}
+
+template <class Struct, class Value>
+constexpr Follows<Struct, Value> follows(Value Struct::*source,
+                                         Value (*value_of)(Value) = as_it_is<Value>) {
+  return {source, value_of};
+}
+
 // The ends of the keys of an array's elements.
 using KeyEnds = std::span<const std::string_view>;
 template <class Struct, class Value>
@@ -36,12 +55,18 @@ struct Field {
   Value Struct::*member;
   Rule rule;
   KeyEnds ends;  // of an array: one for each element
+  Follows<Struct, Value> follows;
 };
 
 template <class Struct, class Value>
 constexpr Field<Struct, Value> field(std::string_view key, Value Struct::*member,
                                      Rule rule = kOptional) {
-  return {key, member, rule, {}};
+  return {key, member, rule, {}, {}};
+}
+template <class Struct, class Value>
+constexpr Field<Struct, Value> field(std::string_view key, Value Struct::*member,
+                                     Follows<Struct, Value> follows) {
+  return {key, member, kOptional, {}, follows};
 }
 
 // An array: each element is a field of its own, whose key begins with `key`.
@@ -49,7 +74,7 @@ template <class Struct, std::size_t n>
 constexpr Field<Struct, std::array<std::int64_t, n>> fields(
     std::string_view key, std::array<std::int64_t, n> Struct::*member,
     const std::array<std::string_view, n>& ends, Rule rule = kOptional) {
-  return {key, member, rule, ends};
+  return {key, member, rule, ends, {}};
 }
 
 template <class Struct>
@@ -88,6 +113,31 @@ void for_each_field(Struct& object, Visit&& visit) {
 template <class Struct, class Visit>
 void for_each_value(const Struct& object, Visit&& visit) {
   std::apply([&](const auto&... rows) { (visit(object.*rows.member), ...); }, Fields<Struct>::kAll);
+}
+
+// Sets a field, and the fields that follow it.
+template <class Struct, class Value>
+void set_with_followers(Struct& object, Value Struct::*member, Value value) {
+  object.*member = value;
+  const auto one = [&](const auto& row) {
+    if constexpr (std::is_same_v<decltype(row.follows.source), Value Struct::*>) {
+      if (row.follows.source != member) return;
+      set_with_followers(object, row.member, row.follows.value_of(value));
+    }
+  };
+  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<Struct>::kAll);
+}
+
+// Whether other fields follow this one.
+template <class Struct, class Value>
+constexpr bool has_followers(Value Struct::*member) {
+  const auto one = [&](const auto& row) {
+    if constexpr (std::is_same_v<decltype(row.follows.source), Value Struct::*>) {
+      return row.follows.source == member;
+    }
+    return false;
+  };
+  return std::apply([&](const auto&... rows) { return (one(rows) || ...); }, Fields<Struct>::kAll);
 }
 
 // Throws Error{invalid_argument} for a number that is not in the enum: "<what>: <key> must be a

@@ -60,10 +60,10 @@ struct Fields<GemmSignature> {
   using S = GemmSignature;
   static constexpr auto kAll = std::tuple{
       field("a", &S::a, kRequired),
-      field("b", &S::b),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("d", &S::d),
+      field("b", &S::b, follows(&S::a)),
+      field("acc", &S::acc, follows(&S::a, default_accumulator)),
+      field("out", &S::out, follows(&S::a, default_output)),
+      field("d", &S::d, follows(&S::out)),
       field("layout", &S::layout, kRequired),
       field("epilogue", &S::epilogue),
       field("preshuffle", &S::preshuffled_b),
@@ -95,9 +95,12 @@ template <>
 struct Fields<NormSignature> {
   using S = NormSignature;
   static constexpr auto kAll = std::tuple{
-      field("kind", &S::kind, kRequired), field("in", &S::in, kRequired),
-      field("weight", &S::weight),        field("out", &S::out),
-      field("scale", &S::scale),          field("shift", &S::shift),
+      field("kind", &S::kind, kRequired),
+      field("in", &S::in, kRequired),
+      field("weight", &S::weight, follows(&S::in)),
+      field("out", &S::out, follows(&S::in, default_output)),
+      field("scale", &S::scale),
+      field("shift", &S::shift),
       field("residual", &S::residual),
   };
 };
@@ -141,10 +144,10 @@ struct Fields<ConvSignature> {
   static constexpr auto kAll = std::tuple{
       field("direction", &S::direction, kRequired),
       field("in", &S::in, kRequired),
-      field("weight", &S::weight),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("dtype_d", &S::d),
+      field("weight", &S::weight, follows(&S::in)),
+      field("acc", &S::acc, follows(&S::in, default_accumulator)),
+      field("out", &S::out, follows(&S::in, default_output)),
+      field("dtype_d", &S::d, follows(&S::out)),
       field("layout", &S::layout),
       field("ndim", &S::ndim, kPositive),
       field("epilogue", &S::epilogue),
@@ -174,5 +177,8 @@ struct Fields<Algorithm> {
       field("pointwise", &S::pointwise),
   };
 };
+
+// A signature of the operation whose fields are at their defaults.
+Signature blank_signature(Op op);
 
 }  // namespace tessera

@@ -83,8 +83,8 @@ struct Fields<FmhaSignature> {
   static constexpr auto kAll = std::tuple{
       field("kind", &S::kind, kRequired),
       field("in", &S::in, kRequired),
-      field("out", &S::out),
-      field("dtype_bias", &S::dtype_bias),
+      field("out", &S::out, follows(&S::in, default_output)),
+      field("dtype_bias", &S::dtype_bias, follows(&S::in)),
       field("lengths", &S::lengths),
       field("masked", &S::masked),
       field("bias", &S::bias),

@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "tessera/spec/fields_internal.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera {
@@ -62,7 +63,16 @@ Signature signature(const FmhaProblem& p) {
                        .dbias = p.dbias};
 }
 
+template <std::size_t Index = 0>
+Signature blank(Op op) {
+  if (kVariantOps[Index] == op) return Signature(std::in_place_index<Index>);
+  if constexpr (Index + 1 < std::variant_size_v<Signature>) return blank<Index + 1>(op);
+  throw Error(ErrorCode::internal, "an operation without a signature");
+}
+
 }  // namespace
+
+Signature blank_signature(Op op) { return blank(op); }
 
 std::string to_string(const Shape3& shape) {
   return fmt::format("{}x{}x{}", shape.m, shape.n, shape.k);

@@ -7,49 +7,18 @@ namespace {
 
 using nlohmann::json;
 
-// The types that follow from the first operand's, so that JSON written by hand can leave them out.
-void set_default_types(GemmSignature& s, DType a) {
-  s.a = s.b = a;
-  s.acc = default_accumulator(a);
-  s.out = s.d = default_output(a);
-}
-
-void set_default_types(NormSignature& s, DType in) {
-  s.in = s.weight = in;
-  s.out = default_output(in);
-}
-
-void set_default_types(ConvSignature& s, DType in) {
-  s.in = s.weight = in;
-  s.acc = default_accumulator(in);
-  s.out = s.d = default_output(in);
-}
-
-void set_default_types(FmhaSignature& s, DType in) {
-  s.in = s.dtype_bias = in;
-  s.out = default_output(in);
-}
-
+// Fields that follow another are set with it, so that JSON written by hand can leave them out.
 template <class S>
-S read_signature(const json& value, const JsonPlace& place, const char* first_type) {
-  S signature;
-  if (value.is_object() && value.contains(first_type)) {
-    set_default_types(signature, read_json_word<DType>(value[first_type], place.key(first_type)));
-  }
-  if constexpr (requires { signature.d; }) {
-    if (value.is_object() && value.contains("out")) {
-      signature.d = read_json_word<DType>(value["out"], place.key("out"));
-    }
-  }
+void read_signature(const json& value, const JsonPlace& place, S& signature) {
+  const auto one = [&](const auto& row) {
+    const std::string key(row.key);
+    if (!has_followers(row.member) || !value.is_object() || !value.contains(key)) return;
+    auto given = signature.*row.member;
+    read_json(value[key], place.key(key), kOptional, given);
+    set_with_followers(signature, row.member, given);
+  };
+  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<S>::kAll);
   read_json(value, place, kOptional, signature);
-  return signature;
-}
-
-Signature read_signature(Op op, const json& value, const JsonPlace& place) {
-  if (op == Op::gemm) return read_signature<GemmSignature>(value, place, "a");
-  if (op == Op::norm) return read_signature<NormSignature>(value, place, "in");
-  if (op == Op::conv) return read_signature<ConvSignature>(value, place, "in");
-  return read_signature<FmhaSignature>(value, place, "in");
 }
 
 // A spec that has no name, for example because its target contains a blank, is refused.
@@ -82,7 +51,9 @@ KernelSpec kernel_spec_from(const json& value, const JsonPlace& place) {
   }
   const Op op = read_json_word<Op>(value["op"], place.key("op"));
   KernelSpec spec;
-  spec.signature = read_signature(op, value["signature"], place.key("signature"));
+  spec.signature = blank_signature(op);
+  std::visit([&](auto& s) { read_signature(value["signature"], place.key("signature"), s); },
+             spec.signature);
   read_json(value["algorithm"], place.key("algorithm"), kOptional, spec.algorithm);
   read_json(value["target"], place.key("target"), kOptional, spec.target);
   // The name is for readers. If it does not fit the fields, one of the two is a mistake.
