@@ -155,7 +155,8 @@ TSR_API tsr_status_t tsr_problem_describe(const tsr_problem_t* problem, char** j
 /* By the setters of the operation's builder: an object with a key for each setter and its
  * arguments, one or a list: {"dims": [128, 128, 2, 512, 512], "nheads": [32, 8], "lse": true}.
  * docs/attention.md lists the setters of "fmha", the operation that has a builder. Fails with the
- * rule that the problem breaks. */
+ * rule that the problem breaks. The problem also remembers what the setters say of the dispatcher
+ * (gfx_arch, deterministic): one that was made otherwise refuses to choose, plan or tune for it. */
 TSR_API tsr_status_t tsr_problem_build(const char* op, const char* json, tsr_problem_t** problem);
 TSR_API void tsr_problem_destroy(tsr_problem_t* problem);
 

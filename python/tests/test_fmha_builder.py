@@ -65,6 +65,16 @@ class Builder(Case):
         self.assertIs(builder.deterministic, False)
         self.assertIs(builder.bwd_flags(False, False, True).deterministic, True)
 
+    def test_a_dispatcher_of_another_choice_refuses(self):
+        problem = standard().data_type("fp32").bwd_flags(False, False, True).build()
+        self.assert_refused("the dispatcher was made without deterministic",
+                            tessera.Dispatcher(threads=1).plan, problem)
+        self.assertTrue(tessera.Dispatcher("sm90a", deterministic=True).select(problem)["kernel"])
+        problem = standard().gfx_arch("avx2").build()
+        self.assert_refused("ask for the target 'avx2', and the dispatcher is for 'sm90a'",
+                            tessera.Dispatcher("sm90a").select, problem)
+        self.assertTrue(tessera.Dispatcher("avx2").select(problem)["kernel"])
+
     def test_refusals(self):
         b = tessera.FmhaProblemBuilder
         self.assert_refused("dims needs hdim_q, hdim_v and batch of at least 1, got 0, 0 and 0",

@@ -64,7 +64,7 @@ tsr_status_t tsr_autotune(tsr_dispatcher_t* dispatcher, const tsr_problem_t* pro
   return guarded([&] {
     result_of(json, "JSON");
     const tsr_dispatcher_t& tuner = object_of(dispatcher, "dispatcher");
-    *json = json_copy(to_json(autotune(tuner, problem_of(problem), seconds, top)));
+    *json = json_copy(to_json(autotune(tuner, problem_for(tuner, problem), seconds, top)));
   });
 }
 

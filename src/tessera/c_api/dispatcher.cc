@@ -86,7 +86,7 @@ tsr_status_t tsr_choose(tsr_dispatcher_t* dispatcher, const tsr_problem_t* probl
   return guarded([&] {
     result_of(json, "JSON");
     const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
-    const Problem whole = problem_of(problem);
+    const Problem whole = problem_for(chooser, problem);
     const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
     *json = json_copy(commands::to_json(whole, chooser.dispatcher->target(), decision));
   });
@@ -97,7 +97,7 @@ tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem_t* prob
   return guarded([&] {
     result_of(text, "text");
     const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
-    const Problem whole = problem_of(problem);
+    const Problem whole = problem_for(chooser, problem);
     const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
     *text = copy_of(explain(whole, chooser.dispatcher->target(), decision,
                             everything != 0 ? ExplainDetail::everything : ExplainDetail::summary));

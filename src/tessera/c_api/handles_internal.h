@@ -15,6 +15,7 @@ struct tsr_problem_t {
   std::optional<tessera::Problem> whole;
   tessera::Op op{};
   std::map<std::string, std::string> fields;
+  tessera::ChoiceSettings choice;  // what a builder's setters say besides the problem
 };
 
 // Either declared by a builder, or read.
@@ -52,6 +53,9 @@ namespace tessera::c_api {
 
 // The problem with all its fields. Throws Error{parse_error} where a required field is missing.
 Problem problem_of(const tsr_problem_t* handle);
+// The same for a dispatcher. Throws Error{invalid_argument} where it was made for another choice
+// than the problem's setters ask for.
+Problem problem_for(const tsr_dispatcher_t& dispatcher, const tsr_problem_t* handle);
 KernelSet kernel_set_of(const tsr_kernel_set_t* handle);
 jit::BuildOptions build_options_of(const tsr_build_options_t* given);
 RunOptions run_options_of(const tsr_dispatcher_t& dispatcher, const tsr_choose_options_t* given);

@@ -128,7 +128,8 @@ tsr_status_t tsr_plan(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem
                       const tsr_choose_options_t* options, tsr_plan_t** plan) {
   return guarded([&] {
     result_of(plan, "plan");
-    auto made = make_plan(object_of(dispatcher, "dispatcher"), problem_of(problem), options);
+    const tsr_dispatcher_t& maker = object_of(dispatcher, "dispatcher");
+    auto made = make_plan(maker, problem_for(maker, problem), options);
     hand_out(*plan, made.release());
   });
 }

@@ -42,10 +42,11 @@ void set_field(tsr_problem_t& problem, std::string_view field, const std::string
   problem = std::move(changed);
 }
 
-void hand_out_problem(const Problem& problem, tsr_problem_t** place) {
+void hand_out_problem(const Problem& problem, tsr_problem_t** place, ChoiceSettings choice = {}) {
   auto made = std::make_unique<tsr_problem_t>();
   made->op = op_of(problem);
   made->whole = problem;
+  made->choice = std::move(choice);
   hand_out(*place, made.release());
 }
 
@@ -113,6 +114,25 @@ Json description_of(const Problem& problem) {
 Problem problem_of(const tsr_problem_t* handle) {
   const tsr_problem_t& problem = object_of(handle, "problem");
   return problem.whole ? *problem.whole : parse_problem(line_of(problem, false));
+}
+
+Problem problem_for(const tsr_dispatcher_t& dispatcher, const tsr_problem_t* handle) {
+  Problem problem = problem_of(handle);
+  const ChoiceSettings& choice = object_of(handle, "problem").choice;
+  if (choice.deterministic && !dispatcher.options.deterministic) {
+    refuse(
+        "problem: its setters ask for deterministic kernels, and the dispatcher was made without "
+        "deterministic");
+  }
+  const std::string& target = dispatcher.dispatcher->target().name;
+  const bool is_named = choice.target == target || choice.target == dispatcher.options.target;
+  if (!choice.target.empty() && !is_named) {
+    refuse(
+        fmt::format("problem: its setters ask for the target '{}', and the dispatcher is for "
+                    "'{}'",
+                    choice.target, target));
+  }
+  return problem;
 }
 
 #pragma GCC visibility push(default)
@@ -203,7 +223,8 @@ tsr_status_t tsr_problem_build(const char* op, const char* json, tsr_problem_t**
   return guarded([&] {
     result_of(problem, "problem");
     const Family& family = family_of(parse_op(text_of(op, "operation")));
-    hand_out_problem(family.from_settings(settings_of(text_of(json, "setters' JSON"))), problem);
+    SettledProblem made = family.from_settings(settings_of(text_of(json, "setters' JSON")));
+    hand_out_problem(made.problem, problem, std::move(made.choice));
   });
 }
 

@@ -205,10 +205,10 @@ struct Family {
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
   Required<Problem(const ProblemWords&)> from_words;
-  // The problem that calls of the operation's builder describe. Throws Error{parse_error} for an
+  // What calls of the operation's builder describe. Throws Error{parse_error} for an
   // unknown setter or word, with the nearest one, Error{invalid_argument} with the rule that is
   // broken, and Error{unsupported} for an operation without a builder.
-  Required<Problem(std::span<const Setting>)> from_settings;
+  Required<SettledProblem(std::span<const Setting>)> from_settings;
 
   // The names of the lists of problems to learn from, the one for general use first.
   Required<std::span<const std::string_view>()> problem_sets;

@@ -81,7 +81,8 @@ Builder& Builder::bwd_flags(bool dbias, bool store_randval, bool deterministic) 
 }
 
 FmhaProblem Builder::build() const {
-  return std::get<FmhaProblem>(family_of(Op::fmha).from_settings(settings_));
+  // The settings of the choice are read by target() and deterministic().
+  return std::get<FmhaProblem>(family_of(Op::fmha).from_settings(settings_).problem);
 }
 
 std::string Builder::target() const { return last_argument_of("gfx_arch", settings_); }

@@ -56,6 +56,7 @@ class FmhaProblemBuilder {
 
   // Throws Error{parse_error} for an unknown word, with the nearest one, Error{invalid_argument}
   // with the rule that the settings break, and Error{unsupported} for what there is no kernel of.
+  // A problem cannot hold target() and deterministic(): give them to the dispatcher.
   FmhaProblem build() const;
   // The word of gfx_arch(): DispatcherOptions::target.
   std::string target() const;

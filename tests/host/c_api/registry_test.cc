@@ -108,6 +108,34 @@ TEST(CRegistry, ListsFiltersMergesAndTravelsAsJson) {
   EXPECT_EQ(tsr_registry_import(empty, "{\"kernels\": 3}"), TSR_PARSE_ERROR);
 }
 
+// A problem remembers what its setters say of the dispatcher, so that nobody drops it unseen.
+TEST(CDispatcher, RefusesAProblemThatWasBuiltForAnotherChoice) {
+  const auto chosen = [](const char* target, bool is_strict, const char* setters) {
+    tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
+    options.target = target;
+    options.deterministic = is_strict ? 1 : 0;
+    CDispatcher dispatcher;
+    EXPECT_TRUE(ok(tsr_dispatcher_create(&options, &dispatcher)));
+    CProblem problem;
+    const std::string json =
+        R"({"dims": [64, 64, 2, 300, 400], "nheads": [8, 2], "data_type": "bf16", )" +
+        std::string(setters) + "}";
+    EXPECT_TRUE(ok(tsr_problem_build("fmha", json.c_str(), &problem)));
+    CText decision;
+    return failure(tsr_choose(dispatcher, problem, nullptr, &decision));
+  };
+  const char* const strict = R"("bwd_flags": [false, false, true])";
+  EXPECT_EQ(chosen("sm90a", false, strict),
+            "invalid_argument: problem: its setters ask for deterministic kernels, and the "
+            "dispatcher was made without deterministic");
+  EXPECT_EQ(chosen("sm90a", true, strict), "ok: ");
+  const char* const elsewhere = R"("gfx_arch": "avx2")";
+  EXPECT_EQ(chosen("sm90a", false, elsewhere),
+            "invalid_argument: problem: its setters ask for the target 'avx2', and the "
+            "dispatcher is for 'sm90a'");
+  EXPECT_EQ(chosen("avx2", true, elsewhere), "ok: ");
+}
+
 TEST(CDispatcher, ChoosesForAMachineThatIsNotHere) {
   tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
   options.target = "sm90a";

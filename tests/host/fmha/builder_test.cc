@@ -190,6 +190,13 @@ const Unfit kUnfit[] = {
      "fmha: api_family=fwd_pagedkv needs paged_kv(true), got false"},
     {"page", [](B& b) { b.paged_kv(true).kv_cache("linear", "vllm_2d", 0); },
      ErrorCode::invalid_argument, "fmha: kv_cache's page must be at least 1, got 0"},
+    {"cache_without_pages", [](B& b) { b.kv_cache("vectorized", "vllm_2d", 16); },
+     ErrorCode::invalid_argument, "fmha: kv_cache needs paged_kv(true), got false"},
+    {"longest_without_groups", [](B& b) { b.max_seqlen(200, 0); }, ErrorCode::invalid_argument,
+     "fmha: max_seqlen's q needs group_mode(true), or must be 0 or 300, seqlen_q of dims, got 200"},
+    {"longest_keys_without_groups", [](B& b) { b.max_seqlen(300, 401); },
+     ErrorCode::invalid_argument,
+     "fmha: max_seqlen's k needs group_mode(true), or must be 0 or 400, seqlen_k of dims, got 401"},
     {"prefill_group", [](B& b) { b.api_family("batch_prefill").paged_kv(true); },
      ErrorCode::invalid_argument,
      "fmha: api_family=batch_prefill needs group_mode(true), got false"},
@@ -231,8 +238,20 @@ TEST_P(BuilderRefuses, WithASentence) {
   expect_error(GetParam().code, GetParam().sentence, [&] { builder.build(); });
 }
 
+// What no problem can hold is handed on, and whoever settles a problem must take it.
+TEST(FmhaSettings, HandOnWhatTheProblemCannotHold) {
+  std::vector<Setting> settings = {{"dims", {"128", "64", "2", "300", "400"}},
+                                   {"nheads", {"8", "2"}}};
+  EXPECT_EQ(from_settings(settings).choice, ChoiceSettings{});
+  settings.push_back({"gfx_arch", {"sm90a"}});
+  EXPECT_EQ(from_settings(settings).choice, (ChoiceSettings{.target = "sm90a"}));
+  settings.push_back({"bwd_flags", {"0", "0", "1"}});
+  EXPECT_EQ(from_settings(settings).choice,
+            (ChoiceSettings{.target = "sm90a", .deterministic = true}));
+}
+
 TEST(FmhaSettings, RefuseWrongCalls) {
-  const auto built = [](Setting setting) { from_settings({&setting, 1}); };
+  const auto built = [](Setting setting) { (void)from_settings({&setting, 1}); };
   expect_error(ErrorCode::parse_error, "fmha: unknown setter 'nhead', did you mean 'nheads'?", [&] {
     built({"nhead", {"1", "1"}});
   });

@@ -156,6 +156,24 @@ void hints() {
                    "block_per_cu changes nothing: Tessera's kernels decide it by themselves") == 1);
 }
 
+// What a declaration asks for narrows it, or is told.
+void nothing_is_dropped() {
+  const auto kernels = [](const FmhaSignature& signature) {
+    return kernels_of({signature, FmhaAlgorithm().pipeline("*"), ""});
+  };
+  const auto append = [] { return FmhaSignature().family("fwd_appendkv").dtype("fp32"); };
+  CHECK(!kernels(append()).empty());
+  CHECK_THROWS(kernels(append().mask("causal")), DispatcherError, "");
+  CHECK_THROWS(kernels(append().dropout(true)), DispatcherError, "");
+  CHECK_THROWS(kernels(FmhaSignature().dtype("fp32").rope("interleaved")), DispatcherError, "");
+  kernels(FmhaSignature().receipt(4).dtype("fp16"));
+  const std::size_t before = ignored_hints().size();
+  kernels(FmhaSignature().receipt(4).dtype("bf16"));
+  CHECK(ignored_hints().size() == before + 1);
+  CHECK(ignored_hints().back() ==
+        "signature changes nothing: the receipt beside it says what its kernels compute");
+}
+
 void receipts() {
   FmhaRegistry registry("receipts");
   CHECK(registry.register_set(FmhaKernelSet().add(FmhaSignature().profile("pytorch"))) > 0);
@@ -187,6 +205,7 @@ int main() {
   plans();
   determinism();
   hints();
+  nothing_is_dropped();
   receipts();
   problems_and_json();
   return finish("fmha");

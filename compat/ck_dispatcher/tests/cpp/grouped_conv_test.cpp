@@ -136,11 +136,29 @@ void registries() {
         0);
 }
 
+// What a declaration asks for narrows it, or is told.
+void nothing_is_dropped() {
+  const GroupedConvSignature plain = GroupedConvSignature().dtype("fp32");
+  for (const int dims : {2, 3}) {
+    for (const tessera::KernelSpec& spec :
+         kernels_of({GroupedConvSignature(plain).dims(dims), GroupedConvAlgorithm(), ""})) {
+      CHECK(std::get<tessera::ConvSignature>(spec.signature).ndim == dims);
+    }
+  }
+  const std::size_t before = ignored_hints().size();
+  (void)GroupedConvSignature().groups(1).spec("default");
+  CHECK(ignored_hints().size() == before);
+  (void)GroupedConvSignature().groups(8).spec("filter1x1");
+  CHECK(ignored_hints().size() == before + 2);
+  CHECK(ignored_hints().back() == "spec changes nothing: every kernel takes every filter");
+}
+
 }  // namespace
 
 int main() {
   problems();
   running();
   registries();
+  nothing_is_dropped();
   return finish("grouped_conv");
 }

@@ -107,7 +107,7 @@ std::span<const Receipt> receipts();
 std::vector<Problem> receipt_problems(const Receipt& receipt);
 
 // settings.cc
-Problem from_settings(std::span<const Setting> settings);
+SettledProblem from_settings(std::span<const Setting> settings);
 
 // features.cc: what learned models see
 std::span<const Feature> features();

@@ -1,5 +1,5 @@
-// The problem that the setters of FmhaProblemBuilder describe: their words, their rules, and the
-// line of the problem.
+// What the setters of FmhaProblemBuilder describe: their words, their rules, the line of the
+// problem, and what is left for the choice.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
@@ -96,7 +97,8 @@ struct Wanted {
   std::int64_t sink_size = 0, skip = 0, page = 64, splits = 0;
   float p_drop = 0, cap = 0;
   bool lse = false, is_v_rowmajor = true, is_group = false, is_paged = false, is_static = false;
-  bool has_sink = false, dbias = false, random = false;
+  bool has_sink = false, has_cache = false, dbias = false, random = false;
+  ChoiceSettings choice;
 };
 
 // The arguments of one call.
@@ -105,6 +107,7 @@ class Arguments {
   explicit Arguments(const Setting& setting) : setting_(setting) {}
 
   bool has(std::size_t i) const { return i < setting_.arguments.size(); }
+  const std::string& text(std::size_t i) const { return setting_.arguments[i]; }
   std::int64_t number(std::size_t i) const { return read<std::int64_t>(i, "a whole number"); }
   float real(std::size_t i) const { return read<float>(i, "a number"); }
   bool flag(std::size_t i) const {
@@ -154,7 +157,7 @@ constexpr Setter kSetters[] = {
      }},
     {"kernel_family", 1, 1,
      [](Wanted& w, const Arguments& a) { w.kernel = a.pair(0, kKernelFamilies).theirs; }},
-    {"gfx_arch", 1, 1, [](Wanted&, const Arguments&) {}},
+    {"gfx_arch", 1, 1, [](Wanted& w, const Arguments& a) { w.choice.target = a.text(0); }},
     {"data_type", 1, 1, [](Wanted& w, const Arguments& a) { w.dtype = a.word(0, kDataTypes); }},
     {"dims", 5, 5,
      [](Wanted& w, const Arguments& a) {
@@ -191,6 +194,7 @@ constexpr Setter kSetters[] = {
     {"kv_cache", 3, 3,
      [](Wanted& w, const Arguments& a) {
        w.layout = a.word(0, kCacheLayouts), w.table = a.word(1, kTables), w.page = a.number(2);
+       w.has_cache = true;
      }},
     {"window", 2, 2,
      [](Wanted& w, const Arguments& a) {
@@ -203,7 +207,7 @@ constexpr Setter kSetters[] = {
     {"bwd_flags", 3, 3,
      [](Wanted& w, const Arguments& a) {
        w.dbias = a.flag(0), w.random = a.flag(1);
-       a.flag(2);  // of choosing: FmhaProblemBuilder::deterministic()
+       w.choice.deterministic = a.flag(2);
      }},
 };
 
@@ -234,6 +238,17 @@ bool has_pages(const Wanted& w) { return w.is_paged; }
 // "false" where it must be true.
 std::string needs(const Wanted& w, std::string_view setter, std::string_view got = "false") {
   return fmt::format("api_family={} needs {}, got {}", w.family, setter, got);
+}
+
+// Without groups all sequences have the lengths of dims, which max_seqlen may repeat.
+bool repeats(std::int64_t longest, std::int64_t length) {
+  return longest == 0 || longest == length;
+}
+std::string needs_group(std::string_view side, std::int64_t longest, std::string_view field,
+                        std::int64_t length) {
+  return fmt::format(
+      "max_seqlen's {} needs group_mode(true), or must be 0 or {}, {} of dims, got {}", side,
+      length, field, longest);
 }
 
 bool is_kernel_of(const Wanted& w) {
@@ -276,6 +291,10 @@ constexpr tile::Rule<Wanted> kSettingRules[] = {
            "sequences with group_mode, got {}",
            w.seqlen_q, w.most_q);
      }},
+    {[](const Wanted& w) { return w.is_group || repeats(w.most_q, w.seqlen_q); },
+     [](const Wanted& w) { return needs_group("q", w.most_q, "seqlen_q", w.seqlen_q); }},
+    {[](const Wanted& w) { return w.is_group || appends_keys(w) || repeats(w.most_k, w.seqlen_k); },
+     [](const Wanted& w) { return needs_group("k", w.most_k, "seqlen_k", w.seqlen_k); }},
     {[](const Wanted& w) { return !is_backward(w) || w.lse; },
      [](const Wanted& w) { return needs(w, "lse(true), which the forward pass stored"); }},
     {[](const Wanted& w) { return is_backward(w) || !w.dbias; },
@@ -296,6 +315,8 @@ constexpr tile::Rule<Wanted> kSettingRules[] = {
        return has_pages(w) || (!is_prefill(w) && !is_family(w, "fwd_pagedkv"));
      },
      [](const Wanted& w) { return needs(w, "paged_kv(true)"); }},
+    {[](const Wanted& w) { return has_pages(w) || !w.has_cache; },
+     [](const Wanted&) { return std::string("kv_cache needs paged_kv(true), got false"); }},
     {[](const Wanted& w) { return !has_pages(w) || w.page > 0; },
      [](const Wanted& w) {
        return fmt::format("kv_cache's page must be at least 1, got {}", w.page);
@@ -416,7 +437,7 @@ std::string line_of(const Wanted& w) {
 
 }  // namespace
 
-Problem from_settings(std::span<const Setting> settings) {
+SettledProblem from_settings(std::span<const Setting> settings) {
   Wanted wanted;
   wanted.kernels = kFamilies[0].ours;
   for (const Setting& setting : settings) apply(setting, wanted);
@@ -424,7 +445,7 @@ Problem from_settings(std::span<const Setting> settings) {
   if (broken != nullptr) refuse_setting(ErrorCode::invalid_argument, broken->sentence(wanted));
   Problem problem = parse_problem(line_of(wanted));
   validate(problem);
-  return problem;
+  return {std::move(problem), std::move(wanted.choice)};
 }
 
 }  // namespace tessera::fmha

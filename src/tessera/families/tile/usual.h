@@ -38,7 +38,7 @@ inline std::span<const Receipt> no_receipts() { return {}; }
 inline std::vector<Problem> no_receipt_problems(const Receipt&) { return {}; }
 inline std::optional<TunedLength> no_tuned_length(const KernelSpec&, const Problem&) { return {}; }
 template <Op kOp>
-Problem no_builder(std::span<const Setting>) {
+SettledProblem no_builder(std::span<const Setting>) {
   throw Error(ErrorCode::unsupported,
               std::string(to_string(kOp)) + ": there is no builder; set the problem's fields");
 }

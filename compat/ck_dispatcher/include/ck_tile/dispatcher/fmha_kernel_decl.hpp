@@ -11,12 +11,11 @@
 
 namespace ck_tile::dispatcher {
 
-// What a kernel computes. What Tessera's kernels all take (vlayout, sink, skip, num_splits) needs
-// no kernel of its own and is not looked at.
+// What a kernel computes. Every kernel of Tessera's takes any vlayout, hdim, sink, skip and page of
+// the cache, which therefore narrow nothing.
 struct FmhaSignature {
   std::string family_ = "fwd", dtype_ = "fp16", mode_ = "batch", mask_ = "no", bias_ = "no";
   std::string qscale_ = "no", rope_ = "none", receipt_;
-  std::array<int, 2> hdim_{128, 128};
   bool lse_ = false, dropout_ = false, logits_ = false, paged_ = false, dbias_ = false;
   bool random_ = false, deterministic_ = false;
   std::string cache_layout_ = "linear", table_ = "vllm_2d";
@@ -25,8 +24,8 @@ struct FmhaSignature {
   FmhaSignature& dtype(const std::string& word) { return dtype_ = word, *this; }
   FmhaSignature& mode(const std::string& word) { return mode_ = word, *this; }
   FmhaSignature& vlayout(const std::string&) { return *this; }
-  FmhaSignature& hdim(int q, int v) { return hdim_ = {q, v}, *this; }
-  FmhaSignature& hdim(int both) { return hdim(both, both); }
+  FmhaSignature& hdim(int, int) { return *this; }
+  FmhaSignature& hdim(int) { return *this; }
   FmhaSignature& mask(const std::string& word) { return mask_ = word, *this; }
   FmhaSignature& bias(const std::string& word) { return bias_ = word, *this; }
   FmhaSignature& lse(bool value) { return lse_ = value, *this; }
@@ -50,6 +49,7 @@ struct FmhaSignature {
   // What a framework needs, instead of one signature: "flash", "pytorch", ...
   FmhaSignature& profile(const std::string& name) { return receipt_ = name, *this; }
   FmhaSignature& receipt(int number) { return receipt_ = std::to_string(number), *this; }
+  friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
 
 // How it computes it.
@@ -159,6 +159,28 @@ inline std::vector<tessera::KernelSpec> allowed(std::vector<tessera::KernelSpec>
   return specs;
 }
 
+// Whether a receipt stands beside settings of which it takes none.
+inline bool has_more_than_receipt(FmhaSignature signature) {
+  signature.receipt_.clear();
+  signature.deterministic_ = false;
+  return signature != FmhaSignature();
+}
+
+// Narrows a set by what a signature says of the scores. Kernels that append keys have none: what is
+// asked for beyond the usual leaves no kernel.
+inline void narrow_scores(const FmhaSignature& s, tessera::KernelSetBuilder& builder) {
+  const bool is_append = s.family_ == "fwd_appendkv";
+  const auto narrow = [&](const char* field, const std::string& word, const char* usual) {
+    if (!is_append || (word != usual && word != "*")) builder.where(field, word);
+  };
+  const auto flag = [](bool value) { return value ? "true" : "false"; };
+  narrow("mask", fmha_word("mask", s.mask_), "no");
+  narrow("bias", fmha_word("bias", s.bias_), "none");
+  narrow("lse", flag(s.lse_), "false");
+  narrow("dropout", flag(s.dropout_), "false");
+  narrow("logits", flag(s.logits_), "false");
+}
+
 }  // namespace detail
 
 // The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
@@ -166,20 +188,17 @@ inline std::vector<tessera::KernelSpec> allowed(std::vector<tessera::KernelSpec>
 inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted) {
   const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
   const FmhaSignature& s = wanted.signature;
-  const auto flag = [](bool value) { return value ? "true" : "false"; };
   try {
     tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
     if (!s.receipt_.empty()) {
+      detail::changes_nothing("signature", detail::has_more_than_receipt(s),
+                              "the receipt beside it says what its kernels compute");
       return detail::allowed(builder.receipt(s.receipt_).build().specs, s.deterministic_);
     }
     builder.op(tessera::Op::fmha).dtype(s.dtype_);
     builder.where("kind", detail::fmha_word("family", s.family_)).where("mode", s.mode_);
-    if (s.family_ != "fwd_appendkv") {
-      builder.where("mask", detail::fmha_word("mask", s.mask_));
-      builder.where("bias", detail::fmha_word("bias", s.bias_));
-      builder.where("lse", flag(s.lse_)).where("dropout", flag(s.dropout_));
-      builder.where("logits", flag(s.logits_));
-    } else {
+    detail::narrow_scores(s, builder);
+    if (s.family_ == "fwd_appendkv" || s.rope_ != "none") {
       builder.where("rotary", detail::fmha_word("rope", s.rope_));
     }
     if (s.qscale_ != "no") builder.where("qscale", detail::fmha_word("qscale", s.qscale_));

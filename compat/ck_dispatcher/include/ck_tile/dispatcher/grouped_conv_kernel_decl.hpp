@@ -12,9 +12,8 @@ namespace ck_tile::dispatcher {
 
 struct GroupedConvSignature {
   std::string dtype_ = "fp16", layout_ = "nhwgc";
-  std::string conv_type_ = "forward", spec_ = "default";
+  std::string conv_type_ = "forward";
   int dims_ = 2;
-  std::int64_t groups_ = 1;
 
   GroupedConvSignature& dtype(const std::string& word) { return dtype_ = word, *this; }
   GroupedConvSignature& dtype_workspace(const std::string& word) {
@@ -29,9 +28,14 @@ struct GroupedConvSignature {
   // forward, bwd_data, bwd_weight, and the longer words.
   GroupedConvSignature& conv_type(const std::string& word) { return conv_type_ = word, *this; }
   GroupedConvSignature& dims(int count) { return dims_ = count, *this; }
-  // Every kernel takes any number of groups, and every filter.
-  GroupedConvSignature& groups(std::int64_t count) { return groups_ = count, *this; }
-  GroupedConvSignature& spec(const std::string& word) { return spec_ = word, *this; }
+  GroupedConvSignature& groups(std::int64_t count) {
+    detail::changes_nothing("groups", count != 1, "every kernel takes any number of groups");
+    return *this;
+  }
+  GroupedConvSignature& spec(const std::string& word) {
+    detail::changes_nothing("spec", word != "default", "every kernel takes every filter");
+    return *this;
+  }
 };
 
 struct GroupedConvAlgorithm {
@@ -108,8 +112,10 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
   const bool is_own = decl::detail::has_pipeline(*machine, tessera::Op::conv, a.pipeline_);
   if (!is_own) {
     decl::detail::tell_other_kernels(*machine, a.pipeline_);
-    const auto found =
-        shipped(*machine, direction + "_" + s.dtype_ + "_" + s.layout_ + "_essential");
+    auto found = shipped(*machine, direction + "_" + s.dtype_ + "_" + s.layout_ + "_essential");
+    std::erase_if(found, [&s](const tessera::KernelSpec& spec) {
+      return std::get<tessera::ConvSignature>(spec.signature).ndim != s.dims_;
+    });
     if (!found.empty()) return found;
   }
   try {
@@ -121,9 +127,9 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
       builder.wave(decl::detail::pattern(a.wave_)).warp_tile(decl::detail::pattern(a.warp_));
       // The usual word is that of AMD's kernels, which a declaration has that names none.
       const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
-      if (is_named && tessera::is_gpu(machine->dispatcher->target())) {
-        builder.where("scheduler", a.scheduler_);
-      }
+      const bool is_gpu = tessera::is_gpu(machine->dispatcher->target());
+      detail::changes_nothing("scheduler", is_named && !is_gpu, detail::kNoScheduler);
+      if (is_named && is_gpu) builder.where("scheduler", a.scheduler_);
     }
     return builder.build().specs;
   } catch (const tessera::Error& error) {

@@ -35,6 +35,7 @@ inline void tell(const std::string& sentence) {
 
 inline constexpr const char* kOwn = "Tessera's kernels decide it by themselves";
 inline constexpr const char* kAnySize = "every kernel takes every size";
+inline constexpr const char* kNoScheduler = "kernels of CPUs have no scheduler";
 inline constexpr const char* kSums = "sums have the type that goes with the operands'";
 
 inline void changes_nothing(const char* hint, bool is_asked, const char* why = kOwn) {

@@ -134,9 +134,11 @@ inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
   builder.layout(s.layout_).pipeline(a.pipeline_).tile(pattern(a.tile_)).wave(pattern(a.wave_));
   builder.warp_tile(pattern(a.warp_)).epilogue(chain_of(s));
   builder.where("preshuffle", a.preshuffle_ ? "true" : "false");
-  if (a.scheduler_ != "auto" && tessera::is_gpu(machine.dispatcher->target())) {
-    builder.where("scheduler", a.scheduler_);
-  }
+  const bool is_gpu = tessera::is_gpu(machine.dispatcher->target());
+  const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
+  dispatcher::detail::changes_nothing("scheduler", is_named && !is_gpu,
+                                      dispatcher::detail::kNoScheduler);
+  if (a.scheduler_ != "auto" && is_gpu) builder.where("scheduler", a.scheduler_);
   return builder.build().specs;
 }
 

@@ -115,37 +115,6 @@ inline std::string epilogue_text(const std::string& operation, int num_d) {
   throw DispatcherError("there is no element-wise operation '" + operation + "'");
 }
 
-inline tessera::GemmLayout layout_of(const KernelKey::Signature& s) {
-  if (s.layout_c == LayoutTag::ColMajor) {
-    throw DispatcherError("C must be row-major");
-  }
-  const auto letter = [](LayoutTag tag) { return tag == LayoutTag::RowMajor ? "r" : "c"; };
-  return tessera::parse_gemm_layout(std::string(letter(s.layout_a)) + letter(s.layout_b) + "r");
-}
-
-// The one kernel that a key's fields describe.
-inline tessera::KernelSpec spec_of(const KernelKey& key, const std::string& target) {
-  const KernelKey::Signature& s = key.signature;
-  const KernelKey::Algorithm& a = key.algorithm;
-  tessera::GemmSignature made;
-  made.a = tessera::parse_dtype(word(s.dtype_a));
-  made.b = tessera::parse_dtype(word(s.dtype_b));
-  made.acc = tessera::default_accumulator(made.a);
-  made.out = made.d = tessera::parse_dtype(word(s.dtype_c));
-  made.layout = layout_of(s);
-  made.epilogue = tessera::parse_epilogue(epilogue_text(s.elementwise_op, s.num_d_tensors));
-  made.preshuffled_b = a.preshuffle || a.pipeline == Pipeline::PreShuffleV2;
-  tessera::Algorithm how;
-  how.pipeline = tessera::parse_pipeline(word(a.pipeline));
-  how.tile = {a.tile_shape.m, a.tile_shape.n, a.tile_shape.k};
-  how.wave = {a.wave_shape.m, a.wave_shape.n, a.wave_shape.k};
-  how.warp_tile = {a.warp_tile_shape.m, a.warp_tile_shape.n, a.warp_tile_shape.k};
-  how.scheduler = static_cast<tessera::Scheduler>(
-      std::array{0, 3, 4, 1, 2}[static_cast<std::size_t>(a.scheduler)]);
-  how.persistent = a.persistent;
-  return {made, how, target};
-}
-
 }  // namespace detail
 
 inline std::string KernelKey::encode_identifier() const {
