@@ -16,11 +16,6 @@ namespace {
 
 using Rankers = std::vector<std::shared_ptr<const Ranker>>;
 
-bool is_refusal(measure::Outcome outcome) {
-  return outcome == measure::Outcome::wrong || outcome == measure::Outcome::crashed ||
-         outcome == measure::Outcome::timeout;
-}
-
 // Learned, analytic, first legal: the rankers for kernels that were not measured here.
 Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
   const std::filesystem::path models =
@@ -32,7 +27,7 @@ Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
 std::vector<Considered> refused_of(const std::vector<tune::Measurement>& known) {
   std::map<std::string, std::string> refusals;
   for (const tune::Measurement& m : known) {
-    if (!is_refusal(m.outcome)) continue;
+    if (!measure::is_refusal(m.outcome)) continue;
     refusals[m.kernel] = fmt::format("measured here as {}: {}", to_string(m.outcome), m.note);
   }
   std::vector<Considered> list;
@@ -102,31 +97,41 @@ std::optional<std::vector<KernelSpec>> Tuning::pool(const Problem& problem,
   return specs;
 }
 
+// A problem that needs no measurement waits for no lock, and a thread that has waited asks again.
 void Tuning::tune_once(const MemoKey& key, std::uint64_t hash) {
+  if (wanted(key, hash) == Wanted::nothing) return;
+  const std::lock_guard lock(device_of(key));
+  const Wanted what = wanted(key, hash);
+  if (what == Wanted::nothing) return;
+  try {
+    measure(key, what);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::cancelled) remember(hash);  // the next call tries again
+    throw;
+  }
+  remember(hash);
+}
+
+Tuning::Wanted Tuning::wanted(const MemoKey& key, std::uint64_t hash) const {
   const bool replaces_model = options_.without_model == WithoutModel::measure;
-  if (!options_.autotune && !replaces_model) return;
-  const std::lock_guard lock(tune_mutex_);
-  if (!try_first(hash)) return;
-  const std::vector<tune::Measurement> measured = known(key);
-  if (winner_of(measured)) return;
-  const bool is_without_model = replaces_model && !has_model(key);
-  if (!options_.autotune && !is_without_model) return;
+  if (!options_.autotune && !replaces_model) return Wanted::nothing;
+  if (was_tried(hash) || winner_of(known(key))) return Wanted::nothing;
+  if (replaces_model && !has_model(key)) return Wanted::all;
+  return options_.autotune ? Wanted::best : Wanted::nothing;
+}
+
+void Tuning::measure(const MemoKey& key, Wanted what) const {
   tune::AutotuneOptions tuning;
   tuning.budget_seconds = options_.autotune_seconds;
   tuning.top = options_.autotune_top;
   tuning.threads = key.threads;
   tuning.device = key.device;
   tuning.worker = options_.tuning_worker;
-  tuning.all = is_without_model;
-  std::vector<KernelSpec> candidates = most_promising(key, measured);
+  tuning.all = what == Wanted::all;
+  std::vector<KernelSpec> candidates = most_promising(key, known(key));
   const auto most = static_cast<std::size_t>(options_.without_model_top);
-  if (is_without_model && most > 0 && candidates.size() > most) candidates.resize(most);
-  try {
-    tune::autotune(key.problem, target_, candidates, registry_, *open(true), tuning);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::cancelled) forget(hash);  // the next call tries again
-    throw;
-  }
+  if (tuning.all && most > 0 && candidates.size() > most) candidates.resize(most);
+  tune::autotune(key.problem, target_, candidates, registry_, *open(true), tuning);
 }
 
 bool Tuning::has_model(const MemoKey& key) const {
@@ -138,14 +143,20 @@ bool Tuning::has_model(const MemoKey& key) const {
   return choose(key.problem, target_, choice).source == ChoiceSource::learned;
 }
 
-bool Tuning::try_first(std::uint64_t hash) {
-  const std::lock_guard lock(open_mutex_);
-  return tried_.insert(hash).second;
+bool Tuning::was_tried(std::uint64_t hash) const {
+  const std::lock_guard lock(mutex_);
+  return tried_.count(hash) != 0;
 }
 
-void Tuning::forget(std::uint64_t hash) {
-  const std::lock_guard lock(open_mutex_);
-  tried_.erase(hash);
+void Tuning::remember(std::uint64_t hash) {
+  const std::lock_guard lock(mutex_);
+  tried_.insert(hash);
+}
+
+// Kernels of a CPU run on the same cores, whatever number a caller gives.
+WorkMutex& Tuning::device_of(const MemoKey& key) {
+  const std::lock_guard lock(mutex_);
+  return devices_[is_gpu(target_) ? key.device : 0];
 }
 
 std::filesystem::path Tuning::store_file() const {
@@ -158,7 +169,7 @@ std::filesystem::path Tuning::store_file() const {
 }
 
 tune::Store* Tuning::open(bool create) const {
-  const std::lock_guard lock(open_mutex_);
+  const std::lock_guard lock(mutex_);
   if (store_) return store_.get();
   const std::filesystem::path file = store_file();
   std::error_code unknown;

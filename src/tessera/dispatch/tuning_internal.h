@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,13 +47,18 @@ class Tuning {
 
   // With autotuning on, or where the caller wants measurements in place of a model that has no
   // opinion, measures the problem on the key's device, unless the store has a winner for it or
-  // `hash`, the key's, was tried before. One problem is measured at a time, because measurements
-  // would disturb each other.
+  // `hash`, the key's, was tried before. A device measures one problem at a time, because
+  // measurements would disturb each other. Only problems that need a measurement wait for it.
   void tune_once(const MemoKey& key, std::uint64_t hash);
 
  private:
-  bool try_first(std::uint64_t hash);  // whether it was not tried before
-  void forget(std::uint64_t hash);
+  // What tune_once() has to measure for a problem: nothing, the most promising kernels, or all.
+  enum class Wanted { nothing, best, all };
+  Wanted wanted(const MemoKey& key, std::uint64_t hash) const;
+  void measure(const MemoKey& key, Wanted what) const;
+  bool was_tried(std::uint64_t hash) const;
+  void remember(std::uint64_t hash);         // that it was tried
+  WorkMutex& device_of(const MemoKey& key);  // is held by whoever measures on the key's device
   bool has_model(const MemoKey& key) const;
   std::filesystem::path store_file() const;  // empty: in memory, as the cache is
   tune::Store* open(bool create) const;
@@ -71,10 +77,10 @@ class Tuning {
   std::vector<std::shared_ptr<const Ranker>> predictors_;
   std::vector<std::shared_ptr<const Ranker>> rankers_;  // the rankers after the tuned one
   bool asks_store_;                                     // whether there is a tuned ranker
-  mutable Mutex open_mutex_;                            // guards what follows
+  mutable Mutex mutex_;                                 // guards what follows
   mutable std::unique_ptr<tune::Store> store_;
   std::unordered_set<std::uint64_t> tried_;
-  WorkMutex tune_mutex_;
+  std::map<int, WorkMutex> devices_;
 };
 
 }  // namespace tessera

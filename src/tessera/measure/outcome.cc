@@ -31,6 +31,10 @@ Outcome parse_outcome(std::string_view text) {
               fmt::format("unknown outcome '{}'{}", text, did_you_mean(text, words)));
 }
 
+bool is_refusal(Outcome outcome) {
+  return outcome == Outcome::wrong || outcome == Outcome::crashed || outcome == Outcome::timeout;
+}
+
 std::string device_name(const Target& target, int device) {
   if (!is_gpu(target)) return host_info().cpu_model;
   const runtime::Backend* const backend = runtime::find_backend(target);

@@ -16,6 +16,9 @@ std::string_view to_string(Outcome outcome);
 // Throws Error{parse_error} for an unknown word.
 Outcome parse_outcome(std::string_view text);
 
+// Whether a kernel with this outcome must not be chosen on the machine that measured it.
+bool is_refusal(Outcome outcome);
+
 // The device name under which measurements of this target are stored: the model of the processor or
 // of the GPU; the target's name when there is no such GPU.
 std::string device_name(const Target& target, int device);

@@ -20,11 +20,6 @@ void for_rows(const measure::SweepData& data, const Machine& machine, const Use&
   }
 }
 
-bool is_refusal(measure::Outcome outcome) {
-  return outcome == measure::Outcome::wrong || outcome == measure::Outcome::crashed ||
-         outcome == measure::Outcome::timeout;
-}
-
 }  // namespace
 
 std::vector<Measurement> winners_of(const measure::SweepData& data, const Machine& machine) {
@@ -33,7 +28,7 @@ std::vector<Measurement> winners_of(const measure::SweepData& data, const Machin
            [&](const measure::SweepRow& row, const measure::SweepRun& run,
                const std::string& problem, const std::string& kernel) {
              const bool is_finalist = row.outcome == measure::Outcome::ok && row.finalist;
-             if (!is_finalist && !is_refusal(row.outcome)) return;
+             if (!is_finalist && !measure::is_refusal(row.outcome)) return;
              found.push_back({machine.device, machine.target, problem, kernel, machine.threads,
                               row.outcome, row.seconds, row.spread, row.note, run.protocol});
            });

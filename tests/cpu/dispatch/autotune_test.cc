@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <thread>
 
 #include "cpu/broken_compiler.h"
 #include "cpu/dispatch/dispatcher_fixture.h"
+#include "cpu/waiting_worker.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/targets/targets.h"
@@ -165,6 +167,35 @@ TEST_F(AutotuneTest, ThreadsShareOneMeasurement) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(tune::Store(folder / "cache" / "tuning.sqlite").all().size(), 3U);
+}
+
+// The worker of another problem's measurement does not go on before a file is there.
+TEST_F(AutotuneTest, AKnownProblemWaitsForNoOthersMeasurement) {
+  tune::Measurement row;
+  row.device = measure::device_name(load_target("generic"), 0);
+  row.target = "generic";
+  row.problem = to_string(Problem(small()));
+  row.kernel = Dispatcher(options()).kernel_for(small(), with_threads(1)).name;
+  row.outcome = measure::Outcome::ok;
+  row.seconds = 1e-3;
+  DispatcherOptions o = tuning_options();
+  o.tuning_store = (folder / "store.sqlite").string();
+  tune::Store(o.tuning_store).record(row);
+  const testing_support::WaitingWorker worker(folder, TESSERA_WORKER);
+  o.tuning_worker = worker.program();
+
+  Dispatcher dispatcher(o);
+  std::atomic<bool> has_measured = false;
+  std::thread other([&] {
+    dispatcher.kernel_for(small(96), with_threads(1));
+    has_measured = true;
+  });
+  worker.wait_until_begun();
+  EXPECT_EQ(dispatcher.kernel_for(small(), with_threads(1)).source, ChoiceSource::tuned);
+  EXPECT_FALSE(has_measured);
+  worker.go_on();
+  other.join();
+  EXPECT_EQ(dispatcher.kernel_for(small(96), with_threads(1)).source, ChoiceSource::tuned);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <thread>
+
+#include "cpu/waiting_worker.h"
 #include "tessera/base/files.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/measure/child.h"
@@ -120,6 +124,26 @@ TEST_F(CudaWorkerTest, MeasuresOnTheDeviceOfTheRun) {
   for (const tune::Measurement& row : rows) EXPECT_EQ(row.device, "Fake GPU 1") << row.note;
   EXPECT_NE(Dispatcher(dispatcher_options()).explain(problem, on_device(0)).source,
             ChoiceSource::tuned);
+}
+
+// A measurement on one GPU does not disturb one on another.
+TEST_F(CudaWorkerTest, MeasuresOnTwoDevicesAtOnce) {
+  setenv("FAKE_CUDA_KERNEL", "gemm", 1);
+  const testing_support::WaitingWorker worker(folder, TESSERA_WORKER, "\"device\":0,");
+  DispatcherOptions o = dispatcher_options();
+  o.autotune = true;
+  o.tuning_worker = worker.program();
+  Dispatcher dispatcher(o);
+  std::atomic<bool> has_measured = false;
+  std::thread first([&] {
+    EXPECT_EQ(dispatcher.kernel_for(problem, on_device(0)).source, ChoiceSource::tuned);
+    has_measured = true;
+  });
+  worker.wait_until_begun();
+  EXPECT_EQ(dispatcher.kernel_for(problem, on_device(1)).source, ChoiceSource::tuned);
+  EXPECT_FALSE(has_measured);
+  worker.go_on();
+  first.join();
 }
 
 // The parent counts devices in another way than its child, as when CUDA_VISIBLE_DEVICES was changed
