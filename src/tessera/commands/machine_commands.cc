@@ -25,15 +25,6 @@ struct TargetsCommand {
   std::string op = usual_op();
 };
 
-// A sentence that says why this machine cannot run the target's kernels; empty when it can.
-std::string why_not_here(const Target& target) {
-  try {
-    return runtime::backend_for(target).unavailable_reason(target);
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
 // ---- tessera targets import ----
 
 constexpr std::string_view kImport = "import";
@@ -119,7 +110,7 @@ int targets(const TargetsCommand& command, const Console& console) {
   Table table({"target", "backend", "runs here", "description"});
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
-    const std::string reason = why_not_here(load_target_here(name));
+    const std::string reason = runtime::why_not_here(load_target_here(name));
     rows.push_back({{"name", name},
                     {"backend", target.backend},
                     {"runs_here", reason.empty()},
@@ -289,7 +280,7 @@ Finding find_gpu_targets() {
   for (const std::string& name : target_names()) {
     const Target target = load_target(name);
     if (!is_gpu(target) || runtime::find_backend(target) == nullptr) continue;
-    const std::string reason = why_not_here(target);
+    const std::string reason = runtime::why_not_here(target);
     if (reason.empty()) {
       runnable.push_back(name);
     } else {

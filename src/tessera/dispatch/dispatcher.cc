@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
+#include "tessera/runtime/availability.h"
 #include "tessera/runtime/benchmark.h"
 #include "tessera/targets/targets.h"
 
@@ -27,15 +29,6 @@ Target load_or_detect(const std::string& wanted) {
   if (!wanted.empty()) return load_target_here(wanted);
   const std::string configured = environment("TESSERA_TARGET");
   return configured.empty() ? host_target() : load_target_here(configured);
-}
-
-// A sentence that says why this machine cannot run kernels of the target; empty when it can.
-std::string why_not_here(const Target& target) {
-  try {
-    return runtime::backend_for(target).unavailable_reason(target);
-  } catch (const Error& error) {
-    return error.what();
-  }
 }
 
 bool has_packed_operand(const Problem& problem) {
@@ -75,7 +68,7 @@ struct Dispatcher::State {
   State(DispatcherOptions given, std::shared_ptr<Registry> shared)
       : options(std::move(given)),
         target(load_or_detect(options.target)),
-        not_here(why_not_here(target)),
+        not_here(runtime::why_not_here(target)),
         counts_threads(tessera::counts_threads(target) && not_here.empty()),
         declared_only(shared != nullptr),
         registry(shared ? std::move(shared)
@@ -124,17 +117,19 @@ Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
                                                const std::string& no_compiler) const {
   Decision decision = decide(key, true);
   if (registry->is_ready(decision.spec)) return decision;
+  std::vector<Considered>& all = decision.considered;
+  const auto can_run = [&](const Considered& c) {
+    return c.refusal.empty() && registry->is_ready(c.spec);
+  };
+  if (std::none_of(all.begin(), all.end(), can_run)) return decision;
   std::vector<Considered> missing;
-  std::erase_if(decision.considered, [&](const Considered& c) {
-    if (!c.refusal.empty() || registry->is_ready(c.spec)) return false;
+  std::erase_if(all, [&](const Considered& c) {
+    if (!c.refusal.empty() || can_run(c)) return false;
     missing.push_back(c);
     missing.back().refusal = "it is in no pack, and cannot be compiled here: " + no_compiler;
     return true;
   });
-  if (decision.considered.empty() || !decision.considered.front().refusal.empty()) {
-    return decide(key, true);
-  }
-  const Considered& best = decision.considered.front();
+  const Considered& best = all.front();
   decision.why = fmt::format(
       "the best of those in packs; {} others, {} among them, would have to "
       "be compiled, and {}",

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 
 #include "tessera/base/error.h"
+#include "tessera/base/timer.h"
 #include "tessera/families/family.h"
 #include "tessera/jit/build.h"
 #include "tessera/measure/child.h"
@@ -51,9 +51,9 @@ Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Probl
 }
 
 double seconds_of(const Bound& bound) {
-  const auto start = std::chrono::steady_clock::now();
+  const Timer timer;
   bound.call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return timer.seconds();
 }
 
 // Runs the kernel on poisoned outputs and compares with the reference.

@@ -13,6 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
+#include "tessera/base/timer.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/measure/outcome.h"
 #include "tessera/measure/sweep_worker.h"
@@ -31,16 +32,6 @@ constexpr std::size_t kNoteLetters = 300;
 
 // Thrown to end a build when the caller stops the sweep.
 struct Stopped {};
-
-class Timer {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 // A problem, with the indices of the kernels that are still to be measured.
 struct Task {

@@ -1,17 +1,15 @@
 #include "tessera/measure/sweep_rounds.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
 
+#include "tessera/base/timer.h"
 #include "tessera/runtime/benchmark.h"
 
 namespace tessera::measure {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Fisher-Yates, spelled out: std::shuffle differs between standard libraries.
 void shuffle(std::vector<std::size_t>& order, std::mt19937_64& random) {
@@ -55,7 +53,7 @@ Readings read_in_rounds(std::size_t candidates, const std::function<double(std::
   Readings readings(candidates);
   std::vector<std::size_t> active = all_of(candidates);
   std::mt19937_64 random(rules.seed);
-  const auto begin = Clock::now();
+  const Timer timer;
   while (!active.empty()) {
     shuffle(active, random);
     std::erase_if(active, [&](std::size_t i) {
@@ -65,8 +63,7 @@ Readings read_in_rounds(std::size_t candidates, const std::function<double(std::
     });
     const double best = best_median(readings);
     std::erase_if(active, [&](std::size_t i) { return is_done(readings[i], best, rules); });
-    const double spent = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (rules.budget_seconds > 0 && spent > rules.budget_seconds) break;
+    if (rules.budget_seconds > 0 && timer.seconds() > rules.budget_seconds) break;
   }
   return readings;
 }

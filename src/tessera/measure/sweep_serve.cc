@@ -22,6 +22,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/foreign_error.h"
 #include "tessera/base/hash.h"
+#include "tessera/base/timer.h"
 #include "tessera/families/family.h"
 #include "tessera/jit/build.h"
 #include "tessera/measure/operands.h"
@@ -202,10 +203,10 @@ class SweepServer {
   }
 
   double seconds_of(const SweptKernel& bound) const {
-    const auto start = std::chrono::steady_clock::now();
+    const Timer timer;
     enqueue(bound);
     place_.backend->synchronize(place_.options);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return timer.seconds();
   }
 
   double read(const SweptKernel& bound) {

@@ -10,6 +10,7 @@
 #include "tessera/base/foreign_error.h"
 #include "tessera/base/fork.h"
 #include "tessera/registry/registry_json_internal.h"
+#include "tessera/runtime/availability.h"
 #include "tessera/spec/json_internal.h"
 #include "tessera/targets/targets.h"
 
@@ -63,21 +64,11 @@ class Campaign {
   std::size_t done_ = 0;
 };
 
-// A sentence that says why this machine cannot build and load kernels of the target; empty when it
-// can.
-std::string unavailable(const Target& target) {
-  try {
-    return runtime::backend_for(target).unavailable_reason(target);
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
 // Emits the kernels that have to be built for one target. A kernel that cannot be emitted is a
 // failed result.
 std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& target,
                           Campaign& campaign) {
-  const std::string reason = unavailable(target);
+  const std::string reason = runtime::why_not_here(target);
   std::vector<Job> jobs;
   for (const Wanted& one : wanted) {
     try {

@@ -5,6 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
+#include "tessera/runtime/availability.h"
 #include "tessera/runtime/backends_internal.h"
 
 namespace tessera::runtime {
@@ -40,6 +41,14 @@ const Backend& backend_for(const Target& target) {
       ErrorCode::unsupported,
       fmt::format("target '{}' names the unknown backend '{}'{}; the backends are {}", target.name,
                   target.backend, did_you_mean(target.backend, names), join(names, ", ")));
+}
+
+std::string why_not_here(const Target& target) {
+  try {
+    return backend_for(target).unavailable_reason(target);
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 }  // namespace tessera::runtime

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "tessera/base/error.h"
 #include "tessera/base/interruption.h"
 #include "tessera/base/seconds.h"
+#include "tessera/base/timer.h"
 #include "tessera/measure/child.h"
 #include "tessera/targets/targets.h"
 
@@ -28,16 +28,6 @@ struct Entry {
   measure::WorkerReading reading;
   const char* protocol = kCheckProtocol;
   double quick_seconds = 0;
-};
-
-class Clock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 measure::WorkerRequest request_for(const Problem& problem, const Target& target,
@@ -122,19 +112,19 @@ std::vector<Measurement> autotune(const Problem& problem, const Target& target,
   check_seconds("autotune: budget_seconds", options.budget_seconds);
   check_seconds("autotune: candidate_timeout_seconds", options.candidate_timeout_seconds);
   const std::filesystem::path worker = measure::find_worker(options.worker);
-  const Clock clock;
+  const Timer timer;
   measure::WorkerRequest request = request_for(problem, target, options);
   std::vector<Entry> entries;
   for (const KernelSpec& spec : candidates) {
     check_interruption();
     const bool is_enough = static_cast<int>(entries.size()) >= std::max(options.top, 1);
-    const bool is_late = clock.seconds() > kVettingShare * options.budget_seconds;
+    const bool is_late = timer.seconds() > kVettingShare * options.budget_seconds;
     if (!options.all && (is_enough || (is_late && !entries.empty()))) break;
     entries.push_back(vet(spec, target, registry.builder(), worker, request));
   }
   request.measure = true;
   const double rest = options.all ? (1 - kVettingShare) * options.budget_seconds
-                                  : options.budget_seconds - clock.seconds();
+                                  : options.budget_seconds - timer.seconds();
   request.budget_seconds = std::max(rest, kLeastFinalSeconds);
   request.timeout_seconds += request.budget_seconds;
   const std::vector<Entry*> best = finalists(entries);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -16,6 +15,7 @@
 #include "tessera/base/enums.h"
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
+#include "tessera/base/timer.h"
 #include "tessera/learn/ranker.h"
 #include "tessera/spec/fields_internal.h"
 
@@ -143,13 +143,9 @@ class Search {
   std::size_t count() const { return space_.specs.size(); }
   std::size_t budget() const { return std::min(options_.evaluations, count()); }
 
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
   // Checked before each batch except the first, so that there is always a result.
   bool may_go_on(std::size_t evaluations) {
-    out_of_time_ = options_.seconds > 0 && evaluated_ > 0 && seconds() > options_.seconds;
+    out_of_time_ = options_.seconds > 0 && evaluated_ > 0 && timer_.seconds() > options_.seconds;
     return !out_of_time_ && evaluated_ < evaluations;
   }
 
@@ -267,7 +263,7 @@ class Search {
     SearchResult r;
     r.space = count();
     r.evaluations = evaluated_;
-    r.seconds = seconds();
+    r.seconds = timer_.seconds();
     r.out_of_time = out_of_time_;
     for (std::size_t i = 0; i < count(); ++i) {
       if (!std::isfinite(values_[i])) continue;
@@ -294,7 +290,7 @@ class Search {
   std::vector<bool> known_;
   std::size_t evaluated_ = 0;
   bool out_of_time_ = false;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Timer timer_;
 };
 
 }  // namespace

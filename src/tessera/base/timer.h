@@ -1,0 +1,18 @@
+// The seconds since a moment.
+#pragma once
+
+#include <chrono>
+
+namespace tessera {
+
+class Timer {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace tessera
