@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "tessera/base/hash.h"
 #include "tessera/dispatch/memo_internal.h"
 
@@ -8,10 +10,17 @@ constexpr std::size_t kFirstSlots = 64;
 
 }  // namespace
 
+MemoKey::MemoKey(const Problem& of, int most_threads, int on_device, std::string_view forced)
+    : problem(of), threads(most_threads), device(on_device), force(forced) {
+  const std::array numbers = {threads, device};
+  std::memcpy(all.data(), numbers.data(), sizeof(numbers));
+  all[sizeof(numbers)] = static_cast<char>(problem.index());
+  constexpr std::size_t kBefore = sizeof(numbers) + 1;
+  size = kBefore + write_bytes(problem, all.data() + kBefore);
+}
+
 std::uint64_t hash_of(const MemoKey& key) {
-  const auto threads = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.threads));
-  const auto device = static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.device));
-  const std::uint64_t hash = hash_of(key.problem, threads << 32 | device);
+  const std::uint64_t hash = hash64(key.bytes());
   return key.force.empty() ? hash : hash64(key.force, hash);
 }
 
@@ -33,7 +42,7 @@ const ReadyKernel& Memo::insert(const MemoKey& key, std::uint64_t hash, ReadyKer
   if (const ReadyKernel* known = find(key, hash)) return *known;
   if (2 * (entries_.size() + 1) > tables_.back()->slots.size()) grow();
   entries_.push_back(
-      Entry{hash, key.problem, key.threads, key.device, std::string(key.force), std::move(kernel)});
+      Entry{hash, std::string(key.bytes()), std::string(key.force), std::move(kernel)});
   place(*tables_.back(), entries_.back());
   return entries_.back().kernel;
 }
@@ -44,8 +53,7 @@ std::size_t Memo::size() const {
 }
 
 bool Memo::matches(const Entry& entry, const MemoKey& key, std::uint64_t hash) {
-  return entry.hash == hash && entry.threads == key.threads && entry.device == key.device &&
-         entry.force == key.force && entry.problem == key.problem;
+  return entry.hash == hash && entry.bytes == key.bytes() && entry.force == key.force;
 }
 
 // There is always a free slot, because tables are at most half full.

@@ -1,6 +1,7 @@
 // The memo: finds the kernel for a problem that was seen before, without a lock.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,15 +14,24 @@
 
 #include "tessera/base/fork.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/spec/problem_bytes.h"
 
 namespace tessera {
 
-// Everything that a choice depends on within one dispatcher.
+// Everything that a choice depends on within one dispatcher. All of it but `force` is also there as
+// bytes, which are hashed and compared.
 struct MemoKey {
+  MemoKey(const Problem& of, int most_threads, int on_device, std::string_view forced);
+  MemoKey(const MemoKey&) = delete;
+  MemoKey& operator=(const MemoKey&) = delete;
+  std::string_view bytes() const { return {all.data(), size}; }
+
   const Problem& problem;
   int threads;
   int device;
   std::string_view force;
+  std::size_t size;
+  std::array<char, 2 * sizeof(int) + 1 + kMostProblemBytes> all;  // the first `size` are written
 };
 std::uint64_t hash_of(const MemoKey& key);
 
@@ -41,9 +51,7 @@ class Memo {
  private:
   struct Entry {
     std::uint64_t hash;
-    Problem problem;
-    int threads;
-    int device;
+    std::string bytes;
     std::string force;
     ReadyKernel kernel;
   };

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/hash.h"
 #include "tessera/spec/fields_internal.h"
+#include "tessera/spec/problem_bytes.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera {
@@ -31,15 +32,16 @@ Operands operands_of(const NormProblem&) { return NormOperands{}; }
 Operands operands_of(const ConvProblem&) { return ConvOperands{}; }
 Operands operands_of(const FmhaProblem&) { return FmhaOperands{}; }
 
-// The bytes that equality looks at, one field after the other. Fields are far fewer than the buffer
-// holds; the sizes are known to the compiler, which turns this into plain stores.
-class Bytes {
+// Writes the bytes that equality looks at, one field after the other. The sizes are known to the
+// compiler, which turns this into plain stores.
+class Writer {
  public:
+  explicit Writer(char* to) : to_(to) {}
   template <class T>
   void add(const T& value) {
     static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
-    std::memcpy(bytes_.data() + size_, &value, sizeof(value));
-    size_ += sizeof(value);
+    std::memcpy(to_, &value, sizeof(value));
+    to_ += sizeof(value);
   }
   void add(float value) {
     const float unsigned_zero = value == 0 ? 0.0F : value;  // -0 equals 0
@@ -55,11 +57,10 @@ class Bytes {
     add(epilogue.ops);
     add(epilogue.num_d);
   }
-  std::string_view view() const { return {bytes_.data(), size_}; }
+  const char* end() const { return to_; }
 
  private:
-  std::array<char, 1024> bytes_;
-  std::size_t size_ = 0;
+  char* to_;
 };
 
 }  // namespace
@@ -328,14 +329,20 @@ Spatial out_size(const ConvProblem& problem) {
 
 Op op_of(const Problem& problem) { return kVariantOps[problem.index()]; }
 
-std::uint64_t hash_of(const Problem& problem, std::uint64_t seed) {
+std::size_t write_bytes(const Problem& problem, char* to) {
   return std::visit(
       [&](const auto& fields) {
-        Bytes bytes;
-        for_each_value(fields, [&](const auto& value) { bytes.add(value); });
-        return hash64(bytes.view(), seed + problem.index());
+        static_assert(sizeof(fields) <= kMostProblemBytes);
+        Writer writer(to);
+        for_each_value(fields, [&](const auto& value) { writer.add(value); });
+        return static_cast<std::size_t>(writer.end() - to);
       },
       problem);
+}
+
+std::uint64_t hash_of(const Problem& problem, std::uint64_t seed) {
+  std::array<char, kMostProblemBytes> bytes;
+  return hash64({bytes.data(), write_bytes(problem, bytes.data())}, seed + problem.index());
 }
 
 Operands no_operands(const Problem& problem) {
