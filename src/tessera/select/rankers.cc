@@ -65,10 +65,13 @@ bool is_essential(const RankInput& input, std::size_t index) {
   return family_of(input.problem).is_essential(input.legal[index], input.target);
 }
 
-// Moves the first shipped kernel whose time is within `share` of the best to the front.
+// Moves the first shipped kernel whose time is within `share` of the best to the front. Which
+// kernels are shipped is asked only where that can change the first one: the answer is in the sets,
+// which have to be read.
 void prefer_shipped(const RankInput& input, std::vector<Ranked>& ranked, double share) {
-  if (ranked.empty()) return;
+  if (ranked.size() < 2) return;
   const double limit = ranked.front().predicted_seconds * (1 + share);
+  if (ranked[1].predicted_seconds > limit) return;
   for (auto it = ranked.begin(); it != ranked.end() && it->predicted_seconds <= limit; ++it) {
     if (!is_essential(input, it->index)) continue;
     std::rotate(ranked.begin(), it, it + 1);
