@@ -15,6 +15,7 @@
 #include "tessera/base/processors.h"
 #include "tessera/base/seconds.h"
 #include "tessera/dispatch/memo_internal.h"
+#include "tessera/dispatch/pointer_rules_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
@@ -168,8 +169,15 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
     loaded = registry->get(decision.spec);
   }
   const int worth = worth_threads_of(decision, key.problem);
-  return {&family_of(decision.spec),  decision.spec,    decision.name, decision.source, worth,
-          decision.predicted_seconds, std::move(loaded)};
+  const Family& family = family_of(decision.spec);
+  return {&family,
+          decision.spec,
+          decision.name,
+          decision.source,
+          worth,
+          decision.predicted_seconds,
+          std::move(loaded),
+          std::make_shared<const PointerRules>(family, key.problem)};
 }
 
 namespace {
@@ -221,7 +229,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
   const Family& family = *kernel.family;
-  validate_operands(family, problem, operands, workspace_of(options));
+  check_operands(kernel, problem, operands, workspace_of(options));
   const Launch launch = launch_of(kernel, problem, operands);
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
   if (has_packed_operand(problem)) {
@@ -261,7 +269,7 @@ void Dispatcher::set_timing(int cold, int repeat) {
 RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
                            const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  validate_operands(*kernel.family, problem, operands, workspace_of(options));
+  check_operands(kernel, problem, operands, workspace_of(options));
   const Launch launch = launch_of(kernel, problem, operands);
   const auto call = [&] { kernel.loaded->launch(launch, options.launch); };
   runtime::Protocol protocol;
