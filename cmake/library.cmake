@@ -51,8 +51,8 @@ function(tessera_family name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_FAMILIES ${name})
 endfunction()
 
-# Gives `target` the headers and objects of the named libraries and of all that they depend on.
-function(tessera_link target)
+# The named libraries and all that they depend on.
+function(tessera_closure result)
   set(all)
   foreach(name ${ARGN})
     get_property(closure GLOBAL PROPERTY TESSERA_CLOSURE_${name})
@@ -63,6 +63,12 @@ function(tessera_link target)
     list(APPEND all ${families} tile device)  # families.cc names every family
   endif()
   list(REMOVE_DUPLICATES all)
+  set(${result} ${all} PARENT_SCOPE)
+endfunction()
+
+# Gives `target` the headers and objects of the named libraries and of all that they depend on.
+function(tessera_link target)
+  tessera_closure(all ${ARGN})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   foreach(name ${all})
     if(TARGET tessera_${name})
@@ -71,6 +77,46 @@ function(tessera_link target)
       target_link_libraries(${target} PRIVATE ${private})
     endif()
   endforeach()
+endfunction()
+
+# The same objects once more for `target`, with gcov's counters and without optimisation. Nobody
+# else links them, and they are compiled for nobody else. Each folder is one file, and what nearly
+# every folder includes is parsed once, so that this takes a fourth of compiling the library.
+function(tessera_link_counted target)
+  tessera_closure(all ${ARGN})
+  set(flags $<TARGET_PROPERTY:OpenMP::OpenMP_CXX,INTERFACE_COMPILE_OPTIONS> -O0 --coverage)
+  set(private)
+  foreach(name ${all})
+    get_property(more GLOBAL PROPERTY TESSERA_PRIVATE_${name})
+    list(APPEND private ${more})
+  endforeach()
+  list(REMOVE_DUPLICATES private)
+  set(headers)
+  foreach(name ${all})
+    if(NOT TARGET tessera_${name})
+      continue()
+    endif()
+    get_target_property(sources tessera_${name} SOURCES)
+    add_library(counted_${name} OBJECT EXCLUDE_FROM_ALL ${sources})
+    target_link_libraries(counted_${name} PRIVATE ${private})
+    target_include_directories(counted_${name} PRIVATE
+                               $<TARGET_PROPERTY:tessera_${name},INCLUDE_DIRECTORIES>)
+    target_compile_options(counted_${name} PRIVATE ${flags})
+    set_target_properties(counted_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0
+                          EXPORT_COMPILE_COMMANDS OFF)
+    if(headers)
+      target_precompile_headers(counted_${name} REUSE_FROM ${headers})
+    else()
+      set(headers counted_${name})
+      target_precompile_headers(counted_${name} PRIVATE <fmt/format.h> <nlohmann/json.hpp>
+                                <algorithm> <array> <chrono> <functional> <map> <memory> <mutex>
+                                <optional> <random> <set> <span> <string> <unordered_map> <variant>
+                                <vector>)
+    endif()
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:counted_${name}>)
+  endforeach()
+  target_link_libraries(${target} PRIVATE ${private})
+  target_link_options(${target} PRIVATE --coverage)
 endfunction()
 
 # Writes a C++ file that holds the files' text, or bytes with BINARY: `span<const EmbeddedFile>
