@@ -1,0 +1,105 @@
+// Ways: how the kernels of one pipeline on one backend are made. A family has a table of ways, and
+// a file for each of them. The functions below make the family's functions of the table.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/base/error.h"
+#include "tessera/families/family.h"
+#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/specs.h"
+
+namespace tessera::tile {
+
+// A row of the table. `Types` says what a family's ways work on:
+//   struct Types {
+//     static constexpr Op kOp = Op::conv;
+//     using Signature = ConvSignature;
+//     using Problem = ConvProblem;
+//     using Arguments = ConvOperands;  // what bind() gets of the operands
+//     using Case = conv::Case;         // what rules look at: {signature, algorithm, target}
+//     struct Own {};                   // what only this family's rows hold
+//     static std::span<const Way<Types>* const> ways();
+//     // The rules of every kernel. They come before those of the way.
+//     static std::span<const Rule<Case>> common_rules();
+//     // Why there is no row for the kernel, though the target's row lists its pipeline.
+//     static std::string no_way(const KernelSpec&, const Target&);
+//   };
+// A problem has its strides wherever a function of a way gets one.
+template <class Types>
+struct Way {
+  using Problem = typename Types::Problem;
+  std::string_view backend;
+  Pipeline pipeline = {};
+  // What the target can run, besides the rules of every kernel.
+  std::span<const Rule<typename Types::Case>> rules = {};
+  // Whether a kernel serves a problem of its signature; null: any.
+  Verdict (*serves)(const KernelSpec&, const Problem&, const Target&) = nullptr;
+  Source (*emit)(const KernelSpec&, const Target&) = nullptr;
+  Launch (*bind)(const KernelSpec&, const Problem&, const typename Types::Arguments&) = nullptr;
+  Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads) = nullptr;
+  // Kernels of products of matrices that serve another operation. Their pipelines are not compared.
+  bool pointwise = false;
+  typename Types::Own own = {};
+};
+
+// Null where the backend has no such kernels.
+template <class Types>
+const Way<Types>* find_way(const Target& target, const Algorithm& a) {
+  for (const Way<Types>* way : Types::ways()) {
+    if (way->pointwise != a.pointwise || (way->pipeline != a.pipeline && !a.pointwise)) continue;
+    if (way->backend == target.backend) return way;
+  }
+  return nullptr;
+}
+
+// The row of a legal kernel.
+template <class Types>
+const Way<Types>& way_of(const KernelSpec& spec, const Target& target) {
+  if (const Way<Types>* const way = find_way<Types>(target, spec.algorithm)) return *way;
+  throw Error(ErrorCode::unsupported, Types::no_way(spec, target));
+}
+
+// The first broken rule, or null.
+template <class Types>
+const Rule<typename Types::Case>* broken_rule(const typename Types::Case& c) {
+  if (const auto* rule = first_broken<typename Types::Case>(Types::common_rules(), c)) return rule;
+  const Way<Types>* const way = find_way<Types>(c.target, c.algorithm);
+  return way == nullptr ? nullptr : first_broken<typename Types::Case>(way->rules, c);
+}
+
+// ---- functions of a family's table ----
+
+template <class Types>
+Verdict is_legal(const KernelSpec& spec, const Target& target) {
+  if (std::string why = foreign_reason(Types::kOp, spec, target); !why.empty()) return {why};
+  const auto& signature = std::get<typename Types::Signature>(spec.signature);
+  const typename Types::Case c = {signature, spec.algorithm, target};
+  const auto* rule = broken_rule<Types>(c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
+}
+
+template <class Types>
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  if (std::string why = signature_mismatch(spec, problem); !why.empty()) return {why};
+  const Way<Types>* const way = find_way<Types>(target, spec.algorithm);
+  if (way == nullptr || way->serves == nullptr) return {};
+  return way->serves(spec, with_strides(std::get<typename Types::Problem>(problem)), target);
+}
+
+template <class Types>
+Source emit(const KernelSpec& spec, const Target& target) {
+  return way_of<Types>(spec, target).emit(spec, target);
+}
+
+template <class Types>
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  return way_of<Types>(spec, target)
+      .estimate(spec, with_strides(std::get<typename Types::Problem>(problem)), target,
+                units_used(threads, target));
+}
+
+}  // namespace tessera::tile
