@@ -69,7 +69,7 @@ LaunchCost time_launch(const std::string& target) {
   const runtime::Place place{&runtime::backend_for(dispatcher.target()), options.launch};
   const measure::OwnedOperands owned = measure::random_operands(problem, 1);
   const measure::PlacedOperands placed = measure::place_operands(owned, place);
-  const Launch launch = ready.family->bind(ready.spec, problem, placed.operands);
+  const Launch launch = ready.family->bind(ready.spec, problem, *ready.target, placed.operands);
   const PlannedLaunch planned(target, problem, placed.operands);
   const auto with_plan = [&] {
     for (int i = 0; i < kLaunchesPerBatch; ++i) planned();

@@ -50,7 +50,8 @@ inline void launch(Registry& registry, const KernelSpec& spec, const Problem& pr
   const OpenMpLimit limit(threads);
   runtime::LaunchOptions options;
   options.threads = threads;
-  registry.get(spec)->launch(family_of(problem).bind(spec, problem, operands), options);
+  registry.get(spec)->launch(
+      family_of(problem).bind(spec, problem, load_target(spec.target), operands), options);
 }
 
 // The outputs are right, and nothing else was written.

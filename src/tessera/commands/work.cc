@@ -40,7 +40,8 @@ Workload::Workload(Dispatcher& dispatcher, const Problem& problem, const RunSett
                                       dispatcher.target().fp8_encoding)),
       placed_(measure::place_operands(owned_, place_)),
       operands_(placed_.operands),
-      packed_(measure::pack_operand(*kernel_->loaded, kernel_->spec, problem, operands_, place_)) {}
+      packed_(measure::pack_operand(*kernel_->loaded, kernel_->spec, problem, *kernel_->target,
+                                    operands_, place_)) {}
 
 void Workload::run() { dispatcher_.run(problem_, operands_, options_); }
 

@@ -46,7 +46,8 @@ void require_packable(const Problem& problem) {
 
 Prepack prepack_for(const ReadyKernel& kernel, const Problem& problem, const Operands& operands,
                     void* packed) {
-  std::optional<Prepack> made = family_of(problem).prepack(kernel.spec, problem, operands, packed);
+  std::optional<Prepack> made =
+      kernel.family->prepack(kernel.spec, problem, *kernel.target, operands, packed);
   if (made) return *std::move(made);
   throw Error(ErrorCode::internal, fmt::format("{}: packs nothing, but was chosen for '{}'",
                                                kernel.name, to_string(problem)));
@@ -171,6 +172,7 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
   const int worth = worth_threads_of(decision, key.problem);
   const Family& family = family_of(decision.spec);
   return {&family,
+          &target,
           decision.spec,
           decision.name,
           decision.source,
@@ -189,7 +191,7 @@ CallerMemory workspace_of(const RunOptions& run) {
 }  // namespace
 
 Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands) {
-  Launch launch = kernel.family->bind(kernel.spec, problem, operands);
+  Launch launch = kernel.family->bind(kernel.spec, problem, *kernel.target, operands);
   const int worth = kernel.worth_threads;
   if (worth > 0 && (launch.max_threads == 0 || worth < launch.max_threads)) {
     launch.max_threads = worth;

@@ -44,6 +44,7 @@ class [[gnu::visibility("hidden")]] PointerRules;
 // A kernel that is ready to be called for one problem.
 struct ReadyKernel {
   const Family* family = nullptr;
+  const Target* target = nullptr;  // the dispatcher's; lives as long as that
   KernelSpec spec;
   std::string name;
   ChoiceSource source = ChoiceSource::first_legal;

@@ -8,6 +8,8 @@
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/sets.h"
+#include "tessera/families/tile/usual.h"
 
 namespace tessera {
 
@@ -41,6 +43,83 @@ Source emit_legal(const KernelSpec& spec, const Target& target) {
     throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", name_of(spec), verdict.reason));
   }
   return family.emit(spec, target);
+}
+
+// The last step is the one whose sums a kernel cuts.
+std::vector<Stage> stages_of(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  const Family& family = family_of(spec);
+  const Launch launch = family.bind(spec, problem, target, no_operands(problem));
+  const std::vector<std::string> entries = emit_legal(spec, target).entries;
+  const std::string name = name_of(spec);
+  std::vector<Stage> stages;
+  for (const Step& step : launch.steps) {
+    const std::string& entry = entries.at(step.entry);
+    stages.push_back({family.stage(spec, entry), name + entry});
+  }
+  if (!stages.empty()) stages.back().parts = launch.parts;
+  return stages;
+}
+
+// ---- the same for every family ----
+
+std::vector<KernelSpec> Family::preselected(std::string_view set, const Target& target) const {
+  return tile::preselected(op, set, target, is_legal);
+}
+std::vector<std::string> Family::preselected_names() const { return tile::preselected_names(op); }
+bool Family::is_essential(const KernelSpec& spec, const Target& target) const {
+  return tile::is_essential(op, spec, target);
+}
+
+std::span<const Receipt> Family::receipts() const {
+  if (extras == nullptr || extras->receipts == nullptr) return {};
+  return extras->receipts();
+}
+
+std::vector<Problem> Family::receipt_problems(const Receipt& receipt) const {
+  if (extras == nullptr || extras->receipt_problems == nullptr) return {};
+  return extras->receipt_problems(receipt);
+}
+
+std::optional<TunedLength> Family::tuned_length(const KernelSpec& spec,
+                                                const Problem& problem) const {
+  if (extras == nullptr || extras->tuned_length == nullptr) return {};
+  return extras->tuned_length(spec, problem);
+}
+
+SettledProblem Family::from_settings(std::span<const Setting> settings) const {
+  if (extras != nullptr && extras->from_settings != nullptr) return extras->from_settings(settings);
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: there is no builder; set the problem's fields", to_string(op)));
+}
+
+std::string Family::source_name(const KernelSpec& spec) const {
+  if (extras == nullptr || extras->source_name == nullptr) return name_of(spec);
+  return extras->source_name(spec);
+}
+
+std::span<const InstanceSource> Family::instances() const {
+  if (extras == nullptr || extras->instances == nullptr) return {};
+  return extras->instances();
+}
+
+std::string Family::stage(const KernelSpec& spec, std::string_view entry) const {
+  if (extras != nullptr && extras->stage != nullptr) return extras->stage(spec, entry);
+  return tile::stage_of(static_cast<const char*>(verb), entry);
+}
+
+std::optional<Prepack> Family::prepack(const KernelSpec& spec, const Problem& problem,
+                                       const Target& target, const Operands& operands,
+                                       void* packed) const {
+  if (extras == nullptr || extras->prepack == nullptr) return {};
+  return extras->prepack(spec, problem, target, operands, packed);
+}
+
+Problem Family::unpacked(const Problem& problem) const {
+  return extras == nullptr || extras->unpacked == nullptr ? problem : extras->unpacked(problem);
+}
+
+Problem Family::twin(const Problem& problem, const Target& target) const {
+  return extras == nullptr || extras->twin == nullptr ? problem : extras->twin(problem, target);
 }
 
 }  // namespace tessera

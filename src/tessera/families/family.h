@@ -1,4 +1,5 @@
-// The interface between operations and the machinery: one table of functions per family.
+// The interface between operations and the machinery: one table of functions per family, with a
+// place for what only some families have (extras.h).
 #pragma once
 
 #include <algorithm>
@@ -10,18 +11,15 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tessera/base/limits.h"
+#include "tessera/families/extras.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/features.h"
-#include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
-#include "tessera/families/receipts.h"
 #include "tessera/families/reference.h"
-#include "tessera/families/required.h"
-#include "tessera/families/settings.h"
-#include "tessera/families/stages.h"
 #include "tessera/families/tensor.h"
 #include "tessera/families/wishes.h"
 #include "tessera/spec/kernel_spec.h"
@@ -31,6 +29,19 @@
 namespace tessera {
 
 struct [[gnu::visibility("hidden")]] Headers;  // families/headers.h
+
+// A member of a table of functions that must not be left out: without it a table does not compile.
+template <class T>
+class Required {
+ public:
+  using Value = std::decay_t<T>;  // for a function, its address
+  constexpr Required(Value value) : value_(value) {}
+  constexpr Required(std::nullptr_t) = delete;
+  constexpr operator Value() const { return value_; }
+
+ private:
+  Value value_;
+};
 
 // Yes, or no with the rule and both numbers.
 struct Verdict {
@@ -66,15 +77,6 @@ struct Estimate {
   double utilisation = 1;  // share of the issued operations that are useful
 };
 
-// How to pack an operand once for many launches of one kernel.
-struct Prepack {
-  std::string_view operand;  // the operand's name: "b"
-  const void* from = nullptr;
-  std::size_t bytes = 0;  // size of the packed operand
-  Launch launch;          // packs the operand; without steps there is nothing to pack
-  Operands operands;      // the operands of the launches: the packed one has replaced its original
-};
-
 // How many units of the target the argument `threads` of the functions below means; 0 means all of
 // them. The result is at most kMaxThreads, because an estimate tries every way to share the threads
 // out.
@@ -88,6 +90,8 @@ struct Family {
   // the entries, and what the kernels of every backend export (device/*/abi.h). A change of the
   // contract raises the number. The kernels of other families are not affected.
   Required<int> abi;
+  Required<const char*> verb;  // what a kernel does: "multiply"
+  const Extras* extras = nullptr;
 
   // Throws Error{invalid_argument} with the rule that the problem breaks.
   Required<void(const Problem&)> validate;
@@ -121,26 +125,8 @@ struct Family {
   Required<std::vector<KernelSpec>(const Problem&, const Target&)> legal_candidates;
   // A spec that runs any valid problem on this target.
   Required<KernelSpec(const Problem&, const Target&)> general;
-  // The kernels of a named set such as "fp16_rcr_essential". Throws Error{not_found} with the
-  // nearest name.
-  Required<std::vector<KernelSpec>(std::string_view set, const Target&)> preselected;
-  Required<std::vector<std::string>()> preselected_names;
-  // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
-  Required<bool(const KernelSpec&, const Target&)> is_essential;
-
-  // What frameworks ask of the operation; of most operations nothing.
-  Required<std::span<const Receipt>()> receipts;
-  // Problems of every signature that the receipt asks for, of the sizes that kernels are made for.
-  // Throws Error{unsupported} when kernels of none of its kinds exist.
-  Required<std::vector<Problem>(const Receipt&)> receipt_problems;
-  // Nothing where kernels are not told apart by length.
-  Required<std::optional<TunedLength>(const KernelSpec&, const Problem&)> tuned_length;
 
   Required<Source(const KernelSpec&, const Target&)> emit;
-  // The name of that source without emitting it. Kernels of two operations may have one source.
-  Required<std::string(const KernelSpec&)> source_name;
-  // The libraries for whose templates the family can write instances; see instances.h.
-  Required<std::span<const InstanceSource>()> instances;
   // `threads` limits the units of the target that may be used, see units_used().
   Required<Estimate(const KernelSpec&, const Problem&, const Target&, int threads)> estimate;
 
@@ -164,16 +150,7 @@ struct Family {
 
   // The launch of a kernel on a problem. A null operand stands for any address: the launch then has
   // the largest workspace that any address may need.
-  Required<Launch(const KernelSpec&, const Problem&, const Operands&)> bind;
-  // What a step does that runs the entry with this suffix, see Source::entries: "check pages".
-  Required<std::string(const KernelSpec&, std::string_view entry)> stage;
-  // For kernels that read an operand in a packed form of their own: how to pack it into `packed`.
-  // `packed` may be null when only the size is wanted. Empty for other kernels.
-  Required<std::optional<Prepack>(const KernelSpec&, const Problem&, const Operands&, void* packed)>
-      prepack;
-  // The same with every operand as the user has it: what the reference computes. The problem itself
-  // unless an operand of it was packed by prepack().
-  Required<Problem(const Problem&)> unpacked;
+  Required<Launch(const KernelSpec&, const Problem&, const Target&, const Operands&)> bind;
 
   // Computes the answer in fp64, slowly and simply, and compares the outputs with it. The operands
   // that the kernel read must still be unchanged.
@@ -186,10 +163,6 @@ struct Family {
 
   // The same problem without its epilogue and what else costs every kernel about as much.
   Required<Problem(const Problem&)> plain;
-  // The same problem in other types that every algorithm multiplies as fast on this target, or of a
-  // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
-  // other differences. Returns the problem itself when there is none.
-  Required<Problem(const Problem&, const Target&)> twin;
   Required<double(const Problem&)> flops;  // useful operations
   Required<double(const Problem&)> bytes;  // least traffic: every operand moves once
 
@@ -205,10 +178,6 @@ struct Family {
   // Makes a problem from a row of another program's file. Unknown keys are ignored. Throws
   // Error{parse_error}; its text continues a sentence of the caller that begins with the row.
   Required<Problem(const ProblemWords&)> from_words;
-  // What calls of the operation's builder describe. Throws Error{parse_error} for an
-  // unknown setter or word, with the nearest one, Error{invalid_argument} with the rule that is
-  // broken, and Error{unsupported} for an operation without a builder.
-  Required<SettledProblem(std::span<const Setting>)> from_settings;
 
   // The names of the lists of problems to learn from, the one for general use first.
   Required<std::span<const std::string_view>()> problem_sets;
@@ -220,6 +189,30 @@ struct Family {
   // Problems that exercise a kernel: whole tiles, edges and empty problems. The kernel supports
   // each of them; the result may be empty.
   Required<std::vector<Problem>(const KernelSpec&, const Target&)> samples;
+
+  // ---- the same for every family ----
+
+  // The kernels of a named set such as "fp16_rcr_essential". Throws Error{not_found} with the
+  // nearest name.
+  std::vector<KernelSpec> preselected(std::string_view set, const Target& target) const;
+  std::vector<std::string> preselected_names() const;
+  // Whether the spec is in one of the target's essential sets, which are shipped ready-built.
+  bool is_essential(const KernelSpec& spec, const Target& target) const;
+
+  // The extra of the same name, or what its absence stands for. from_settings() throws
+  // Error{unsupported} for an operation without a builder.
+  std::span<const Receipt> receipts() const;
+  std::vector<Problem> receipt_problems(const Receipt& receipt) const;
+  std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) const;
+  SettledProblem from_settings(std::span<const Setting> settings) const;
+  std::string source_name(const KernelSpec& spec) const;
+  std::span<const InstanceSource> instances() const;
+  std::string stage(const KernelSpec& spec, std::string_view entry) const;
+  std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
+                                 const Target& target, const Operands& operands,
+                                 void* packed) const;
+  Problem unpacked(const Problem& problem) const;
+  Problem twin(const Problem& problem, const Target& target) const;
 };
 
 // The family of an operation. Throws Error{unsupported} for an operation without a family.
@@ -232,6 +225,17 @@ const Family* find_family(std::string_view text);
 
 // A legal kernel's source. Throws Error{illegal_spec} with its name and the rule that it breaks.
 Source emit_legal(const KernelSpec& spec, const Target& target);
+
+// One step of a launch, for people.
+struct Stage {
+  std::string name;        // "check pages"
+  std::string entry;       // the function that it runs: the kernel's name and a suffix
+  std::int64_t parts = 1;  // into which it cuts the longest sums, which it then merges
+};
+
+// The stages of a legal kernel on a problem that it supports, in the order of their steps; none
+// where there is nothing to compute.
+std::vector<Stage> stages_of(const KernelSpec& spec, const Problem& problem, const Target& target);
 
 }  // namespace tessera
 #pragma GCC visibility pop

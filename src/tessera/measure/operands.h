@@ -51,7 +51,7 @@ std::string gaps_intact(const OwnedOperands& owned);
 // Packs an operand as the kernel wants it and lets `operands` point to the result, which the caller
 // keeps. Does nothing (an empty buffer) unless the kernel reads an operand that is packed ahead.
 runtime::DeviceBuffer pack_operand(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                                   const Problem& problem, Operands& operands,
+                                   const Problem& problem, const Target& target, Operands& operands,
                                    const runtime::Place& place = runtime::host_place());
 
 // Operands where the kernels of a place can reach them.

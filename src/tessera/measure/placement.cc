@@ -69,13 +69,14 @@ void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Plac
 }  // namespace
 
 runtime::DeviceBuffer pack_operand(const runtime::LoadedKernel& kernel, const KernelSpec& spec,
-                                   const Problem& problem, Operands& operands,
+                                   const Problem& problem, const Target& target, Operands& operands,
                                    const runtime::Place& place) {
   const Family& family = family_of(problem);
-  const std::optional<Prepack> wanted = family.prepack(spec, problem, operands, nullptr);
+  const std::optional<Prepack> wanted = family.prepack(spec, problem, target, operands, nullptr);
   if (!wanted) return {};
   runtime::DeviceBuffer packed(place, wanted->bytes);
-  const std::optional<Prepack> prepack = family.prepack(spec, problem, operands, packed.data());
+  const std::optional<Prepack> prepack =
+      family.prepack(spec, problem, target, operands, packed.data());
   kernel.launch(prepack->launch, place.options);
   operands = prepack->operands;
   return packed;

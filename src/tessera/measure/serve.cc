@@ -45,8 +45,8 @@ Bound bind(const WorkerRequest& request, const WorkerKernel& kernel, const Probl
   Bound bound;
   bound.place = place_of(request);
   bound.kernel = bound.place.backend->load(jit::artifact_of(source, kernel.binary), request.target);
-  bound.packed = pack_operand(*bound.kernel, spec, problem, operands, bound.place);
-  bound.launch = family_of(problem).bind(spec, problem, operands);
+  bound.packed = pack_operand(*bound.kernel, spec, problem, request.target, operands, bound.place);
+  bound.launch = family_of(problem).bind(spec, problem, request.target, operands);
   return bound;
 }
 

@@ -193,8 +193,10 @@ class SweepServer {
     SweptKernel bound;
     bound.kernel = loaded_[place];
     bound.row.kernel = kernel;
-    bound.packed = pack_operand(*bound.kernel, specs_[place], prepared.problem, operands, place_);
-    bound.launch = family_of(prepared.problem).bind(specs_[place], prepared.problem, operands);
+    bound.packed = pack_operand(*bound.kernel, specs_[place], prepared.problem, setup_.target,
+                                operands, place_);
+    bound.launch =
+        family_of(prepared.problem).bind(specs_[place], prepared.problem, setup_.target, operands);
     return bound;
   }
 

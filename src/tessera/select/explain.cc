@@ -138,7 +138,8 @@ Operands aligned_operands(const Subject& subject) {
 std::string copying_steps(const Subject& subject) {
   const KernelSpec& spec = subject.decision.spec;
   const Family& family = family_of(spec);
-  const Launch launch = family.bind(spec, subject.problem, aligned_operands(subject));
+  const Launch launch =
+      family.bind(spec, subject.problem, subject.target, aligned_operands(subject));
   std::string text;
   for (const Step& step : launch.steps) {
     if (step.copied_bytes == 0) continue;
@@ -154,7 +155,7 @@ std::string copying_steps(const Subject& subject) {
 std::string merged_parts(const Subject& subject) {
   const KernelSpec& spec = subject.decision.spec;
   const std::int64_t parts =
-      family_of(spec).bind(spec, subject.problem, aligned_operands(subject)).parts;
+      family_of(spec).bind(spec, subject.problem, subject.target, aligned_operands(subject)).parts;
   if (parts <= 1) return {};
   return fmt::format("{:<9} the longest sums are cut into {} and merged in their order\n", "parts",
                      parts);

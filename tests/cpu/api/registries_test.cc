@@ -116,7 +116,9 @@ TEST_F(ApiRegistries, ImportedRunsWhatWasExported) {
   EXPECT_EQ(results[0].error, "");
   const KernelSpec spec = copy->declared().front();
   const measure::OwnedOperands owned = operands_of(small());
-  copy->get(spec)->launch(family_of(spec).bind(spec, small(), owned.operands), {.threads = 1});
+  copy->get(spec)->launch(
+      family_of(spec).bind(spec, small(), load_target(spec.target), owned.operands),
+      {.threads = 1});
   const Mismatch mismatch = family_of(spec).verify(small(), owned.operands);
   EXPECT_TRUE(mismatch.ok) << mismatch.message << " seed " << seed;
   EXPECT_EQ(mismatch.checked, 37 * 45);
@@ -132,7 +134,8 @@ TEST_F(ApiRegistries, AKernelOutlivesItsDispatcherAndRegistry) {
     spec = ready.spec;
   }
   const measure::OwnedOperands owned = operands_of(small());
-  kernel->launch(family_of(spec).bind(spec, small(), owned.operands), {.threads = 1});
+  kernel->launch(family_of(spec).bind(spec, small(), load_target(spec.target), owned.operands),
+                 {.threads = 1});
   EXPECT_TRUE(family_of(spec).verify(small(), owned.operands).ok) << "seed " << seed;
 }
 

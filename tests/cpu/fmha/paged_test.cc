@@ -29,7 +29,7 @@ class FmhaPagedKernels : public testing::Test {
     options.threads = 2;
     testing_support::registry_in("fmha_test")
         .get(spec)
-        ->launch(family().bind(spec, problem, operands), options);
+        ->launch(family().bind(spec, problem, load_target(spec.target), operands), options);
   }
 
   // Sequences of up to 150 keys.

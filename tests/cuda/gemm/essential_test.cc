@@ -104,7 +104,7 @@ class GpuGemm : public GpuTest {
     const std::string kernel = name_of(spec);
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = kernel});
     const runtime::DeviceBuffer packed =
-        measure::pack_operand(*ready.loaded, spec, problem, operands, place_);
+        measure::pack_operand(*ready.loaded, spec, problem, *ready.target, operands, place_);
     return run(problem, owned, placed, operands, kernel);
   }
 };

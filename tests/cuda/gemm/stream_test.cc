@@ -32,7 +32,7 @@ class GpuStream : public GpuTest {
     Operands operands = placed.operands;
     const ReadyKernel& ready = dispatcher_->kernel_for(problem, {.force = name});
     const runtime::DeviceBuffer packed =
-        measure::pack_operand(*ready.loaded, spec, problem, operands, place_);
+        measure::pack_operand(*ready.loaded, spec, problem, *ready.target, operands, place_);
     const std::vector<std::byte> first = run(problem, owned, placed, operands, name);
     EXPECT_EQ(measure::gaps_intact(owned), "");
     expect_correct(family_of(spec).unpacked(problem), owned);

@@ -147,7 +147,8 @@ TEST_F(GpuLaunch, AddsLittleToTheDriversOwnCall) {
   const measure::OwnedOperands owned = measure::random_operands(problem, 1);
   const measure::PlacedOperands placed = measure::place_operands(owned, place_);
   const ReadyKernel& ready = dispatcher_->kernel_for(problem);
-  const Launch launch = family_of(problem).bind(ready.spec, problem, placed.operands);
+  const Launch launch =
+      family_of(problem).bind(ready.spec, problem, *ready.target, placed.operands);
   ready.loaded->launch(launch, place_.options);
 
   double raw = 0;

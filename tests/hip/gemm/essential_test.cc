@@ -138,7 +138,8 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
       ASSERT_NO_FATAL_FAILURE(pack(spec, source, p, kernel, memory, operands, packed));
     }
     const auto resident = static_cast<unsigned>(between(1, 4));
-    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, operands), memory, resident),
+    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, operands), memory,
+                         resident),
               "");
     const Mismatch mismatch = family_.compare(plain, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
@@ -150,10 +151,10 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
   void pack(const KernelSpec& spec, const Source& source, const GemmProblem& p,
             EmulatedKernel& kernel, emulator::Memory& memory, Operands& operands,
             std::vector<std::byte>& packed) {
-    const auto sized = family_.prepack(spec, p, operands, nullptr);
+    const auto sized = family_.prepack(spec, p, target_, operands, nullptr);
     ASSERT_TRUE(sized);
     packed.assign(sized->bytes, std::byte{0xff});
-    const auto made = family_.prepack(spec, p, operands, packed.data());
+    const auto made = family_.prepack(spec, p, target_, operands, packed.data());
     memory.add(reinterpret_cast<std::uintptr_t>(packed.data()), packed.size());
     ASSERT_EQ(kernel.run(name_of(spec), source, made->launch, memory, 1), "");
     operands = made->operands;
@@ -230,7 +231,7 @@ TEST_P(EmulatedGemm, TheOtherEncodingOfFp8IsWrong) {
     const Reference wanted = family_.reference(p, owned.operands, {.fp8 = encoding});
     emulator::Memory memory;
     add_operands(owned, memory);
-    const Launch launch = family_.bind(*found, p, owned.operands);
+    const Launch launch = family_.bind(*found, p, target_, owned.operands);
     ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
     EXPECT_EQ(family_.compare(p, owned.operands, wanted).ok,
               is_ocp == (encoding == Fp8Encoding::ocp));

@@ -257,7 +257,7 @@ constexpr Rejected kRejected[] = {
 TEST(ConvLegality, SaysWhichRuleIsBroken) {
   for (const Rejected& row : kRejected) {
     const KernelSpec spec = parse_name(row.name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
   }
 }
 
@@ -295,9 +295,9 @@ TEST_P(ConvOn, GeneralServesEverySignature) {
        }) {
     const Problem problem = parse_problem(line);
     const KernelSpec spec = family().general(problem, target_);
-    EXPECT_EQ(is_legal(spec, target_).reason, "") << line;
-    EXPECT_EQ(supports(spec, problem, target_).reason, "") << line;
-    const Source source = emit(spec, target_);
+    EXPECT_EQ(family().is_legal(spec, target_).reason, "") << line;
+    EXPECT_EQ(family().supports(spec, problem, target_).reason, "") << line;
+    const Source source = family().emit(spec, target_);
     EXPECT_EQ(source.name, name_of(spec));
     EXPECT_EQ(source.abi, kAbi);
   }
@@ -310,7 +310,7 @@ TEST_P(ConvOn, LaunchesHoldTheProblem) {
   std::byte memory[8] = {};
   o.weight = memory, o.grad_out = memory + 1, o.c = memory + 2, o.grad_in = memory + 3;
   const KernelSpec spec = family().general(problem, target_);
-  const Launch launch = conv::bind(spec, problem, o);
+  const Launch launch = conv::family().bind(spec, problem, load_target(spec.target), o);
   device::ConvArguments g{};
   ASSERT_EQ(launch.arguments.size(), sizeof(g));
   std::memcpy(&g, launch.arguments.data(), sizeof(g));
@@ -330,10 +330,14 @@ TEST_P(ConvOn, LaunchesHoldTheProblem) {
 
 TEST_P(ConvOn, NothingIsLaunchedForNoImages) {
   const Problem problem = parse_problem("conv direction=forward n=0 c=3 k=5 w=7");
-  EXPECT_EQ(conv::bind(family().general(problem, target_), problem, ConvOperands{}).steps.size(),
+  EXPECT_EQ(conv::family()
+                .bind(family().general(problem, target_), problem, target_, ConvOperands{})
+                .steps.size(),
             0U);
   const Problem gradient = parse_problem("conv direction=backward_weight n=0 c=3 k=5 w=7");
-  EXPECT_EQ(conv::bind(family().general(gradient, target_), gradient, ConvOperands{}).steps.size(),
+  EXPECT_EQ(conv::family()
+                .bind(family().general(gradient, target_), gradient, target_, ConvOperands{})
+                .steps.size(),
             1U);
 }
 

@@ -55,7 +55,7 @@ constexpr GatherRow kIllegalGathers[] = {
 TEST(ConvCpasync, IllegalSpecsSayWhy) {
   const Target target = load_target("sm90a");
   for (const GatherRow& row : kIllegalGathers) {
-    EXPECT_EQ(is_legal(parse_name(row.name), target).reason, row.text) << row.name;
+    EXPECT_EQ(family().is_legal(parse_name(row.name), target).reason, row.text) << row.name;
   }
 }
 
@@ -76,7 +76,8 @@ TEST(ConvCpasync, UnservedProblemsSayWhy) {
   };
   for (const GatherRow& row : kUnservedGathers) {
     const Problem problem = layer_of(row.name);
-    EXPECT_EQ(supports(parse_name(kForward), problem, target).reason, row.text) << row.name;
+    EXPECT_EQ(family().supports(parse_name(kForward), problem, target).reason, row.text)
+        << row.name;
   }
 }
 
@@ -85,8 +86,9 @@ TEST(ConvCpasync, SlicesNeedSteps) {
   const KernelSpec spec = parse_name(
       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices8_s4_"
       "sm90a");
-  EXPECT_EQ(supports(spec, layer_of("backward_weight n=2 c=64 k=64 h=9 w=9"), target).reason,
-            "slices need a step of 32 each, got 8 slices of 6 steps");
+  EXPECT_EQ(
+      family().supports(spec, layer_of("backward_weight n=2 c=64 k=64 h=9 w=9"), target).reason,
+      "slices need a step of 32 each, got 8 slices of 6 steps");
 }
 
 // ---- how a problem becomes products ----
@@ -188,7 +190,7 @@ TEST(ConvCpasync, SlicesReserveTheirSums) {
       "conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices8_s4_"
       "sm90a");
   const ConvProblem p = layer_of("backward_weight n=8 c=64 k=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1");
-  const Launch launch = conv::bind(spec, p, ConvOperands{});
+  const Launch launch = conv::family().bind(spec, p, load_target(spec.target), ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
             std::size_t{device::kCounterBytes} + std::size_t{8} * 2 * 9 * 64 * 64 * sizeof(float));
   ASSERT_EQ(launch.steps.size(), 2U);

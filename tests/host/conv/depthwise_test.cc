@@ -56,7 +56,7 @@ constexpr DepthwiseRow kIllegalDepthwise[] = {
 TEST(ConvDepthwise, IllegalSpecsSayWhy) {
   const Target target = load_target("sm90a");
   for (const DepthwiseRow& row : kIllegalDepthwise) {
-    EXPECT_EQ(is_legal(parse_name(row.name), target).reason, row.text) << row.name;
+    EXPECT_EQ(family().is_legal(parse_name(row.name), target).reason, row.text) << row.name;
   }
 }
 
@@ -100,7 +100,7 @@ TEST(ConvDepthwise, UnservedProblemsSayWhy) {
     const Problem problem = parse_problem("conv dtype=bf16 direction=" + std::string(row.name));
     const KernelSpec spec =
         depthwise_on(problem, "conv_forward_bf16_nhwgc_2d_depthwise_64x128x1_2x2x1_4x4x3_sm90a");
-    EXPECT_EQ(supports(spec, problem, target).reason, row.text) << row.name;
+    EXPECT_EQ(family().supports(spec, problem, target).reason, row.text) << row.name;
   }
 }
 
@@ -114,7 +114,7 @@ TEST(ConvDepthwise, AnyFilterServesWhatOneFilterRefuses) {
     const Problem problem = parse_problem("conv dtype=bf16 direction=" + std::string(line));
     const KernelSpec spec =
         depthwise_on(problem, "conv_forward_bf16_nhwgc_2d_depthwise_4x32x0_2x2x1_1x1x0_sm90a");
-    EXPECT_EQ(supports(spec, problem, target).reason, "") << line;
+    EXPECT_EQ(family().supports(spec, problem, target).reason, "") << line;
   }
 }
 
@@ -125,7 +125,7 @@ TEST(ConvDepthwise, SlicesNeedPatches) {
       problem,
       "conv_backwardweight_bf16_nhwgc_2d_depthwise_32x128x1_2x2x1_2x4x3_splitordered1_slices16_"
       "sm90a");
-  EXPECT_EQ(supports(spec, problem, load_target("sm90a")).reason,
+  EXPECT_EQ(family().supports(spec, problem, load_target("sm90a")).reason,
             "slices need a patch each, got 16 slices of 8 patches");
 }
 
@@ -140,9 +140,9 @@ device::DepthwiseArguments depthwise_arguments(const Launch& launch) {
 TEST(ConvDepthwise, ChannelsAreSharedSoThatFewThreadsIdle) {
   const Problem problem = parse_problem(
       "conv direction=forward n=32 c=144 k=144 g=144 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16");
-  const Launch launch = conv::bind(
+  const Launch launch = conv::family().bind(
       depthwise_on(problem, "conv_forward_bf16_nhwgc_2d_depthwise_64x128x1_2x2x1_4x4x3_sm90a"),
-      problem, ConvOperands{});
+      problem, load_target("sm90a"), ConvOperands{});
   const device::DepthwiseArguments arguments = depthwise_arguments(launch);
   EXPECT_EQ(arguments.channel_blocks, 2);
   EXPECT_EQ(arguments.vectors, 18);
@@ -160,9 +160,9 @@ TEST(ConvDepthwise, StridedGradientsHaveAPatchMoreForThePad) {
   const Problem problem = parse_problem(
       "conv direction=backward_data n=1 c=64 k=64 g=64 h=16 w=16 y=3 x=3 stride_h=2 stride_w=2 "
       "pad_h=1 pad_w=1 dtype=bf16");
-  const Launch launch = conv::bind(
+  const Launch launch = conv::family().bind(
       depthwise_on(problem, "conv_forward_bf16_nhwgc_2d_depthwise_64x128x2_2x2x1_4x4x3_sm90a"),
-      problem, ConvOperands{});
+      problem, load_target("sm90a"), ConvOperands{});
   EXPECT_EQ(depthwise_arguments(launch).across, 5);
 }
 
@@ -170,11 +170,11 @@ TEST(ConvDepthwise, SlicesReserveTheirSums) {
   const Problem problem = parse_problem(
       "conv direction=backward_weight n=8 c=96 k=96 g=96 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1 "
       "dtype=bf16");
-  const Launch launch =
-      conv::bind(depthwise_on(problem,
-                              "conv_backwardweight_bf16_nhwgc_2d_depthwise_32x128x1_2x2x1_2x4x3_"
-                              "splitordered1_slices16_sm90a"),
-                 problem, ConvOperands{});
+  const Launch launch = conv::family().bind(
+      depthwise_on(problem,
+                   "conv_backwardweight_bf16_nhwgc_2d_depthwise_32x128x1_2x2x1_2x4x3_"
+                   "splitordered1_slices16_sm90a"),
+      problem, load_target("sm90a"), ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
             std::size_t{device::kCounterBytes} + std::size_t{16} * 9 * 96 * sizeof(float));
   ASSERT_EQ(launch.steps.size(), 2U);

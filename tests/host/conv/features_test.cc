@@ -49,10 +49,10 @@ TEST(ConvFeatures, NamesAreUniqueAndExplained) { expect_unique_names(family()); 
 TEST(ConvFeatures, ProblemAndMachineComeFirst) { expect_shared_first(family()); }
 
 TEST(ConvFeatures, EveryPipelineHasAFlag) {
-  for (const Way& way : ways()) {
+  for (const Way* way : Types::ways()) {
     const auto flags = pipelines_with_flags();
-    EXPECT_NE(std::find(flags.begin(), flags.end(), way.pipeline), flags.end())
-        << to_string(way.pipeline);
+    EXPECT_NE(std::find(flags.begin(), flags.end(), way->pipeline), flags.end())
+        << to_string(way->pipeline);
   }
 }
 

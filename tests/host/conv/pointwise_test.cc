@@ -79,9 +79,9 @@ TEST(ConvPointwise, LaunchesAreThoseOfTheProduct) {
     if (!family().supports(spec, layer, target)) continue;
     ++served;
     const Launch launch = family().bind(
-        spec, layer, ConvOperands{.weight = w, .grad_out = dy, .d = {}, .grad_in = dx});
+        spec, layer, target, ConvOperands{.weight = w, .grad_out = dy, .d = {}, .grad_in = dx});
     const Launch wanted = family_of(Op::gemm).bind(
-        product_kernel(spec), product, GemmOperands{.a = dy, .b = w, .d = {}, .out = dx});
+        product_kernel(spec), product, target, GemmOperands{.a = dy, .b = w, .d = {}, .out = dx});
     ASSERT_EQ(launch.arguments.size(), wanted.arguments.size());
     EXPECT_EQ(
         std::memcmp(launch.arguments.data(), wanted.arguments.data(), wanted.arguments.size()), 0)
@@ -111,10 +111,10 @@ TEST(ConvPointwise, NoImages) {
       if (!family().supports(spec, layer, target)) continue;
       ++served;
       const Launch launch = family().bind(
-          spec, layer,
+          spec, layer, target,
           ConvOperands{.in = memory, .grad_out = memory, .d = {}, .grad_weight = memory});
       const Launch wanted =
-          family_of(Op::gemm).bind(product_kernel(spec), product,
+          family_of(Op::gemm).bind(product_kernel(spec), product, target,
                                    GemmOperands{.a = memory, .b = memory, .d = {}, .out = memory});
       ASSERT_EQ(launch.arguments.size(), wanted.arguments.size());
       EXPECT_EQ(

@@ -98,7 +98,7 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
                  "splitordered1_slices64_s9_repack_sm90a"
                : "conv_forward_bf16_nhwgc_2d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_"
                  "sm90a");
-    EXPECT_EQ(supports(spec, p, target).reason, why) << text;
+    EXPECT_EQ(family().supports(spec, p, target).reason, why) << text;
   }
 }
 
@@ -112,7 +112,7 @@ TEST(ConvRepack, LaunchHasTheStepsAroundTheMainLoop) {
   const std::size_t sums =
       std::size_t{device::kCounterBytes} + std::size_t{4} * 2 * 64 * 9 * 64 * 4;
   const std::size_t image = std::size_t{8} * 16 * 16 * 128 * 2;
-  const Launch any = conv::bind(spec, p, ConvOperands{});
+  const Launch any = conv::family().bind(spec, p, load_target(spec.target), ConvOperands{});
   EXPECT_EQ(any.workspace.bytes, sums + 2 * image);
   ASSERT_EQ(any.steps.size(), 3U);
   EXPECT_EQ(any.steps[0].entry, 1);
@@ -120,7 +120,7 @@ TEST(ConvRepack, LaunchHasTheStepsAroundTheMainLoop) {
   EXPECT_EQ(any.steps[2].entry, 2);
   ConvOperands operands;
   operands.in = operands.grad_out = kAligned;
-  const Launch aligned = conv::bind(spec, p, operands);
+  const Launch aligned = conv::family().bind(spec, p, load_target(spec.target), operands);
   EXPECT_EQ(aligned.workspace.bytes, sums);
   ASSERT_EQ(aligned.steps.size(), 2U);
   EXPECT_EQ(aligned.steps[0].entry, 0);
@@ -133,11 +133,14 @@ TEST(ConvRepack, StoresPiecesOfChannelsByThreads) {
   ConvProblem p = problem_of("backward_data n=1 c=8 k=96 h=1 w=1");
   EXPECT_TRUE(copies_pixels(p, kAligned));
   EXPECT_FALSE(copies_pixels(p, kOdd));
-  const std::size_t maps = conv::bind(spec, p, ConvOperands{}).tensor_maps.size();
+  const std::size_t maps =
+      conv::family().bind(spec, p, load_target(spec.target), ConvOperands{}).tensor_maps.size();
 
   p = problem_of("backward_data n=1 c=4 k=96 h=1 w=1");
   EXPECT_FALSE(copies_pixels(p, kAligned)) << "the last 8 of 16 bytes are not x's";
-  EXPECT_EQ(conv::bind(spec, p, ConvOperands{}).tensor_maps.size(), maps - 1);
+  EXPECT_EQ(
+      conv::family().bind(spec, p, load_target(spec.target), ConvOperands{}).tensor_maps.size(),
+      maps - 1);
 
   p = problem_of("backward_data n=2 c=20 k=96 h=4 w=4");
   for (const std::size_t i : {0U, 3U, 4U, 5U}) p.in_strides[i] = p.in_strides[i] / 20 * 24;

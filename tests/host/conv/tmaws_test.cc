@@ -65,7 +65,7 @@ constexpr Row kIllegal[] = {
 TEST(ConvTmaws, IllegalSpecsSayWhy) {
   const Target target = load_target("sm90a");
   for (const Row& row : kIllegal) {
-    EXPECT_EQ(is_legal(parse_name(row.name), target).reason, row.text) << row.name;
+    EXPECT_EQ(family().is_legal(parse_name(row.name), target).reason, row.text) << row.name;
   }
 }
 
@@ -109,7 +109,7 @@ TEST(ConvTmaws, UnservedProblemsSayWhy) {
     KernelSpec spec =
         parse_name("conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a");
     spec.signature = signature_of(problem);
-    EXPECT_EQ(supports(spec, problem, target).reason, row.text) << row.name;
+    EXPECT_EQ(family().supports(spec, problem, target).reason, row.text) << row.name;
   }
 }
 
@@ -120,12 +120,13 @@ TEST(ConvTmaws, SlicesNeedStepsAndOneResidue) {
       "slices8_s6_sm90a");
   Problem problem =
       parse_problem("conv direction=backward_weight n=2 c=64 k=64 h=9 w=9 dtype=bf16");
-  EXPECT_EQ(supports(spec, problem, target).reason,
+  EXPECT_EQ(family().supports(spec, problem, target).reason,
             "slices need a step of 64 each, got 8 slices of 3 steps");
   problem = parse_problem(
       "conv direction=backward_data n=2 c=64 k=640 h=9 w=9 y=3 x=3 stride_h=2 dtype=bf16");
   spec.signature = signature_of(problem);
-  EXPECT_EQ(supports(spec, problem, target).reason, "slices need strides of 1 residue, got 2");
+  EXPECT_EQ(family().supports(spec, problem, target).reason,
+            "slices need strides of 1 residue, got 2");
 }
 
 // Nine classes of pixels, each with a window for what is read and one for what is written.
@@ -135,7 +136,8 @@ TEST(ConvTmaws, ResiduesHaveWindowsAndTiles) {
   const Problem problem = parse_problem(
       "conv direction=backward_data n=4 c=128 k=64 h=30 w=30 y=3 x=3 stride_h=3 stride_w=3 pad_h=1 "
       "pad_w=1 dtype=bf16");
-  const Launch launch = conv::bind(spec, problem, ConvOperands{});
+  const Launch launch =
+      conv::family().bind(spec, problem, load_target(spec.target), ConvOperands{});
   EXPECT_EQ(launch.tensor_maps.size(), 19U);
   EXPECT_EQ(launch.steps.size(), 1U);
   device::CudaConvArguments arguments;
@@ -158,11 +160,12 @@ TEST(ConvTmaws, SlicesReserveTheirSumsAndCounters) {
       "slices8_s6_sm90a");
   const Problem problem = parse_problem(
       "conv direction=backward_weight n=8 c=64 k=160 h=16 w=16 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16");
-  const Launch launch = conv::bind(spec, problem, ConvOperands{});
+  const Launch launch =
+      conv::family().bind(spec, problem, load_target(spec.target), ConvOperands{});
   EXPECT_EQ(launch.workspace.bytes,
             std::size_t{device::kCounterBytes} + std::size_t{8} * 160 * 9 * 64 * sizeof(float));
   EXPECT_EQ(launch.workspace.counter_bytes, 2U * 9U * 2U * sizeof(unsigned));
-  EXPECT_EQ(emit(spec, load_target("sm90a")).entries, std::vector<std::string>{""});
+  EXPECT_EQ(family().emit(spec, load_target("sm90a")).entries, std::vector<std::string>{""});
   ASSERT_EQ(launch.steps.size(), 1U);
   EXPECT_EQ(launch.steps[0].entry, 0);
   EXPECT_EQ(launch.steps[0].extent, Step::Extent::resident);
@@ -175,8 +178,8 @@ TEST(ConvTmaws, SlicesNeedCounters) {
       "conv_forward_bf16_nhwgc_2d_tmaws_64x32x64_1x1x1_64x32x16_cooperative_splitordered1_slices2_"
       "s6_sm90a");
   const std::string line = "conv direction=forward dtype=bf16 c=64 k=32 y=2 h=65 w=128 n=";
-  EXPECT_EQ(supports(spec, parse_problem(line + "128"), target).reason, "");
-  EXPECT_EQ(supports(spec, parse_problem(line + "129"), target).reason,
+  EXPECT_EQ(family().supports(spec, parse_problem(line + "128"), target).reason, "");
+  EXPECT_EQ(family().supports(spec, parse_problem(line + "129"), target).reason,
             "slices take a counter for each of 1 consumers of a tile, 16384 at most, got 16512 "
             "tiles");
 }

@@ -160,7 +160,7 @@ TEST(FmhaBackwardFlash, PreparesMultipliesAndConverts) {
   const Problem p = gradients_of("batch=3 heads=6 heads_kv=2 hdim=72 hdim_v=40 mask=bottom_right");
   for (const bool is_ordered : {false, true}) {
     const KernelSpec spec = parse_name(is_ordered ? kInOrder128 : kGradients128);
-    const Launch launch = family().bind(spec, p, aligned_operands());
+    const Launch launch = family().bind(spec, p, load_target(spec.target), aligned_operands());
     ASSERT_EQ(launch.steps.size(), 3U);
     const std::int64_t blocks = 3 * 6 * 5;  // of 64 queries
     for (const std::size_t i : {0, 2}) {
@@ -208,7 +208,7 @@ TEST(FmhaBackwardFlash, RefusesTensorsThatAreNotAligned) {
         fmt::format("fmha: {} must be aligned to 16 bytes for tmaws, got an address 2 past "
                     "a multiple of that; use a direct kernel",
                     name),
-        [&] { family().bind(spec, p, o); });
+        [&] { family().bind(spec, p, load_target(spec.target), o); });
   };
   const auto moved = [](void* at) { return static_cast<void*>(static_cast<std::byte*>(at) + 2); };
   FmhaOperands o = aligned_operands();

@@ -167,7 +167,7 @@ TEST(FmhaBackwardBind, GradientsOfAGpuAreSteps) {
   for (const Row& row : rows) {
     const Problem p = parse_problem(std::string("fmha kind=backward ") + row.fields);
     family().validate(p);
-    const Launch launch = family().bind(family().general(p, gpu), p, FmhaOperands{});
+    const Launch launch = family().bind(family().general(p, gpu), p, gpu, FmhaOperands{});
     std::vector<std::array<unsigned, 3>> grids;
     for (const Step& step : launch.steps) grids.push_back(step.grid);
     EXPECT_EQ(grids, row.grids) << row.fields;

@@ -243,7 +243,7 @@ TEST(FmhaExtendBind, AppendingIsAStepOfAGpu) {
     const Target target = load_target(row.target);
     for (const KernelSpec& spec : family().candidates(p, target)) {
       if (!family().is_legal(spec, target) || !family().supports(spec, p, target)) continue;
-      const Launch launch = family().bind(spec, p, FmhaOperands{});
+      const Launch launch = family().bind(spec, p, load_target(spec.target), FmhaOperands{});
       std::vector<int> entries;
       for (const Step& step : launch.steps) entries.push_back(step.entry);
       EXPECT_EQ(entries, row.entries) << name_of(spec) << " " << row.fields;

@@ -153,7 +153,8 @@ TEST(FmhaBind, EmptyOperandsAreNotChecked) {
   alignas(64) static std::byte memory[64];
   const FmhaOperands o = {
       .q = memory, .k = memory + 1, .v = memory + 2, .out = memory + 16, .lse = nullptr};
-  const Launch launch = family().bind(family().general(p, load_target("sm90a")), p, Operands(o));
+  const Launch launch = family().bind(family().general(p, load_target("sm90a")), p,
+                                      load_target("sm90a"), Operands(o));
   const auto has = [&](const void* pointer) {
     return std::find(launch.pointers.begin(), launch.pointers.end(), pointer) !=
            launch.pointers.end();

@@ -90,7 +90,9 @@ TEST(EmitCpu, ObjectsAreDeclaredAheadOfTheKernel) {
 
 std::size_t packed_bytes(const std::string& name, std::string_view line) {
   const KernelSpec spec = parse_name(name);
-  return family_of(spec).prepack(spec, parse_problem(line), GemmOperands{}, nullptr)->bytes;
+  return family_of(spec)
+      .prepack(spec, parse_problem(line), load_target(spec.target), GemmOperands{}, nullptr)
+      ->bytes;
 }
 
 // Whole panels of words of 4 bytes; with four int8 in a word each block of k begins with one more.
@@ -113,8 +115,9 @@ TEST(CpuPrepack, IsOneStepOfTheSecondEntryOnOneThread) {
   const KernelSpec spec = parse_name("gemm_fp32_rcr_packb_192x1920x256_1x1x0_6x64x1_presh_avx512");
   const float b = 0;
   float packed = 0;
-  const auto made = family_of(spec).prepack(spec, parse_problem("gemm m=5 n=9 k=7 preshuffle=1"),
-                                            GemmOperands{.b = &b}, &packed);
+  const auto made =
+      family_of(spec).prepack(spec, parse_problem("gemm m=5 n=9 k=7 preshuffle=1"),
+                              load_target(spec.target), GemmOperands{.b = &b}, &packed);
   ASSERT_TRUE(made.has_value());
   ASSERT_EQ(made->launch.steps.size(), 1U);
   EXPECT_EQ(made->launch.steps[0].entry, 1);

@@ -20,8 +20,8 @@ Best best(const GemmProblem& problem, const Target& target, int threads) {
   Best found;
   found.estimate.seconds = 1e30;
   for (const KernelSpec& spec : candidates(problem, target)) {
-    if (!is_legal(spec, target) || !supports(spec, problem, target)) continue;
-    const Estimate e = estimate(spec, problem, target, threads);
+    if (!family().is_legal(spec, target) || !supports(spec, problem, target)) continue;
+    const Estimate e = family().estimate(spec, problem, target, threads);
     if (e.seconds < found.estimate.seconds) found = {spec, e};
   }
   return found;
@@ -46,10 +46,10 @@ TEST(GemmEstimate, CountsAThousandThreadsAtMost) {
   const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 3000, 2000, 100);
   std::size_t differing = 0;
   for (const KernelSpec& spec : candidates(p, target)) {
-    if (!is_legal(spec, target) || !supports(spec, p, target)) continue;
-    const double most = estimate(spec, p, target, 1024).seconds;
-    EXPECT_EQ(estimate(spec, p, target, 1'000'000).seconds, most) << name_of(spec);
-    differing += estimate(spec, p, target, 1023).seconds != most;
+    if (!family().is_legal(spec, target) || !supports(spec, p, target)) continue;
+    const double most = family().estimate(spec, p, target, 1024).seconds;
+    EXPECT_EQ(family().estimate(spec, p, target, 1'000'000).seconds, most) << name_of(spec);
+    differing += family().estimate(spec, p, target, 1023).seconds != most;
   }
   EXPECT_GT(differing, 0U);
 }
@@ -90,8 +90,8 @@ TEST_P(GemmEstimateOn, NeverBeatsThePeak) {
   const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 2048, 2048, 2048);
   const double least = flops(p) / 2 / most_macs_per_second(target_);
   for (const KernelSpec& spec : candidates(p, target_)) {
-    if (!is_legal(spec, target_) || !supports(spec, p, target_)) continue;
-    const Estimate e = estimate(spec, p, target_, 1);
+    if (!family().is_legal(spec, target_) || !supports(spec, p, target_)) continue;
+    const Estimate e = family().estimate(spec, p, target_, 1);
     // CPU rows state a nominal clock, such as 3.0 GHz, and the estimate was fitted on machines that
     // run faster, at up to 3.7 GHz.
     ASSERT_GE(e.compute_seconds, target_.backend == "cpu" ? least / 1.5 : least) << name_of(spec);
@@ -112,8 +112,8 @@ TEST_P(GemmEstimateOn, ProblemsWithoutKHaveATime) {
   for (const GemmLayout layout : {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::ccr}) {
     const GemmProblem p = gemm_problem(DType::fp16, layout, 19, 8, 0);
     for (const KernelSpec& spec : candidates(p, target_)) {
-      if (!is_legal(spec, target_) || !supports(spec, p, target_)) continue;
-      const Estimate e = estimate(spec, p, target_, 3);
+      if (!family().is_legal(spec, target_) || !supports(spec, p, target_)) continue;
+      const Estimate e = family().estimate(spec, p, target_, 3);
       ASSERT_TRUE(std::isfinite(e.seconds) && std::isfinite(e.memory_seconds)) << name_of(spec);
     }
   }
@@ -182,7 +182,8 @@ TEST(GemmEstimate, RowsOfOneSetCostMoreThanItsWays) {
     for (const KernelSpec& spec : candidates(p, target)) {
       const Algorithm& a = spec.algorithm;
       const bool is_it = a.pipeline == Pipeline::packb && a.warp_tile.m == rows;
-      if (is_it && is_legal(spec, target)) return estimate(spec, p, target, 1).compute_seconds;
+      if (is_it && family().is_legal(spec, target))
+        return family().estimate(spec, p, target, 1).compute_seconds;
     }
     return 0.0;
   };
@@ -222,8 +223,8 @@ TEST(GemmEstimate, OfTilesIsNoLessThanTheirProducts) {
     const double products = 512.0 / 16 * (4096.0 / 16) * (1024.0 * size_of(dtype) / 64);
     const double boost = 1.5;  // of a busy core's clock over the row's
     for (const KernelSpec& spec : candidates(p, target)) {
-      if (spec.algorithm.pipeline != Pipeline::amx || !is_legal(spec, target)) continue;
-      const double seconds = estimate(spec, p, target, 1).compute_seconds;
+      if (spec.algorithm.pipeline != Pipeline::amx || !family().is_legal(spec, target)) continue;
+      const double seconds = family().estimate(spec, p, target, 1).compute_seconds;
       EXPECT_GT(seconds, products * 16 / (target.clock_ghz * 1e9 * boost)) << name_of(spec);
       EXPECT_LT(seconds, products * 16 / (target.clock_ghz * 1e9) * 4) << name_of(spec);
     }
@@ -271,9 +272,9 @@ TEST(GemmRankingOnHopper, PointerArraysCostTheCopies) {
       parse_name("gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_sm90a");
   GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1024, 1024, 1024);
   p.batch = 8;
-  const Estimate strided = estimate(spec, p, target, 0);
+  const Estimate strided = family().estimate(spec, p, target, 0);
   p.pointer_arrays = true;
-  const Estimate arrays = estimate(spec, p, target, 0);
+  const Estimate arrays = family().estimate(spec, p, target, 0);
   const double copied = 8 * 2 * 1024.0 * 1024 * 2;
   const double least = 2 * copied / (target.memory_gb_per_s * 1e9);
   EXPECT_GT(arrays.overhead_seconds, strided.overhead_seconds + least);

@@ -88,7 +88,7 @@ class Random {
 std::vector<KernelSpec> legal_candidates(const GemmProblem& problem, const Target& target) {
   std::vector<KernelSpec> legal;
   for (KernelSpec& spec : candidates(problem, target)) {
-    if (is_legal(spec, target)) legal.push_back(std::move(spec));
+    if (family().is_legal(spec, target)) legal.push_back(std::move(spec));
   }
   return legal;
 }
@@ -273,7 +273,7 @@ TEST(GemmFeatures, EstimatesAreTheFamilys) {
       for (std::size_t i = 0; i < specs.size(); ++i) {
         if (!is_described(specs[i])) continue;
         const Estimate e = is_gpu(target)
-                               ? estimate(specs[i], p, target, threads)
+                               ? family().estimate(specs[i], p, target, threads)
                                : estimate_cpu(specs[i], with_strides(p), target, threads);
         const double seconds = std::max(e.seconds, kLeastSeconds);
         const std::pair<std::size_t, double> expected[] = {

@@ -19,7 +19,7 @@ void expect_features(const GemmProblem& p, const std::string& target_name, int t
                      const std::string& kernel, std::span<const Expected> expected) {
   const Target target = load_target(target_name);
   const std::vector<KernelSpec> specs = {parse_name(kernel)};
-  ASSERT_TRUE(is_legal(specs[0], target)) << is_legal(specs[0], target).reason;
+  ASSERT_TRUE(family().is_legal(specs[0], target)) << family().is_legal(specs[0], target).reason;
   std::vector<double> columns(features().size());
   extract(p, target, threads, specs, columns);
   for (const Expected& e : expected) {

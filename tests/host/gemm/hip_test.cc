@@ -31,10 +31,10 @@ HipGemmArguments hip_arguments(const Launch& launch) {
 
 TEST(HipText, IsAPureFunctionOfTheSpec) {
   const Target target = load_target("gfx942");
-  const Source source =
-      emit(spec_of("gemm_fp8_bf8_rcr_compv4_128x128x64_2x2x1_32x32x32_outbf16_bias_relu_intrawave_"
-                   "persistent_gfx942"),
-           target);
+  const Source source = family().emit(
+      spec_of("gemm_fp8_bf8_rcr_compv4_128x128x64_2x2x1_32x32x32_outbf16_bias_relu_intrawave_"
+              "persistent_gfx942"),
+      target);
   EXPECT_EQ(source.extension, ".hip");
   EXPECT_EQ(source.entries, std::vector<std::string>{""});
   std::string text = source.text.substr(source.text.find("#include"));
@@ -81,13 +81,13 @@ void NAME(
 
 TEST(HipText, NamesTheTemplateAndTheEntries) {
   const Target target = load_target("gfx950");
-  const Source direct =
-      emit(spec_of("gemm_tf32_rrr_direct_64x64x16_2x2x1_4x4x1_gfx942"), load_target("gfx942"));
+  const Source direct = family().emit(spec_of("gemm_tf32_rrr_direct_64x64x16_2x2x1_4x4x1_gfx942"),
+                                      load_target("gfx942"));
   EXPECT_NE(direct.text.find("hip/gemm/general_gemm.h"), std::string::npos);
   EXPECT_NE(direct.text.find("using Kernel = GeneralGemm<Config>;"), std::string::npos);
   EXPECT_NE(direct.text.find("using A = tf32;"), std::string::npos);
   EXPECT_NE(direct.text.find("using Out = float;"), std::string::npos);
-  const Source async = emit(
+  const Source async = family().emit(
       spec_of("gemm_fp16_rcr_async_128x128x64_2x2x1_32x32x16_presh_intrawave_s3_gfx950"), target);
   EXPECT_NE(async.text.find("kBuffers = 3, kPrefetch = 0;"), std::string::npos);
   EXPECT_NE(async.text.find("kDirectToLds = true;"), std::string::npos);
@@ -102,7 +102,9 @@ TEST(HipText, WordsOfCkTileOnlyAreRefused) {
         "gemm_fp16_rcr_mem_128x128x64_2x2x1_32x32x16_interwave_gfx942",
         "gemm_fp16_rcr_compv3_128x128x64_2x2x1_32x32x16_intrawave_storecshuffle_gfx942"}) {
     const KernelSpec spec = spec_of(name);
-    EXPECT_NE(is_legal(spec, load_target("gfx942")).reason.find("CK Tile has it (--source cktile)"),
+    EXPECT_NE(family()
+                  .is_legal(spec, load_target("gfx942"))
+                  .reason.find("CK Tile has it (--source cktile)"),
               std::string::npos)
         << name;
   }
@@ -115,7 +117,7 @@ TEST(HipLaunch, OneBlockATile) {
       spec_of("gemm_fp16_rcr_compv4_128x128x32_2x2x1_32x32x16_intrawave_gfx942");
   GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 300, 129, 64);
   p.batch = 5;
-  const Launch launch = bind(spec, p, GemmOperands{});
+  const Launch launch = family().bind(spec, p, load_target(spec.target), GemmOperands{});
   ASSERT_EQ(launch.steps.size(), 1U);
   EXPECT_EQ(launch.steps[0].grid, (std::array<unsigned, 3>{3 * 2 * 5, 1, 1}));
   EXPECT_EQ(launch.steps[0].block, (std::array<unsigned, 3>{256, 1, 1}));
@@ -131,7 +133,8 @@ TEST(HipLaunch, PersistentBlocksAreCountedByTheBackend) {
   const KernelSpec spec =
       spec_of("gemm_fp16_rcr_compv4_128x128x32_2x4x1_16x16x32_intrawave_persistent_gfx942");
   const Launch launch =
-      bind(spec, gemm_problem(DType::fp16, GemmLayout::rcr, 1000, 1000, 64), GemmOperands{});
+      family().bind(spec, gemm_problem(DType::fp16, GemmLayout::rcr, 1000, 1000, 64),
+                    load_target(spec.target), GemmOperands{});
   ASSERT_EQ(launch.steps.size(), 1U);
   EXPECT_EQ(launch.steps[0].extent, Step::Extent::resident);
   EXPECT_EQ(launch.steps[0].block[0], 512U);
@@ -141,9 +144,9 @@ TEST(HipLaunch, PersistentBlocksAreCountedByTheBackend) {
 TEST(HipLaunch, SlicesShareAWorkspace) {
   const GemmProblem p = gemm_problem(DType::fp16, GemmLayout::rcr, 65, 64, 4096);
   const std::int64_t tile = 64 * 64 * 4;
-  const Launch ordered = bind(
+  const Launch ordered = family().bind(
       spec_of("gemm_fp16_rcr_mem_64x64x64_2x2x1_32x32x16_intrawave_splitordered1_slices4_gfx942"),
-      p, GemmOperands{});
+      p, load_target("gfx942"), GemmOperands{});
   EXPECT_EQ(ordered.steps[0].grid[0], 2U * 4);
   EXPECT_EQ(hip_arguments(ordered).partial_sums, device::kHipCounterBytes);
   EXPECT_EQ(hip_arguments(ordered).partial_bytes, 2 * 4 * tile);
@@ -151,9 +154,9 @@ TEST(HipLaunch, SlicesShareAWorkspace) {
   EXPECT_EQ(ordered.workspace.counter_bytes, static_cast<std::size_t>(device::kHipCounterBytes));
   EXPECT_EQ(ordered.workspace.clear_bytes, 0U);
   EXPECT_EQ(ordered.workspace.address_offset, offsetof(HipGemmArguments, workspace));
-  const Launch atomic = bind(
+  const Launch atomic = family().bind(
       spec_of("gemm_fp16_rcr_mem_64x64x64_2x2x1_32x32x16_intrawave_splitatomic1_slices4_gfx942"), p,
-      GemmOperands{});
+      load_target("gfx942"), GemmOperands{});
   EXPECT_EQ(hip_arguments(atomic).partial_bytes, 2 * tile);
   EXPECT_EQ(atomic.workspace.clear_bytes, 2U * tile) << "sums begin at zero";
 }
@@ -162,10 +165,10 @@ TEST(HipLaunch, EmptyProblemsHaveNoSteps) {
   const KernelSpec spec = spec_of("gemm_fp16_rcr_direct_64x64x16_2x2x1_4x4x1_gfx942");
   for (const GemmProblem& p : {gemm_problem(DType::fp16, GemmLayout::rcr, 0, 8, 8),
                                gemm_problem(DType::fp16, GemmLayout::rcr, 8, 0, 8)}) {
-    EXPECT_TRUE(bind(spec, p, GemmOperands{}).steps.empty());
+    EXPECT_TRUE(family().bind(spec, p, load_target(spec.target), GemmOperands{}).steps.empty());
   }
-  const Launch no_k =
-      bind(spec, gemm_problem(DType::fp16, GemmLayout::rcr, 8, 8, 0), GemmOperands{});
+  const Launch no_k = family().bind(spec, gemm_problem(DType::fp16, GemmLayout::rcr, 8, 8, 0),
+                                    load_target(spec.target), GemmOperands{});
   EXPECT_EQ(no_k.steps.size(), 1U) << "C and the epilogue remain";
 }
 
@@ -176,7 +179,7 @@ TEST(HipLaunch, PackedBHoldsWholeTiles) {
   p.preshuffled_b = true;
   p.batch = 3;
   std::uint16_t b = 0, packed = 0;
-  const auto made = prepack(spec, p, GemmOperands{.b = &b}, &packed);
+  const auto made = prepack(spec, p, load_target("gfx942"), GemmOperands{.b = &b}, &packed);
   ASSERT_TRUE(made);
   EXPECT_EQ(made->bytes, 3U * 2 * 2 * 64 * 32 * 2);
   ASSERT_EQ(made->launch.steps.size(), 1U);
@@ -243,8 +246,8 @@ TEST(HipEstimate, IsFiniteAndPrefersMfma) {
       const GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, size(), size(), size());
       double best = INFINITY, general = 0;
       for (const KernelSpec& spec : candidates(p, target)) {
-        if (!is_legal(spec, target) || !supports(spec, p, target)) continue;
-        const Estimate e = estimate(spec, p, target, 0);
+        if (!family().is_legal(spec, target) || !supports(spec, p, target)) continue;
+        const Estimate e = family().estimate(spec, p, target, 0);
         ASSERT_TRUE(std::isfinite(e.seconds) && e.seconds > 0) << name_of(spec);
         ASSERT_LE(e.utilisation, 1) << name_of(spec);
         const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
@@ -289,7 +292,7 @@ TEST(HipEstimate, FollowsTheRow) {
 TEST(HipEstimate, CountsLdsAsTheKernelDoes) {
   for (const std::string name : {"gfx90a", "gfx942", "gfx950"}) {
     const Target target = load_target(name);
-    for (const KernelSpec& spec : preselected("fp16_rcr_all", target)) {
+    for (const KernelSpec& spec : family().preselected("fp16_rcr_all", target)) {
       if (spec.algorithm.pipeline == Pipeline::direct) continue;
       const std::int64_t tiles =
           tile::mfma_tiles(spec.algorithm).buffers * tile::mfma_stage_bytes(spec.algorithm, 2, 2);

@@ -16,7 +16,7 @@ class GemmLegality : public testing::TestWithParam<IllegalName> {};
 
 TEST_P(GemmLegality, GivesTheReasonWithBothNumbers) {
   const KernelSpec spec = parse_name(GetParam().name);
-  EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
+  EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
 const IllegalName kVerdicts[] = {
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Table, GemmCktileLegality, testing::ValuesIn(kCktileNam
 
 TEST(GemmLegality, OtherTarget) {
   const KernelSpec spec = parse_name("gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_avx512");
-  EXPECT_EQ(is_legal(spec, load_target("avx2")).reason,
+  EXPECT_EQ(family().is_legal(spec, load_target("avx2")).reason,
             "the kernel is for avx512, the target is avx2");
 }
 
@@ -279,7 +279,8 @@ TEST(GemmLegality, FewerStagesThanThePipelineTakes) {
   KernelSpec spec =
       parse_name("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a");
   spec.algorithm.stages = 1;
-  EXPECT_EQ(is_legal(spec, load_target("sm90a")).reason, "tmaws takes 2 to 20 stages, got 1");
+  EXPECT_EQ(family().is_legal(spec, load_target("sm90a")).reason,
+            "tmaws takes 2 to 20 stages, got 1");
 }
 
 // ---- which problems a kernel serves ----
@@ -340,7 +341,9 @@ TEST(GemmSupports, StreamTakesFewRowsOrColumns) {
 TEST(GemmLegality, TilesNeedTheirInstruction) {
   Target target = load_target("avx512");
   std::erase_if(target.instructions, [](const Instruction& i) { return i.name == "tdpbssd"; });
-  const auto refused = [&](const char* name) { return is_legal(parse_name(name), target).reason; };
+  const auto refused = [&](const char* name) {
+    return family().is_legal(parse_name(name), target).reason;
+  };
   EXPECT_EQ(refused("gemm_int8_rcr_amx_96x960x512_0x0x1_32x32x64_avx512"),
             "avx512 has no tdpbssd for int8 x int8; a processor with amxtile and amxint8 has it");
   EXPECT_EQ(refused("gemm_bf16_rcr_amx_96x960x512_0x0x1_32x32x32_avx512"), "");

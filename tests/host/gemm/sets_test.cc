@@ -13,7 +13,7 @@ namespace tessera::gemm {
 namespace {
 
 TEST(GemmSets, EveryDtypeLayoutAndKindHasAName) {
-  const auto names = preselected_names();
+  const auto names = family().preselected_names();
   const std::set<std::string> known(names.begin(), names.end());
   EXPECT_EQ(known.size(), names.size());
   for (const std::string dtype : {"fp32", "fp16", "bf16", "fp8", "bf8", "int8"}) {
@@ -41,10 +41,10 @@ INSTANTIATE_TEST_SUITE_P(Targets, GemmSetsOf, testing::ValuesIn(targets_with(Op:
 TEST_P(GemmSetsOf, KernelsAreLegalAndOfTheSetsSignature) {
   const Target target = load_target(GetParam());
   int found = 0;
-  for (const std::string& set : preselected_names()) {
+  for (const std::string& set : family().preselected_names()) {
     std::vector<KernelSpec> specs;
     try {
-      specs = preselected(set, target);
+      specs = family().preselected(set, target);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::not_found);
       continue;
@@ -54,7 +54,7 @@ TEST_P(GemmSetsOf, KernelsAreLegalAndOfTheSetsSignature) {
     EXPECT_LE(specs.size(), set == "fp16_rcr_all" ? 64U : 36U) << set;
     for (const KernelSpec& spec : specs) {
       const auto& s = std::get<GemmSignature>(spec.signature);
-      EXPECT_EQ(is_legal(spec, target).reason, "") << name_of(spec);
+      EXPECT_EQ(family().is_legal(spec, target).reason, "") << name_of(spec);
       if (set == "mixed_precision") {
         EXPECT_TRUE(s.a != s.b || s.out != default_output(s.a)) << name_of(spec);
         continue;
@@ -72,10 +72,10 @@ TEST(GemmSets, AmdHasSixtyEssentialMfmaKernelsATarget) {
   for (const std::string name : {"gfx90a", "gfx942", "gfx950"}) {
     const Target target = load_target(name);
     std::set<std::string> kernels;
-    for (const std::string& set : preselected_names()) {
+    for (const std::string& set : family().preselected_names()) {
       if (!set.ends_with("_essential")) continue;
       try {
-        for (const KernelSpec& spec : preselected(set, target)) {
+        for (const KernelSpec& spec : family().preselected(set, target)) {
           if (spec.algorithm.pipeline != Pipeline::direct) kernels.insert(name_of(spec));
         }
       } catch (const Error& error) {
@@ -88,16 +88,17 @@ TEST(GemmSets, AmdHasSixtyEssentialMfmaKernelsATarget) {
 
 TEST(GemmSets, VariantsOfFp16OnAmd) {
   const Target target = load_target("gfx942");
-  for (const KernelSpec& spec : preselected("fp16_rcr_multi_d", target)) {
+  for (const KernelSpec& spec : family().preselected("fp16_rcr_multi_d", target)) {
     EXPECT_GT(num_ops(std::get<GemmSignature>(spec.signature).epilogue), 0) << name_of(spec);
   }
-  for (const KernelSpec& spec : preselected("fp16_rcr_preshuffle", target)) {
+  for (const KernelSpec& spec : family().preselected("fp16_rcr_preshuffle", target)) {
     EXPECT_TRUE(std::get<GemmSignature>(spec.signature).preshuffled_b) << name_of(spec);
   }
   std::set<std::string> all, parts;
-  for (const KernelSpec& spec : preselected("fp16_rcr_all", target)) all.insert(name_of(spec));
+  for (const KernelSpec& spec : family().preselected("fp16_rcr_all", target))
+    all.insert(name_of(spec));
   for (const char* part : {"compute", "memory", "latency", "multi_d", "preshuffle", "essential"}) {
-    for (const KernelSpec& spec : preselected("fp16_rcr_" + std::string(part), target)) {
+    for (const KernelSpec& spec : family().preselected("fp16_rcr_" + std::string(part), target)) {
       parts.insert(name_of(spec));
     }
   }
@@ -107,15 +108,15 @@ TEST(GemmSets, VariantsOfFp16OnAmd) {
 TEST(GemmSets, MachineWithoutAnInstructionKeepsTheRest) {
   Target target = load_target("avx512");
   std::erase_if(target.instructions, [](const Instruction& i) { return i.name == "dpbf16"; });
-  for (const KernelSpec& spec : preselected("bf16_rcr_essential", target)) {
+  for (const KernelSpec& spec : family().preselected("bf16_rcr_essential", target)) {
     EXPECT_EQ(spec.algorithm.pipeline, Pipeline::amx) << name_of(spec);
   }
-  EXPECT_FALSE(preselected("fp32_rcr_essential", target).empty());
+  EXPECT_FALSE(family().preselected("fp32_rcr_essential", target).empty());
 }
 
 TEST(GemmSets, UnknownSetNamesTheNearest) {
   try {
-    preselected("fp32_rcr_essentail", load_target("avx512"));
+    family().preselected("fp32_rcr_essentail", load_target("avx512"));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::not_found);

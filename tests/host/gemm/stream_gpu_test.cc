@@ -22,7 +22,7 @@ class StreamLegality : public testing::TestWithParam<StreamRefusal> {};
 
 TEST_P(StreamLegality, GivesTheReasonWithBothNumbers) {
   const KernelSpec spec = parse_name(GetParam().name);
-  EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
+  EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
 const StreamRefusal kStreamRefusals[] = {
@@ -89,7 +89,7 @@ TEST(StreamCandidates, HaveTheLeastRowsThatServe) {
     std::vector<int> all;
     for (const KernelSpec& spec :
          legal_candidates(gemm_problem(DType::bf16, GemmLayout::rcr, m, n, 300), target)) {
-      if (streams_on_gpu(spec.algorithm)) all.push_back(spec.algorithm.tile.m);
+      if (spec.algorithm.pipeline == Pipeline::stream) all.push_back(spec.algorithm.tile.m);
     }
     return all;
   };
@@ -103,8 +103,8 @@ TEST(StreamCandidates, HoldTheShippedOnes) {
   const Target target = load_target("sm90a");
   for (const char* set : {"fp32_rcr_essential", "fp16_rcr_essential", "bf16_rcr_essential"}) {
     int found = 0;
-    for (const KernelSpec& spec : preselected(set, target)) {
-      if (!streams_on_gpu(spec.algorithm)) continue;
+    for (const KernelSpec& spec : family().preselected(set, target)) {
+      if (spec.algorithm.pipeline != Pipeline::stream) continue;
       ++found;
       const auto& s = std::get<GemmSignature>(spec.signature);
       const std::vector<KernelSpec> all =
@@ -133,7 +133,7 @@ TEST(StreamCandidates, NoneWhereTheRowLacksThem) {
 
 TEST(StreamEmit, WritesConfigAndOneKernel) {
   const KernelSpec spec = parse_name("gemm_bf16_rcr_stream_4x4x4096_1x1x8_4x4x16_bias_sm90a");
-  const Source source = emit(spec, load_target("sm90a"));
+  const Source source = family().emit(spec, load_target("sm90a"));
   EXPECT_EQ(source.entries, std::vector<std::string>{""});
   EXPECT_NE(source.text.find("#include \"tessera/device/cuda/gemm/stream_gemm.h\"\n"
                              "\n"
@@ -189,7 +189,7 @@ TEST(StreamBind, Geometry) {
     const DType a = std::get<GemmSignature>(spec.signature).a;
     GemmProblem p = gemm_problem(a, GemmLayout::rcr, row.m, row.n, row.k);
     p.batch = row.batch;
-    const Launch launch = bind(spec, p, GemmOperands{});
+    const Launch launch = family().bind(spec, p, load_target(spec.target), GemmOperands{});
     ASSERT_EQ(launch.steps.size(), 1U) << row.name;
     const Step& step = launch.steps[0];
     EXPECT_EQ(step.grid, (std::array<unsigned, 3>{row.grid, 1, 1})) << row.m << "x" << row.n;
@@ -205,7 +205,8 @@ TEST(StreamBind, NothingToStoreIsNoStep) {
   for (const auto& [m, n, batch] : {std::array<std::int64_t, 3>{0, 9, 1}, {1, 0, 1}, {1, 9, 0}}) {
     GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, m, n, 5);
     p.batch = batch;
-    EXPECT_TRUE(bind(spec, p, GemmOperands{}).steps.empty()) << m << " " << n << " " << batch;
+    EXPECT_TRUE(family().bind(spec, p, load_target(spec.target), GemmOperands{}).steps.empty())
+        << m << " " << n << " " << batch;
   }
 }
 
@@ -215,7 +216,8 @@ TEST(StreamEstimate, IsThatOfMemoryForLargeProblems) {
   const Target target = load_target("sm90a");
   const KernelSpec spec = parse_name("gemm_fp32_rcr_stream_1x16x16384_1x8x1_1x2x16_sm90a");
   const auto at = [&](std::int64_t n) {
-    return estimate(spec, gemm_problem(DType::fp32, GemmLayout::rcr, 1, n, 4096), target, 0);
+    return family().estimate(spec, gemm_problem(DType::fp32, GemmLayout::rcr, 1, n, 4096), target,
+                             0);
   };
   EXPECT_GT(at(4096).memory_seconds, at(4096).compute_seconds);
   EXPECT_NEAR(at(8192).memory_seconds / at(4096).memory_seconds, 2, 0.01);
@@ -226,7 +228,7 @@ TEST(StreamEstimate, SharingALongKPaysForFewRows) {
   const Target target = load_target("sm90a");
   const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, 1, 128, 65536);
   const auto seconds = [&](const char* name) {
-    return estimate(parse_name(name), p, target, 0).seconds;
+    return family().estimate(parse_name(name), p, target, 0).seconds;
   };
   EXPECT_LT(2 * seconds("gemm_fp32_rcr_stream_1x4x16384_1x1x8_1x4x8_sm90a"),
             seconds("gemm_fp32_rcr_stream_1x16x16384_1x8x1_1x2x16_sm90a"));

@@ -27,7 +27,7 @@ class TmawsLegality : public testing::TestWithParam<TmawsRefusal> {};
 
 TEST_P(TmawsLegality, GivesTheReasonWithBothNumbers) {
   const KernelSpec spec = parse_name(GetParam().name);
-  EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
+  EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
 }
 
 const TmawsRefusal kTmawsRefusals[] = {
@@ -99,7 +99,7 @@ TEST(TmawsLegality, Int8HasWgmmaOfFewerWidths) {
   target.spaces.at(Op::gemm).warp_tiles.at(DType::int8).push_back({64, 40, 32});
   const KernelSpec spec =
       parse_name("gemm_int8_rcr_tmaws_64x40x128_1x1x1_64x40x32_cooperative_s4_sm90a");
-  EXPECT_EQ(is_legal(spec, target).reason,
+  EXPECT_EQ(family().is_legal(spec, target).reason,
             "wgmma takes 8, 16, 24 and multiples of 16 columns of int8 up to 256, got tile_n 40");
 }
 
@@ -185,7 +185,7 @@ using namespace tessera::device;
 TEST(TmawsEmit, WritesInstructionConfigAndPackingKernel) {
   const std::string name =
       "gemm_bf16_crr_tmaws_64x16x128_1x1x1_64x16x16_presh_bias_relu_cooperative_s4_swap_sm90a";
-  const Source source = emit(parse_name(name), load_target("sm90a"));
+  const Source source = family().emit(parse_name(name), load_target("sm90a"));
   EXPECT_EQ(source.name, name);
   EXPECT_EQ(source.extension, ".cu");
   const auto include = source.text.find("#include");
@@ -237,7 +237,7 @@ GemmOperands operands() {
 }
 
 Launch launch_of(const char* name, std::string_view line, const GemmOperands& o = operands()) {
-  return gemm::bind(parse_name(name), parse_problem(line), o);
+  return gemm::family().bind(parse_name(name), parse_problem(line), load_target("sm90a"), o);
 }
 
 // "a@0x10000 fp16 48x100x1 by 96,96 box 64x128 swizzle 128"
@@ -503,7 +503,8 @@ TEST(TmawsPrepack, CountsTheBytesOfAPackedB) {
       {"gemm m=8 n=128 k=0 dtype=bf16 layout=rrr preshuffle=1", 0},
   };
   for (const auto& [line, bytes] : rows) {
-    const auto made = prepack(parse_name(kName), parse_problem(line), operands(), nullptr);
+    const auto made =
+        prepack(parse_name(kName), parse_problem(line), load_target("sm90a"), operands(), nullptr);
     ASSERT_TRUE(made.has_value());
     EXPECT_EQ(made->bytes, bytes) << line;
     EXPECT_EQ(made->launch.steps.empty(), bytes == 0) << line;
@@ -514,11 +515,12 @@ TEST(TmawsPrepack, IsOneStepOfTheSecondEntry) {
   constexpr const char* kName =
       "gemm_bf16_rrr_tmaws_128x128x64_2x1x1_64x128x16_presh_pingpong_s6_sm90a";
   const KernelSpec spec = parse_name(kName);
-  EXPECT_EQ(emit(spec, load_target("sm90a")).entries, (std::vector<std::string>{"", "_pack"}));
+  EXPECT_EQ(family().emit(spec, load_target("sm90a")).entries,
+            (std::vector<std::string>{"", "_pack"}));
   int here = 0;
   const auto made =
       prepack(spec, parse_problem("gemm m=8 n=1000 k=650 dtype=bf16 layout=rrr preshuffle=1"),
-              operands(), &here);
+              load_target("sm90a"), operands(), &here);
   ASSERT_TRUE(made.has_value());
   EXPECT_EQ(made->operand, "b");
   EXPECT_EQ(made->from, operands().b);
@@ -542,8 +544,8 @@ TEST(TmawsPrepack, IsOneStepOfTheSecondEntry) {
 
 TEST(TmawsPrepack, OtherKernelsPackNothing) {
   constexpr const char* kName = "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_sm90a";
-  EXPECT_FALSE(prepack(parse_name(kName), parse_problem("gemm m=8 n=8 k=8 dtype=bf16"), operands(),
-                       nullptr));
+  EXPECT_FALSE(prepack(parse_name(kName), parse_problem("gemm m=8 n=8 k=8 dtype=bf16"),
+                       load_target("sm90a"), operands(), nullptr));
 }
 
 TEST(TmawsBind, MisalignedOperand) {

@@ -216,7 +216,7 @@ constexpr Rejected kRejected[] = {
 TEST(NormLegality, SaysWhichRuleIsBroken) {
   for (const Rejected& row : kRejected) {
     const KernelSpec spec = parse_name(row.name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
   }
   expect_strangers_refused(family(), "norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_avx2");
 }
@@ -225,7 +225,7 @@ TEST(NormSupports, SaysWhatDiffers) {
   const Target target = load_target("avx2");
   const KernelSpec spec = parse_name("norm_bf16_rmsnorm_rows_1x1024x1_0x1x1_1x1x1_scale_avx2");
   const auto reason = [&](const char* line) {
-    return supports(spec, parse_problem(line), target).reason;
+    return family().supports(spec, parse_problem(line), target).reason;
   };
   EXPECT_EQ(reason("norm kind=rmsnorm rows=3 columns=5 dtype=bf16 scale=1"), "");
   EXPECT_EQ(reason("norm kind=layernorm rows=3 columns=5 dtype=bf16 scale=1"),
@@ -236,9 +236,10 @@ TEST(NormSupports, SaysWhatDiffers) {
             "the kernel has residual=0, the problem residual=1");
   EXPECT_EQ(reason("gemm m=1 n=1 k=1"), "the kernel is for norm, the problem for gemm");
   const KernelSpec sliced = parse_name("norm_fp32_softmax_rows_1x1024x1_0x1x1_1x1x1_slices8_avx2");
-  EXPECT_EQ(
-      supports(sliced, parse_problem("norm kind=softmax rows=65537 columns=9"), target).reason,
-      "slices serve at most 65536 rows, got 65537");
+  EXPECT_EQ(family()
+                .supports(sliced, parse_problem("norm kind=softmax rows=65537 columns=9"), target)
+                .reason,
+            "slices serve at most 65536 rows, got 65537");
 }
 
 class NormOn : public testing::TestWithParam<std::string> {
@@ -276,14 +277,14 @@ TEST_P(NormOn, GeneralServesEverySignature) {
         "norm kind=layernorm rows=2 columns=9999999 dtype=bf16,fp32 scale=1 residual=1 out=fp32"}) {
     const Problem problem = parse_problem(line);
     const KernelSpec spec = family().general(problem, target_);
-    EXPECT_EQ(is_legal(spec, target_).reason, "") << line;
-    EXPECT_EQ(supports(spec, problem, target_).reason, "") << line;
+    EXPECT_EQ(family().is_legal(spec, target_).reason, "") << line;
+    EXPECT_EQ(family().supports(spec, problem, target_).reason, "") << line;
   }
 }
 
 TEST_P(NormOn, TextNamesKernelAndEntries) {
   for (const KernelSpec& spec : family().preselected("bf16_softmax_essential", target_)) {
-    const Source source = emit(spec, target_);
+    const Source source = family().emit(spec, target_);
     const std::string name = name_of(spec);
     EXPECT_EQ(source.name, name);
     EXPECT_EQ(source.abi, kAbi);
@@ -311,7 +312,7 @@ TEST(NormBind, OneStepOfBlocksOfRows) {
   alignas(16) float memory[64];
   const Problem problem = parse_problem("norm kind=rmsnorm rows=9 columns=6 ld_in=8 scale=1");
   NormOperands operands{.in = memory, .scale = memory + 4, .out = memory + 8};
-  Launch launch = norm::bind(spec, problem, operands);
+  Launch launch = norm::family().bind(spec, problem, load_target(spec.target), operands);
   ASSERT_EQ(launch.steps.size(), 1U);
   EXPECT_EQ(launch.steps[0].grid, (std::array<unsigned, 3>{3, 1, 1}));
   EXPECT_EQ(launch.steps[0].block, (std::array<unsigned, 3>{32, 4, 1}));
@@ -322,15 +323,20 @@ TEST(NormBind, OneStepOfBlocksOfRows) {
   EXPECT_EQ(g.ld_out, 6);
   EXPECT_EQ(g.is_aligned, 0) << "rows of out lie 24 bytes apart";
   std::get<NormProblem>(const_cast<Problem&>(problem)).ld_out = 8;
-  EXPECT_EQ(arguments_of(norm::bind(spec, problem, operands)).is_aligned, 1);
+  EXPECT_EQ(arguments_of(norm::family().bind(spec, problem, load_target(spec.target), operands))
+                .is_aligned,
+            1);
   operands.scale = memory + 5;
-  EXPECT_EQ(arguments_of(norm::bind(spec, problem, operands)).is_aligned, 0);
+  EXPECT_EQ(arguments_of(norm::family().bind(spec, problem, load_target(spec.target), operands))
+                .is_aligned,
+            0);
 }
 
 TEST(NormBind, TwoStepsShareStatistics) {
   const KernelSpec spec = parse_name("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_slices32_sm90a");
   const Launch launch =
-      norm::bind(spec, parse_problem("norm kind=softmax rows=5 columns=99999"), NormOperands{});
+      norm::family().bind(spec, parse_problem("norm kind=softmax rows=5 columns=99999"),
+                          load_target(spec.target), NormOperands{});
   ASSERT_EQ(launch.steps.size(), 2U);
   for (std::uint8_t i = 0; i < 2; ++i) {
     EXPECT_EQ(launch.steps[i].entry, i);
@@ -343,9 +349,9 @@ TEST(NormBind, TwoStepsShareStatistics) {
 
 TEST(NormBind, MoreRowsThanAGridHas) {
   const KernelSpec spec = parse_name("norm_bf16_softmax_rows_1x4096x1_1x8x1_1x1x1_sm90a");
-  const Launch launch =
-      norm::bind(spec, parse_problem("norm kind=softmax rows=5000000000 columns=1 dtype=bf16"),
-                 NormOperands{});
+  const Launch launch = norm::family().bind(
+      spec, parse_problem("norm kind=softmax rows=5000000000 columns=1 dtype=bf16"),
+      load_target(spec.target), NormOperands{});
   const auto& grid = launch.steps[0].grid;
   EXPECT_EQ(grid[2], 3U);
   EXPECT_GE(std::uint64_t{grid[0]} * grid[2], 5000000000U);
@@ -356,13 +362,20 @@ TEST(NormBind, NothingToCompute) {
   const KernelSpec spec = parse_name("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_avx2");
   for (const char* line :
        {"norm kind=softmax rows=0 columns=9", "norm kind=softmax rows=9 columns=0"}) {
-    EXPECT_TRUE(norm::bind(spec, parse_problem(line), NormOperands{}).steps.empty()) << line;
+    EXPECT_TRUE(norm::family()
+                    .bind(spec, parse_problem(line), load_target(spec.target), NormOperands{})
+                    .steps.empty())
+        << line;
   }
-  EXPECT_EQ(norm::bind(spec, parse_problem("norm kind=softmax rows=1 columns=1"), NormOperands{})
+  EXPECT_EQ(norm::family()
+                .bind(spec, parse_problem("norm kind=softmax rows=1 columns=1"),
+                      load_target(spec.target), NormOperands{})
                 .max_threads,
             0);
   const KernelSpec one = parse_name("norm_fp32_softmax_rows_1x4096x1_1x1x1_1x1x1_avx2");
-  EXPECT_EQ(norm::bind(one, parse_problem("norm kind=softmax rows=1 columns=1"), NormOperands{})
+  EXPECT_EQ(norm::family()
+                .bind(one, parse_problem("norm kind=softmax rows=1 columns=1"),
+                      load_target(one.target), NormOperands{})
                 .max_threads,
             1);
 }
@@ -403,8 +416,8 @@ TEST(NormEstimate, ChoosesWhatMeasuredBest) {
   for (const auto& [line, part] : rows) {
     const Problem problem = parse_problem(line);
     std::pair<double, std::string> best = {1, ""};
-    for (const KernelSpec& spec : candidates(problem, target)) {
-      if (!is_legal(spec, target)) continue;
+    for (const KernelSpec& spec : family().candidates(problem, target)) {
+      if (!family().is_legal(spec, target)) continue;
       best = std::min(best, {estimate(spec, problem, target, 0).seconds, name_of(spec)});
     }
     EXPECT_NE(best.second.find(part), std::string::npos) << line << ": " << best.second;
@@ -421,7 +434,7 @@ TEST(NormEstimate, FewLongRowsAreCut) {
 
 TEST_P(NormOn, OnlyWantedFeaturesAreWritten) {
   const Problem problem = parse_problem("norm kind=softmax rows=77 columns=5000");
-  const std::vector<KernelSpec> specs = candidates(problem, target_);
+  const std::vector<KernelSpec> specs = family().candidates(problem, target_);
   const std::size_t count = family().features().size();
   std::vector<double> all(count * specs.size());
   family().extract(problem, target_, 3, specs, all, {});
@@ -446,7 +459,7 @@ TEST_P(NormOn, FeaturesAreFiniteAndTheSameAlone) {
                            "norm kind=rmsnorm rows=0 columns=5000 dtype=fp16 scale=1",
                            "norm kind=rmsnorm rows=7 columns=0 dtype=fp16 scale=1"}) {
     const Problem problem = parse_problem(line);
-    const std::vector<KernelSpec> specs = candidates(problem, target_);
+    const std::vector<KernelSpec> specs = family().candidates(problem, target_);
     const std::size_t count = family().features().size();
     std::vector<double> all(count * specs.size());
     family().extract(problem, target_, 3, specs, all, {});

@@ -376,7 +376,7 @@ TEST(Explain, SaysHowManyTimesSlower) {
   decision.spec.target = "avx512";
   decision.considered = {considered("gemm_a", 1e-6), considered("gemm_b", 1.9e-6),
                          considered("gemm_c", 2.5e-6), considered("gemm_d", 35.182e-6)};
-  const std::string text = explain(problem, {.name = "avx512"}, decision);
+  const std::string text = explain(problem, {.name = "avx512", .backend = "cpu"}, decision);
   for (const char* words : {", 90.0% slower\n", ", 2.5x slower\n", ", 35x slower\n"}) {
     EXPECT_NE(text.find(words), std::string::npos) << text;
   }
@@ -384,7 +384,7 @@ TEST(Explain, SaysHowManyTimesSlower) {
 
 TEST(Explain, SaysWhatWasChosenAndWhyNot) {
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
-  const Target target = {.name = "avx512", .description = "a test row"};
+  const Target target = {.name = "avx512", .backend = "cpu", .description = "a test row"};
   Decision decision = decision_of("gemm_short", ChoiceSource::learned, 41.2e-6, "least of 7");
   decision.spec.target = target.name;
   decision.considered = {
@@ -432,7 +432,7 @@ TEST(Explain, SaysWhatWasChosenAndWhyNot) {
 
 TEST(Explain, SaysByWhatTheOthersLost) {
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
-  const Target target = {.name = "avx512", .description = "a test row"};
+  const Target target = {.name = "avx512", .backend = "cpu", .description = "a test row"};
   struct Case {
     ChoiceSource source;
     double chosen_seconds;
@@ -484,7 +484,7 @@ TEST(Explain, NamesThePartOfTheEstimate) {
 
 TEST(Explain, WithoutCandidatesOnlySaysWhatWasChosen) {
   const Problem problem = gemm_problem(DType::fp32, GemmLayout::rcr, 64, 32, 16);
-  const Target target = {.name = "generic", .description = "any"};
+  const Target target = {.name = "generic", .backend = "cpu", .description = "any"};
   Decision decision = decision_of("k", ChoiceSource::first_legal, 0, "first");
   const std::string head = "problem   " + to_string(problem) + "\ntarget    generic (any)\n";
   EXPECT_EQ(explain(problem, target, decision),

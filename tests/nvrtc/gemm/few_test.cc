@@ -14,14 +14,14 @@ class FewRowsKernels : public NvrtcTest {
     p.epilogue = parse_epilogue(epilogue);
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
-    gemm::kStreamGpu.add_own({signature, target_, nullptr}, all);
+    gemm::kStreamGpu.own.add_own({signature, target_, nullptr}, all);
     std::vector<Source> sources;
     EXPECT_EQ(all.size(), 21U);
     for (const Algorithm& a : all) {
       if (a.tile.m < rows) continue;
       const KernelSpec spec = {signature, a, target_.name};
-      EXPECT_EQ(gemm::is_legal(spec, target_).reason, "") << name_of(spec);
-      sources.push_back(gemm::emit(spec, target_));
+      EXPECT_EQ(gemm::family().is_legal(spec, target_).reason, "") << name_of(spec);
+      sources.push_back(gemm::family().emit(spec, target_));
     }
     EXPECT_GE(sources.size(), 7U);
     return sources;

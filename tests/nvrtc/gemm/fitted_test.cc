@@ -24,7 +24,8 @@ class FittedKernels : public NvrtcTest {
     std::vector<Source> sources;
     for (const Algorithm& a : all) {
       const KernelSpec spec = {signature, a, target_.name};
-      if (gemm::is_legal(spec, target_)) sources.push_back(gemm::emit(spec, target_));
+      if (gemm::family().is_legal(spec, target_))
+        sources.push_back(gemm::family().emit(spec, target_));
     }
     EXPECT_GT(sources.size(), 4U);
     return sources;

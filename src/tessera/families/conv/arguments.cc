@@ -76,7 +76,8 @@ device::ConvArguments arguments_of(const ConvProblem& p, const ConvOperands& o) 
   return g;
 }
 
-Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& p, const Target&,
+                   const ConvOperands& o) {
   Launch launch;
   launch.arguments.set(arguments_of(p, o));
   launch.max_threads = spec.algorithm.wave.m;

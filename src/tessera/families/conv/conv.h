@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/families/family.h"
+#include "tessera/families/tile/way.h"
 
 namespace tessera::device {
 struct ConvArguments;
@@ -44,32 +45,39 @@ bool is_pointwise(const ConvProblem& problem);
 // validate.cc
 void validate(const Problem& problem);
 
-// How the kernels of one pipeline are made; ways.cc lists the rows. A case of legality is a
-// signature that is valid and an algorithm that holds nothing which the pipeline does not use.
-struct Way {
-  Pipeline pipeline;
-  std::string_view backend;
-  // The algorithms of the target's space that have this pipeline.
-  std::vector<Algorithm> (*algorithms)(const Target&);
-  // Why the target cannot run the kernel, and why the kernel does not serve a problem of its
-  // signature; empty where it does. The problem has its strides.
-  std::string (*illegal)(const ConvSignature&, const Algorithm&, const Target&);
-  std::string (*unsupported)(const KernelSpec&, const ConvProblem&, const Target&);
-  Source (*emit)(const KernelSpec&, const Target&);
-  // The problem has its strides and is not empty. Pointers are added by bind().
-  Launch (*bind)(const KernelSpec&, const ConvProblem&, const ConvOperands&);
-  Estimate (*estimate)(const KernelSpec&, const ConvProblem&, const Target&, int threads);
-  bool pointwise = false;  // GEMM's kernels, whose pipelines are not compared
+// ---- the ways; tile/way.h says what a way is ----
+
+// A case of legality. In a way's rules the signature is valid, and the algorithm holds nothing
+// which the pipeline does not use.
+struct Case {
+  const ConvSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
 };
-// Way::unsupported of kernels that serve any problem.
-std::string serves_all(const KernelSpec& spec, const ConvProblem& problem, const Target& target);
+
+struct Types {
+  static constexpr Op kOp = Op::conv;
+  static constexpr bool kHasPointwise = true;
+  using Signature = ConvSignature;
+  using Problem = ConvProblem;
+  using Arguments = ConvOperands;
+  using Case = conv::Case;
+  struct Own {};
+  static std::span<const tile::Way<Types>* const> ways();
+  static std::span<const tile::Rule<Case>> common_rules();
+  static std::string no_way(const KernelSpec& spec, const Target& target);
+  static ConvOperands arguments(const ConvProblem&, const Operands& operands) {
+    return std::get<ConvOperands>(operands);
+  }
+  static std::vector<tessera::Signature> signatures();
+  static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
+                                               const Target& target);
+};
+// Way::bind gets problems that are not empty, and leaves the pointers to bind().
+using Way = tile::Way<Types>;
+
 // Way::algorithms of a CPU's pipeline: each tile, wave and warp tile of the target's space.
 std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipeline);
-std::span<const Way> ways();
-// Null where the backend has no such kernels.
-const Way* find_way(std::string_view backend, const Algorithm& algorithm);
-// The row whose bind() serves the algorithm.
-const Way* find_way(const Algorithm& algorithm);
 
 // direct.cc: the kernels that run any valid problem
 extern const Way kDirectCpu, kDirectCuda;
@@ -100,18 +108,11 @@ KernelSpec product_kernel(const KernelSpec& spec);
 
 // kernels.cc
 std::string source_name(const KernelSpec& spec);
-Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
-std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
-                                     std::size_t most);
 std::span<const DerivedField> derived();
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-Source emit(const KernelSpec& spec, const Target& target);
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
@@ -129,7 +130,7 @@ void extract(const Problem& problem, const Target& target, int threads,
 // The arguments that kernels of every backend take; the problem has its strides.
 device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperands& operands);
 // The launch of a CPU's kernel whose threads share its tiles.
-Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& problem,
+Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
                    const ConvOperands& operands);
 // The type of elements in a kernel's text; `tf32` is the type for tf32.
 std::string_view storage_type(DType dtype, std::string_view tf32);

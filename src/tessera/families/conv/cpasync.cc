@@ -33,23 +33,17 @@ constexpr std::int64_t kMostSumBytes = std::int64_t{1} << 30;
 
 // ---- legality ----
 
-struct GatherCase {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
 int block_threads(const Algorithm& a, const Target& target) {
   return a.wave.m * a.wave.n * target.warp_size;
 }
-int block_threads(const GatherCase& c) { return block_threads(c.algorithm, c.target); }
+int block_threads(const Case& c) { return block_threads(c.algorithm, c.target); }
 
-int most_sums(const GatherCase& c) {
+int most_sums(const Case& c) {
   const tile::Product x = gather_product(c.signature);
   const bool converts = x.a == DType::fp8 || x.a == DType::bf8;
   return converts && !x.a_k_contiguous ? kMostTransposed : kMostSums;
 }
-int sums_of_thread(const GatherCase& c) {
+int sums_of_thread(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
 }
 
@@ -59,24 +53,24 @@ struct OperandTile {
   bool along_depth;
   int rows, warp_rows, size;
 };
-std::array<OperandTile, 2> operand_tiles(const GatherCase& c) {
+std::array<OperandTile, 2> operand_tiles(const Case& c) {
   const tile::Product x = gather_product(c.signature);
   const Algorithm& a = c.algorithm;
   return {OperandTile{"A", x.a_k_contiguous, a.tile.m, a.tile.m / a.wave.m, size_of(x.a)},
           OperandTile{"B", x.b_k_contiguous, a.tile.n, a.tile.n / a.wave.n, size_of(x.b)}};
 }
-int line_bytes(const OperandTile& tile, const GatherCase& c) {
+int line_bytes(const OperandTile& tile, const Case& c) {
   return (tile.along_depth ? c.algorithm.tile.k : tile.rows) * tile.size;
 }
 
-bool line_fits(const OperandTile& tile, const GatherCase& c) {
+bool line_fits(const OperandTile& tile, const Case& c) {
   const int bytes = line_bytes(tile, c);
   const int chunks = bytes / kCopyBytes;
   return bytes % kCopyBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
          block_threads(c) % chunks == 0 &&
          tile.rows * c.algorithm.tile.k * tile.size % kSwizzleBytes == 0;
 }
-std::string line_does_not_fit(const OperandTile& tile, const GatherCase& c) {
+std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
   return fmt::format(
       "a line of {}'s tile must be 16 bytes times a power of two that divides {} threads, and the "
       "tile a multiple of {} bytes, got lines of {} and {} x {} x {}",
@@ -87,26 +81,26 @@ std::string line_does_not_fit(const OperandTile& tile, const GatherCase& c) {
 int least_rows(const OperandTile& tile) {
   return !tile.along_depth && tile.size == 1 ? 2 * kMmaRows : kMmaRows;
 }
-bool rows_fit(const OperandTile& tile, const GatherCase&) {
+bool rows_fit(const OperandTile& tile, const Case&) {
   if (tile.along_depth) return tile.warp_rows % kMmaRows == 0 && tile.warp_rows > 0;
   return std::has_single_bit(static_cast<unsigned>(tile.warp_rows)) &&
          tile.warp_rows >= least_rows(tile);
 }
-std::string rows_do_not_fit(const OperandTile& tile, const GatherCase&) {
+std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
   return fmt::format("a warp takes {} {} rows of {}, got {}",
                      tile.along_depth ? "multiples of" : "a power of two of at least",
                      least_rows(tile), tile.name, tile.warp_rows);
 }
 
-using TileFits = bool (*)(const OperandTile&, const GatherCase&);
-using TileSentence = std::string (*)(const OperandTile&, const GatherCase&);
+using TileFits = bool (*)(const OperandTile&, const Case&);
+using TileSentence = std::string (*)(const OperandTile&, const Case&);
 template <TileFits kFits>
-bool both_fit(const GatherCase& c) {
+bool both_fit(const Case& c) {
   const auto tiles = operand_tiles(c);
   return kFits(tiles[0], c) && kFits(tiles[1], c);
 }
 template <TileFits kFits, TileSentence kSentence>
-std::string first_misfit(const GatherCase& c) {
+std::string first_misfit(const Case& c) {
   const auto tiles = operand_tiles(c);
   return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
 }
@@ -115,101 +109,94 @@ std::int64_t ring_bytes(const ConvSignature& s, const Algorithm& a) {
   return tile::shared_memory(gather_product(s), a).all;
 }
 
-constexpr tile::Rule<GatherCase> kGatherRules[] = {
-    {[](const GatherCase& c) { return gather_product(c.signature).a != DType::fp32; },
-     [](const GatherCase& c) {
+constexpr tile::Rule<Case> kGatherRules[] = {
+    {[](const Case& c) { return gather_product(c.signature).a != DType::fp32; },
+     [](const Case& c) {
        return fmt::format("cpasync multiplies tf32, fp16, bf16, fp8, bf8 and int8, got {}",
                           to_string(gather_product(c.signature).a));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m >= 1 && w.n >= 1 && w.k == 1;
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format("cpasync has warps over m and n (wave_k is 1), got {}",
                           to_string(c.algorithm.wave));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        const auto& listed =
            tile::warp_tiles_for(tile::space_of(Op::conv, c.target), gather_product(c.signature).a);
        return std::find(listed.begin(), listed.end(), c.algorithm.warp_tile) != listed.end();
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format("cpasync multiplies by mma, and {} does not list a mma of {} for {}",
                           c.target.name, to_string(c.algorithm.warp_tile),
                           to_string(gather_product(c.signature).a));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 &&
               a.tile.n % (a.wave.n * a.warp_tile.n) == 0 && a.tile.m > 0 && a.tile.n > 0;
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
                           a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
      }},
-    {[](const GatherCase& c) { return block_threads(c) <= c.target.max_threads_per_block; },
-     [](const GatherCase& c) {
+    {[](const Case& c) { return block_threads(c) <= c.target.max_threads_per_block; },
+     [](const Case& c) {
        return fmt::format("needs {} threads a block, {} has {}", block_threads(c), c.target.name,
                           c.target.max_threads_per_block);
      }},
-    {[](const GatherCase& c) { return sums_of_thread(c) <= most_sums(c); },
-     [](const GatherCase& c) {
+    {[](const Case& c) { return sums_of_thread(c) <= most_sums(c); },
+     [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
                           sums_of_thread(c), c.algorithm.tile.m, c.algorithm.tile.n,
                           block_threads(c), most_sums(c));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        const int bytes = c.algorithm.tile.k * size_of(gather_product(c.signature).a);
        return bytes > 0 && bytes % kMmaBytes == 0 && c.algorithm.tile.k <= block_threads(c);
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format("tile_k must be a multiple of {} up to {} threads for {}, got {}",
                           kMmaBytes / size_of(gather_product(c.signature).a), block_threads(c),
                           to_string(gather_product(c.signature).a), c.algorithm.tile.k);
      }},
     {both_fit<line_fits>, first_misfit<line_fits, line_does_not_fit>},
     {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
-    {[](const GatherCase& c) {
-       return c.algorithm.stages >= 2 && c.algorithm.stages <= kMostRingStages;
-     },
-     [](const GatherCase& c) {
+    {[](const Case& c) { return c.algorithm.stages >= 2 && c.algorithm.stages <= kMostRingStages; },
+     [](const Case& c) {
        return fmt::format("stages must be between 2 and {}, got {}", kMostRingStages,
                           c.algorithm.stages);
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.slices >= 1 && a.slices <= kMostOfSlices &&
               a.split_k == (a.slices > 1 ? SplitK::ordered : SplitK::none);
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "slices must be between 1 and {}, and split_k ordered with more than one, got {} and {}",
            kMostOfSlices, c.algorithm.slices, to_string(c.algorithm.split_k));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        return c.algorithm.slices == 1 || c.signature.direction == ConvDirection::backward_weight;
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format("cpasync has slices of pixels (backward_weight), got {} slices of {}",
                           c.algorithm.slices, to_string(c.signature.direction));
      }},
-    {[](const GatherCase& c) {
+    {[](const Case& c) {
        return ring_bytes(c.signature, c.algorithm) + kPlacesBytes <= c.target.shared_memory_bytes;
      },
-     [](const GatherCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "needs {} bytes of shared memory ({} stages and {} for places), {} has {}",
            ring_bytes(c.signature, c.algorithm) + kPlacesBytes, c.algorithm.stages, kPlacesBytes,
            c.target.name, c.target.shared_memory_bytes);
      }},
 };
-
-std::string gather_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  const GatherCase c = {s, a, target};
-  return tile::broken_sentence(kGatherRules, c);
-}
 
 // ---- problems ----
 
@@ -244,12 +231,12 @@ std::string slices_unsupported(const Algorithm& a, const GatherPlan& plan) {
   return fmt::format("slices keep at most {} bytes of sums, got {}", kMostSumBytes, bytes);
 }
 
-std::string gather_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
-  if (p.n == 0) return "cpasync needs n >= 1, got 0";
+Verdict gather_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
+  if (p.n == 0) return {"cpasync needs n >= 1, got 0"};
   if (const double size = too_large(p); size > 0) {
-    return fmt::format(
+    return {fmt::format(
         "cpasync counts places up to {:.0f} and pixels and steps up to {:.0f}, got {:.0f}",
-        kMostPlace, kMostCount, size);
+        kMostPlace, kMostCount, size)};
   }
   const GatherPlan plan = gather_plan(p, spec.algorithm.tile);
   const double tiles = double(plan.tiles_down) * double(plan.tiles_right) * double(plan.residues) *
@@ -257,10 +244,10 @@ std::string gather_unsupported(const KernelSpec& spec, const ConvProblem& p, con
   const double counts[] = {double(plan.rows), double(plan.columns), double(plan.depth), tiles};
   const double most = *std::max_element(std::begin(counts), std::end(counts));
   if (most > kMostCount) {
-    return fmt::format("cpasync counts rows, columns, steps and tiles up to {:.0f}, got {:.0f}",
-                       kMostCount, most);
+    return {fmt::format("cpasync counts rows, columns, steps and tiles up to {:.0f}, got {:.0f}",
+                        kMostCount, most)};
   }
-  return slices_unsupported(spec.algorithm, plan);
+  return {slices_unsupported(spec.algorithm, plan)};
 }
 
 // ---- the space ----
@@ -444,7 +431,13 @@ tile::Product gather_product(const ConvSignature& s) {
   }
 }
 
-const Way kCpasync = {Pipeline::cpasync,  "cuda",      gather_algorithms, gather_illegal,
-                      gather_unsupported, emit_gather, bind_cpasync,      estimate_gather};
+const Way kCpasync = {.backend = "cuda",
+                      .pipeline = Pipeline::cpasync,
+                      .rules = kGatherRules,
+                      .serves = gather_serves,
+                      .algorithms = gather_algorithms,
+                      .emit = emit_gather,
+                      .bind = bind_cpasync,
+                      .estimate = estimate_gather};
 
 }  // namespace tessera::conv

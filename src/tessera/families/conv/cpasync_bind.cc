@@ -310,7 +310,8 @@ GatherArguments gather_arguments(const ConvProblem& p, const GatherPlan& plan,
   return g;
 }
 
-Launch bind_cpasync(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_cpasync(const KernelSpec& spec, const ConvProblem& p, const Target&,
+                    const ConvOperands& o) {
   const Algorithm& a = spec.algorithm;
   const GatherPlan plan = gather_plan(p, a.tile);
   GatherArguments arguments = gather_arguments(p, plan, o);

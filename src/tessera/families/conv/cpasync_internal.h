@@ -28,7 +28,7 @@ tile::Product gather_product(const ConvSignature& signature);
 device::GatherArguments gather_arguments(const ConvProblem& problem, const GatherPlan& plan,
                                          const ConvOperands& operands);
 
-Launch bind_cpasync(const KernelSpec& spec, const ConvProblem& problem,
+Launch bind_cpasync(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
                     const ConvOperands& operands);
 
 }  // namespace tessera::conv

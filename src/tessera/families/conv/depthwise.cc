@@ -61,136 +61,126 @@ int registers_of(ConvDirection d, const Algorithm& a) {
 
 // ---- legality ----
 
-struct DepthwiseCase {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-};
-
 bool is_float(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }
 
-constexpr tile::Rule<DepthwiseCase> kDepthwiseRules[] = {
-    {[](const DepthwiseCase& c) { return c.signature.layout == ConvLayout::nhwgc; },
-     [](const DepthwiseCase& c) {
+constexpr tile::Rule<Case> kDepthwiseRules[] = {
+    {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
+     [](const Case& c) {
        return fmt::format(
            "depthwise reads vectors of channels, which lie side by side in nhwgc "
            "only, got {}",
            to_string(c.signature.layout));
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const ConvSignature& s = c.signature;
        return is_float(s.in) && is_float(s.weight) && is_float(s.out);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const ConvSignature& s = c.signature;
        return fmt::format("depthwise takes fp32, fp16 and bf16, got in={}, weight={} and out={}",
                           to_string(s.in), to_string(s.weight), to_string(s.out));
      }},
-    {[](const DepthwiseCase& c) { return c.algorithm.wave == kDepthwiseWave; },
-     [](const DepthwiseCase& c) {
+    {[](const Case& c) { return c.algorithm.wave == kDepthwiseWave; },
+     [](const Case& c) {
        return fmt::format("depthwise has 4 warps ({}), got {}", to_string(kDepthwiseWave),
                           to_string(c.algorithm.wave));
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const Shape3& t = c.algorithm.warp_tile;
        return t.m >= 1 && t.m <= kMostLines && t.n >= 1 && t.n <= kMostLines && t.k >= 0 &&
               t.k <= kMostTaps;
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "a thread has 1 to {} lines and columns and up to {} taps of a line, got {}", kMostLines,
            kMostTaps, to_string(c.algorithm.warp_tile));
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        return !takes_any(c.algorithm) || (c.algorithm.warp_tile == kAnyFilter &&
                                           c.algorithm.tile.k == 0 && channels_of(c.algorithm) == 1);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "a kernel for any filter has warp tile {}, stride 0 and {} results a block, got {}, "
            "stride {} and {} x {} results",
            to_string(kAnyFilter), kDepthwiseThreads, to_string(c.algorithm.warp_tile),
            c.algorithm.tile.k, c.algorithm.tile.m, c.algorithm.tile.n);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const int stride = c.algorithm.tile.k;
        return takes_any(c.algorithm) || (stride >= 1 && stride <= kMostStride);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format("tile_k is the stride, 1 to {}, got {}", kMostStride, c.algorithm.tile.k);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const int channels = channels_of(c.algorithm);
        return takes_any(c.algorithm) || channels == 2 || channels == 4;
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
            "tile_m x tile_n must be {} threads x {} x {} results x 2 or 4 channels, got {} x {}",
            kDepthwiseThreads, a.warp_tile.m, a.warp_tile.n, a.tile.m, a.tile.n);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.tile.n <= kDepthwiseThreads * channels_of(a) && a.tile.n % channels_of(a) == 0;
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("tile_n must be a multiple of {} channels up to {}, got {}",
                           channels_of(a), kDepthwiseThreads * channels_of(a), a.tile.n);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return !gives_x(c.signature.direction) || takes_any(a) ||
               (a.warp_tile.m % a.tile.k == 0 && a.warp_tile.n % a.tile.k == 0);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
            "lines and columns of a thread must be multiples of the stride {} with backward_data, "
            "got {} and {}",
            a.tile.k, a.warp_tile.m, a.warp_tile.n);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.warp_tile.k * a.warp_tile.k * a.tile.n * 4 <= kMostStaged;
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("needs {} bytes of shared memory for weights, at most {} fit",
                           a.warp_tile.k * a.warp_tile.k * a.tile.n * 4, kMostStaged);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        return registers_of(c.signature.direction, c.algorithm) <= kMostRegisters;
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format("needs {} registers a thread for sums and elements, at most {} fit",
                           registers_of(c.signature.direction, c.algorithm), kMostRegisters);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const int slices = c.algorithm.slices;
        return slices >= 1 && slices <= (gives_w(c.signature.direction) ? kMostDepthwiseSlices : 1);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const ConvDirection d = c.signature.direction;
        return fmt::format("slices must be between 1 and {} with {}, got {}",
                           gives_w(d) ? kMostDepthwiseSlices : 1, to_string(d), c.algorithm.slices);
      }},
-    {[](const DepthwiseCase& c) {
+    {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.split_k == (a.slices > 1 ? SplitK::ordered : SplitK::none);
      },
-     [](const DepthwiseCase& c) {
+     [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("split_k is ordered with slices and none without, got slices={} and {}",
                           a.slices, to_string(a.split_k));
      }},
 };
-
-std::string depthwise_illegal(const ConvSignature& s, const Algorithm& a, const Target&) {
-  const DepthwiseCase c = {s, a};
-  return tile::broken_sentence(kDepthwiseRules, c);
-}
 
 // ---- the plan of a problem ----
 
@@ -381,10 +371,10 @@ constexpr tile::Rule<DepthwiseAsk> kDepthwiseProblemRules[] = {
      }},
 };
 
-std::string depthwise_unsupported(const KernelSpec& spec, const ConvProblem& p, const Target&) {
+Verdict depthwise_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   const DepthwisePlan plan = depthwise_plan(p, spec.algorithm);
   const DepthwiseAsk x = {spec.algorithm, p, plan};
-  return tile::broken_sentence(kDepthwiseProblemRules, x);
+  return {tile::broken_sentence(kDepthwiseProblemRules, x)};
 }
 
 // ---- the space ----
@@ -462,7 +452,8 @@ void add_distances(const ConvProblem& p, const Algorithm& a, device::DepthwiseAr
   to.other_column = static_cast<int>(other[5]) * other_size;
 }
 
-Launch bind_depthwise(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_depthwise(const KernelSpec& spec, const ConvProblem& p, const Target&,
+                      const ConvOperands& o) {
   const DepthwisePlan plan = depthwise_plan(p, spec.algorithm);
   device::DepthwiseArguments to{};
   to.conv = arguments_of(p, o);
@@ -547,8 +538,13 @@ Estimate estimate_depthwise(const KernelSpec& spec, const ConvProblem& p, const 
 
 }  // namespace
 
-const Way kDepthwiseCuda = {
-    Pipeline::depthwise,   "cuda",         depthwise_algorithms, depthwise_illegal,
-    depthwise_unsupported, emit_depthwise, bind_depthwise,       estimate_depthwise};
+const Way kDepthwiseCuda = {.backend = "cuda",
+                            .pipeline = Pipeline::depthwise,
+                            .rules = kDepthwiseRules,
+                            .serves = depthwise_serves,
+                            .algorithms = depthwise_algorithms,
+                            .emit = emit_depthwise,
+                            .bind = bind_depthwise,
+                            .estimate = estimate_depthwise};
 
 }  // namespace tessera::conv

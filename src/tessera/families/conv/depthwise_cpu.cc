@@ -23,17 +23,11 @@ constexpr double kVectorCycles = 2;    // to store and finish a vector of result
 constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
 constexpr double kCpuLineCycles = 60;  // of a line of results
 
-// What the rules look at. A window has `taps` of a line (of a column in nchw) of pixels `step`
-// places apart: warp_tile.k and tile.m.
-struct CpuDepthwiseCase {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
+// A window has `taps` of a line (of a column in nchw) of pixels `step` places apart: warp_tile.k
+// and tile.m.
 int vector_lanes(const Target& target) { return target.vector_bytes / 4; }
 
-int window_registers(const CpuDepthwiseCase& c) {
+int window_registers(const Case& c) {
   const Shape3& w = c.algorithm.warp_tile;
   return (w.m + w.k) * (w.n / vector_lanes(c.target)) + 1;
 }
@@ -43,70 +37,64 @@ bool is_floating_point(DType dtype) {
          dtype == DType::bf16;
 }
 
-constexpr tile::Rule<CpuDepthwiseCase> kCpuDepthwiseRules[] = {
-    {[](const CpuDepthwiseCase& c) {
+constexpr tile::Rule<Case> kCpuDepthwiseRules[] = {
+    {[](const Case& c) {
        const ConvSignature& s = c.signature;
        return is_floating_point(s.in) && is_floating_point(s.weight) && is_floating_point(s.out);
      },
-     [](const CpuDepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format("depthwise multiplies fp32, tf32, fp16 and bf16, got {} and {} to {}",
                           to_string(c.signature.in), to_string(c.signature.weight),
                           to_string(c.signature.out));
      }},
-    {[](const CpuDepthwiseCase& c) {
+    {[](const Case& c) {
        const Shape3 &t = c.algorithm.tile, &w = c.algorithm.wave;
        return t.n == 1 && t.k == 1 && (t.m == 1 || t.m == 2) && w == Shape3{0, 0, 1};
      },
-     [](const CpuDepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format("depthwise has tile 1x1x1 or 2x1x1 and wave 0x0x1, got {} and {}",
                           to_string(c.algorithm.tile), to_string(c.algorithm.wave));
      }},
-    {[](const CpuDepthwiseCase& c) {
+    {[](const Case& c) {
        return c.signature.direction != ConvDirection::backward_data || c.algorithm.tile.m == 1;
      },
-     [](const CpuDepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format("tile_m must be 1 in backward_data, whose sources are neighbours, got {}",
                           c.algorithm.tile.m);
      }},
-    {[](const CpuDepthwiseCase& c) {
+    {[](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
        return std::min({w.m, w.n, w.k - 1}) >= 1 && std::max(w.m, w.k) <= kMostWindow &&
               w.n % vector_lanes(c.target) == 0;
      },
-     [](const CpuDepthwiseCase& c) {
+     [](const Case& c) {
        return fmt::format(
            "warp_tile must have 1 to {0} rows, a multiple of {1} lanes and 2 to {0} steps, got {2}",
            kMostWindow, vector_lanes(c.target), to_string(c.algorithm.warp_tile));
      }},
-    {[](const CpuDepthwiseCase& c) { return window_registers(c) <= c.target.vector_registers; },
-     [](const CpuDepthwiseCase& c) {
+    {[](const Case& c) { return window_registers(c) <= c.target.vector_registers; },
+     [](const Case& c) {
        return fmt::format("needs {} vector registers, {} has {}", window_registers(c),
                           c.target.name, c.target.vector_registers);
      }},
 };
-
-std::string illegal_cpu_depthwise(const ConvSignature& s, const Algorithm& a,
-                                  const Target& target) {
-  const CpuDepthwiseCase c = {s, a, target};
-  return tile::broken_sentence(kCpuDepthwiseRules, c);
-}
 
 std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {
   return blocked_algorithms(target, Pipeline::depthwise);
 }
 
 // Lanes are groups in nhwgc, which therefore have to be neighbours.
-std::string unsupported_cpu_depthwise(const KernelSpec&, const ConvProblem& p, const Target&) {
+Verdict cpu_depthwise_serves(const KernelSpec&, const ConvProblem& p, const Target&) {
   if (p.c != p.g) {
-    return fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
-                       p.g);
+    return {fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
+                        p.g)};
   }
   if (p.layout != ConvLayout::nhwgc || p.g == 1) return {};
   constexpr std::size_t kGroup = device::kImageG;
   const std::int64_t x = p.in_strides[kGroup], y = p.out_strides[kGroup], k = p.k / p.g;
   if (x == 1 && y == k) return {};
-  return fmt::format("depthwise needs groups without gaps: strides of 1 and {}, got {} and {}", k,
-                     x, y);
+  return {fmt::format("depthwise needs groups without gaps: strides of 1 and {}, got {} and {}", k,
+                      x, y)};
 }
 
 // ---- text ----
@@ -209,13 +197,13 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
 
 }  // namespace
 
-const Way kDepthwiseCpu = {Pipeline::depthwise,
-                           "cpu",
-                           cpu_depthwise_algorithms,
-                           illegal_cpu_depthwise,
-                           unsupported_cpu_depthwise,
-                           emit_cpu_depthwise,
-                           bind_on_cpu,
-                           estimate_cpu_depthwise};
+const Way kDepthwiseCpu = {.backend = "cpu",
+                           .pipeline = Pipeline::depthwise,
+                           .rules = kCpuDepthwiseRules,
+                           .serves = cpu_depthwise_serves,
+                           .algorithms = cpu_depthwise_algorithms,
+                           .emit = emit_cpu_depthwise,
+                           .bind = bind_on_cpu,
+                           .estimate = estimate_cpu_depthwise};
 
 }  // namespace tessera::conv

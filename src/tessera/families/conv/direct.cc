@@ -23,13 +23,15 @@ constexpr double kGpuStart = 1e-5;         // seconds of one tile, measured on a
 
 std::vector<Algorithm> algorithms(const Target& target) { return {direct_algorithm(target)}; }
 
-std::string illegal(const ConvSignature&, const Algorithm& a, const Target& target) {
-  const Algorithm only = direct_algorithm(target);
-  if (a == only) return {};
-  return fmt::format("direct has tile {}, wave {} and warp tile {}, got {}, {} and {}",
-                     to_string(only.tile), to_string(only.wave), to_string(only.warp_tile),
-                     to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
-}
+constexpr tile::Rule<Case> kDirectRules[] = {
+    {[](const Case& c) { return c.algorithm == direct_algorithm(c.target); },
+     [](const Case& c) {
+       const Algorithm &a = c.algorithm, only = direct_algorithm(c.target);
+       return fmt::format("direct has tile {}, wave {} and warp tile {}, got {}, {} and {}",
+                          to_string(only.tile), to_string(only.wave), to_string(only.warp_tile),
+                          to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
+     }},
+};
 
 // Kernels of the same types share all but the epilogue.
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
@@ -59,7 +61,8 @@ Source emit_cuda(const KernelSpec& spec, const Target&) {
 
 // On GPUs a block for each tile of each group; a block takes further tiles where a grid ends. A
 // CPU's step takes no notice of blocks.
-Launch bind_any(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_any(const KernelSpec& spec, const ConvProblem& p, const Target&,
+                const ConvOperands& o) {
   constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
   const Algorithm& a = spec.algorithm;
   const View view = view_of(p);
@@ -107,10 +110,20 @@ Estimate estimate_cuda(const KernelSpec& spec, const ConvProblem& p, const Targe
 
 }  // namespace
 
-const Way kDirectCpu = {Pipeline::direct, "cpu",    algorithms, illegal,
-                        serves_all,       emit_cpu, bind_any,   estimate_cpu};
-const Way kDirectCuda = {Pipeline::direct, "cuda",    algorithms, illegal,
-                         serves_all,       emit_cuda, bind_any,   estimate_cuda};
+const Way kDirectCpu = {.backend = "cpu",
+                        .pipeline = Pipeline::direct,
+                        .rules = kDirectRules,
+                        .algorithms = algorithms,
+                        .emit = emit_cpu,
+                        .bind = bind_any,
+                        .estimate = estimate_cpu};
+const Way kDirectCuda = {.backend = "cuda",
+                         .pipeline = Pipeline::direct,
+                         .rules = kDirectRules,
+                         .algorithms = algorithms,
+                         .emit = emit_cuda,
+                         .bind = bind_any,
+                         .estimate = estimate_cuda};
 
 Algorithm direct_algorithm(const Target& target) {
   Algorithm a = {.pipeline = Pipeline::direct, .tile = {}, .wave = {0, 1, 1}, .warp_tile = {}};

@@ -161,7 +161,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
     // Kernels with slices need a depth for each, which gradients by w have by their images.
     for (const std::int64_t times : {1, 16, 256}) {
       p.n = sample.n * times;
-      if (!supports(spec, p, target)) continue;
+      if (!family().supports(spec, p, target)) continue;
       problems.emplace_back(p);
       break;
     }

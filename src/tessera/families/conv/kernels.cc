@@ -17,33 +17,49 @@
 namespace tessera::conv {
 namespace {
 
-const ConvSignature& signature_in(const KernelSpec& spec) {
-  return std::get<ConvSignature>(spec.signature);
+constexpr tile::Rule<Case> kCommonRules[] = {
+    {[](const Case& c) {
+       return tile::find_way<Types>(c.target, c.algorithm) != nullptr &&
+              (c.algorithm.pointwise ||
+               tile::has_pipeline(Op::conv, c.target, c.algorithm.pipeline));
+     },
+     [](const Case& c) {
+       return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
+     }},
+    {[](const Case& c) { return signature_reason(c.signature).empty(); },
+     [](const Case& c) { return signature_reason(c.signature); }},
+    {[](const Case& c) { return c.algorithm.pointwise || tile::unused_at_default(c.algorithm); },
+     [](const Case& c) { return tile::unused_field(c.algorithm); }},
+};
+
+const ConvSignature& in(const Signature& signature) { return std::get<ConvSignature>(signature); }
+std::vector<std::string> known_variants() { return known_words<ConvDirection>(); }
+constexpr std::array kDerived = {
+    DerivedField{"dtype", known_words<DType>,
+                 [](const Signature& s) -> std::string_view { return to_string(in(s).in); }},
+    DerivedField{"variant", known_variants,
+                 [](const Signature& s) -> std::string_view { return to_string(in(s).direction); }},
+};
+
+}  // namespace
+
+std::span<const Way* const> Types::ways() {
+  static constexpr std::array kAll = {&kDirectCpu,    &kDirectCuda,    &kPackedCpu,
+                                      &kDepthwiseCpu, &kDepthwiseCuda, &kTmaws,
+                                      &kCpasync,      &kPointwiseCpu,  &kPointwiseCuda};
+  return kAll;
 }
 
-// The row of a legal kernel.
-const Way& way_of(const KernelSpec& spec, const Target& target) {
-  const Way* const way = find_way(target.backend, spec.algorithm);
-  if (way != nullptr) return *way;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("{}: this build has no convolution with pipeline {} for {} targets",
-                          name_of(spec), to_string(spec.algorithm.pipeline), target.backend));
-}
+std::span<const tile::Rule<Case>> Types::common_rules() { return kCommonRules; }
 
-std::vector<Algorithm> algorithms_of(const Target& target) {
-  tile::space_of(Op::conv, target);
-  std::vector<Algorithm> all;
-  for (const Way& way : ways()) {
-    if (way.backend != target.backend) continue;
-    if (!way.pointwise && !tile::has_pipeline(Op::conv, target, way.pipeline)) continue;
-    for (const Algorithm& a : way.algorithms(target)) all.push_back(a);
-  }
-  return all;
+std::string Types::no_way(const KernelSpec& spec, const Target& target) {
+  return fmt::format("{}: this build has no convolution with pipeline {} for {} targets",
+                     name_of(spec), to_string(spec.algorithm.pipeline), target.backend);
 }
 
 // What networks use: every direction and layout in one type, forward with a bias and an activation.
-std::vector<Signature> signatures() {
-  std::vector<Signature> all;
+std::vector<Signature> Types::signatures() {
+  std::vector<tessera::Signature> all;
   const auto add = [&](ConvSignature s, DType dtype) {
     s.in = s.weight = dtype;
     s.acc = default_accumulator(dtype);
@@ -70,40 +86,30 @@ std::vector<Signature> signatures() {
   return all;
 }
 
-const ConvSignature& in(const Signature& signature) { return std::get<ConvSignature>(signature); }
-std::vector<std::string> known_variants() { return known_words<ConvDirection>(); }
-constexpr std::array kDerived = {
-    DerivedField{"dtype", known_words<DType>,
-                 [](const Signature& s) -> std::string_view { return to_string(in(s).in); }},
-    DerivedField{"variant", known_variants,
-                 [](const Signature& s) -> std::string_view { return to_string(in(s).direction); }},
-};
-
-std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
-  std::vector<Algorithm> algorithms = algorithms_of(target);
+std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,
+                                             const Target& target) {
+  std::vector<Algorithm> algorithms = tile::algorithms_of<Types>(target);
   if (!is_pointwise(conv_of(problem))) {
     std::erase_if(algorithms, [](const Algorithm& a) { return a.pointwise; });
   }
   return algorithms;
 }
 
-}  // namespace
+std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipeline) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Shape3> warp_tiles;
+  for (const auto& [dtype, shapes] : space.warp_tiles) {
+    warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
+  }
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline == pipeline) all.push_back(a);
+  });
+  return all;
+}
 
 std::string source_name(const KernelSpec& spec) {
   return name_of(spec.algorithm.pointwise ? product_kernel(spec) : spec);
-}
-
-Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::conv, spec, target); !why.empty()) return {why};
-  const Algorithm& a = spec.algorithm;
-  const Way* const way = find_way(target.backend, a);
-  if (way == nullptr || !(a.pointwise || tile::has_pipeline(Op::conv, target, a.pipeline))) {
-    return {fmt::format("{} has no pipeline {}", target.name, to_string(a.pipeline))};
-  }
-  const ConvSignature& s = signature_in(spec);
-  if (std::string why = signature_reason(s); !why.empty()) return {why};
-  if (!a.pointwise && !tile::unused_at_default(a)) return {tile::unused_field(a)};
-  return {way->illegal(s, a, target)};
 }
 
 // Sums that blocks add to memory as they come would be the exception.
@@ -115,50 +121,19 @@ Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
   return {"split_k=atomic adds parts in any order"};
 }
 
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
-  return {way_of(spec, target).unsupported(spec, with_strides(conv_of(problem)), target)};
-}
-
-std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
-                                     std::size_t most) {
-  return tile::product(family(), target, wishes, signatures(), algorithms_of(target), most);
-}
-
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
-  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  return tile::legal_by_name(family(), target, combinations(target, wishes, kAll));
-}
-
 std::span<const DerivedField> derived() { return kDerived; }
 
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_for(problem, target));
-}
-
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
-  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
-}
-
+// The kernels that run any valid problem.
 KernelSpec general(const Problem& problem, const Target& target) {
-  KernelSpec spec = {signature_of(problem), direct_algorithm(target), target.name};
-  if (const Verdict verdict = is_legal(spec, target); !verdict) {
-    throw Error(ErrorCode::unsupported, fmt::format("conv: {}", verdict.reason));
-  }
-  return spec;
+  return tile::legal_or_refused(
+      family(), {signature_of(problem), direct_algorithm(target), target.name}, target);
 }
 
-Source emit(const KernelSpec& spec, const Target& target) {
-  return way_of(spec, target).emit(spec, target);
-}
-
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands) {
   const Tensors all = tensors(problem);
   Launch launch;
-  if (!writes_nothing(all)) {
-    launch = find_way(spec.algorithm)
-                 ->bind(spec, with_strides(conv_of(problem)), std::get<ConvOperands>(operands));
-  }
+  if (!writes_nothing(all)) launch = tile::bind<Types>(spec, problem, target, operands);
   for (const Tensor& tensor : all) {
     if (!tensor.is_empty()) launch.pointers.push(pointer(operands, tensor.operand));
   }
@@ -167,9 +142,8 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& oper
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
-  const ConvProblem p = with_strides(conv_of(problem));
   if (writes_nothing(tensors(problem))) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  return way_of(spec, target).estimate(spec, p, target, threads);
+  return tile::estimate<Types>(spec, problem, target, threads);
 }
 
 }  // namespace tessera::conv

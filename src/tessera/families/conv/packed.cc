@@ -26,75 +26,64 @@ constexpr double kTurnCycles = 6;    // to begin a pixel of A in gradients by w
 constexpr double kNear = 0.75;       // of L1, which a panel may take
 constexpr double kKeptCycles = 1.5;  // of a vector of a panel that leaves L1 before it is read
 
-struct PackedCase {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
 int lanes_of(const Target& target) { return target.vector_bytes / 4; }
 
 const Instruction* word_instruction(const ConvSignature& s, int products, const Target& target) {
   return tile::find_word_instruction(s.in, s.acc, products, target);
 }
 
-int registers_of(const PackedCase& c) {
+int registers_of(const Case& c) {
   const int vectors = c.algorithm.warp_tile.n / lanes_of(c.target);
   return c.algorithm.warp_tile.m * vectors + vectors + 1;
 }
 
-constexpr tile::Rule<PackedCase> kPackedRules[] = {
-    {[](const PackedCase& c) {
+constexpr tile::Rule<Case> kPackedRules[] = {
+    {[](const Case& c) {
        const Shape3 &t = c.algorithm.tile, &w = c.algorithm.warp_tile;
        return std::min({t.m, t.n, t.k, w.m, w.n, w.k}) >= 1 &&
               std::max({t.m, t.n, t.k}) <= kMostTile;
      },
-     [](const PackedCase& c) {
+     [](const Case& c) {
        return fmt::format("tile sizes must be between 1 and {}, got {} and warp tile {}", kMostTile,
                           to_string(c.algorithm.tile), to_string(c.algorithm.warp_tile));
      }},
-    {[](const PackedCase& c) {
+    {[](const Case& c) {
        const Shape3 &t = c.algorithm.tile, &w = c.algorithm.warp_tile;
        return t.m % w.m == 0 && t.n % w.n == 0 && t.k % w.k == 0;
      },
-     [](const PackedCase& c) {
+     [](const Case& c) {
        return fmt::format("tile {} is not a multiple of warp tile {}", to_string(c.algorithm.tile),
                           to_string(c.algorithm.warp_tile));
      }},
-    {[](const PackedCase& c) {
+    {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w == Shape3{0, 0, 1} || w == Shape3{};
      },
-     [](const PackedCase& c) {
+     [](const Case& c) {
        return fmt::format("wave must be 0x0x1 or 1x1x1, got {}", to_string(c.algorithm.wave));
      }},
-    {[](const PackedCase& c) {
+    {[](const Case& c) {
        const int n = c.algorithm.warp_tile.n;
        return c.target.vector_bytes >= 4 && n % lanes_of(c.target) == 0 && n <= kMostColumns;
      },
-     [](const PackedCase& c) {
+     [](const Case& c) {
        return fmt::format("warp_tile_n must be a multiple of {}, at most {}, got {}",
                           lanes_of(c.target), kMostColumns, c.algorithm.warp_tile.n);
      }},
-    {[](const PackedCase& c) {
+    {[](const Case& c) {
        return word_instruction(c.signature, c.algorithm.warp_tile.k, c.target) != nullptr;
      },
-     [](const PackedCase& c) {
+     [](const Case& c) {
        return fmt::format("{} has no instruction for {} with {} product{} per lane", c.target.name,
                           to_string(c.signature.in), c.algorithm.warp_tile.k,
                           c.algorithm.warp_tile.k == 1 ? "" : "s");
      }},
-    {[](const PackedCase& c) { return registers_of(c) <= c.target.vector_registers; },
-     [](const PackedCase& c) {
+    {[](const Case& c) { return registers_of(c) <= c.target.vector_registers; },
+     [](const Case& c) {
        return fmt::format("needs {} vector registers, {} has {}", registers_of(c), c.target.name,
                           c.target.vector_registers);
      }},
 };
-
-std::string illegal_packed(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  const PackedCase c = {s, a, target};
-  return tile::broken_sentence(kPackedRules, c);
-}
 
 std::vector<Algorithm> packed_algorithms(const Target& target) {
   return blocked_algorithms(target, Pipeline::packab);
@@ -201,7 +190,12 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
 
 }  // namespace
 
-const Way kPackedCpu = {Pipeline::packab, "cpu",       packed_algorithms, illegal_packed,
-                        serves_all,       emit_packed, bind_on_cpu,       estimate_packed};
+const Way kPackedCpu = {.backend = "cpu",
+                        .pipeline = Pipeline::packab,
+                        .rules = kPackedRules,
+                        .algorithms = packed_algorithms,
+                        .emit = emit_packed,
+                        .bind = bind_on_cpu,
+                        .estimate = estimate_packed};
 
 }  // namespace tessera::conv

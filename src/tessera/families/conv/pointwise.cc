@@ -208,7 +208,8 @@ std::vector<Algorithm> pointwise_algorithms(const Target& target) {
   return entry->second;
 }
 
-std::string pointwise_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
+std::string pointwise_reason(const Case& c) {
+  const ConvSignature& s = c.signature;
   if (s.layout == ConvLayout::nchw) {
     for (std::size_t i = 0; i < s.epilogue.num_d; ++i) {
       if (d_uses(s.epilogue)[i].is_vector()) {
@@ -219,24 +220,29 @@ std::string pointwise_illegal(const ConvSignature& s, const Algorithm& a, const 
       }
     }
   }
-  return gemm().is_legal(product_kernel({s, a, target.name}), target).reason;
+  return gemm().is_legal(product_kernel({s, c.algorithm, c.target.name}), c.target).reason;
 }
 
-std::string pointwise_unsupported(const KernelSpec& spec, const ConvProblem& p,
-                                  const Target& target) {
+constexpr tile::Rule<Case> kPointwiseRules[] = {
+    {[](const Case& c) { return pointwise_reason(c).empty(); }, pointwise_reason},
+};
+
+Verdict pointwise_serves(const KernelSpec& spec, const ConvProblem& p, const Target& target) {
   Lines lines{};
-  if (std::string why = no_product(p, lines); !why.empty()) return why;
-  return gemm().supports(product_kernel(spec), product_of(p, lines), target).reason;
+  if (std::string why = no_product(p, lines); !why.empty()) return {why};
+  return gemm().supports(product_kernel(spec), product_of(p, lines), target);
 }
 
 Source pointwise_emit(const KernelSpec& spec, const Target& target) {
   return gemm().emit(product_kernel(spec), target);
 }
 
-Launch pointwise_bind(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch pointwise_bind(const KernelSpec& spec, const ConvProblem& p, const Target& target,
+                      const ConvOperands& o) {
   Lines lines{};
   no_product(p, lines);
-  Launch launch = gemm().bind(product_kernel(spec), product_of(p, lines), operands_of(p, o));
+  Launch launch =
+      gemm().bind(product_kernel(spec), product_of(p, lines), target, operands_of(p, o));
   launch.pointers = {};
   return launch;
 }
@@ -246,6 +252,17 @@ Estimate pointwise_estimate(const KernelSpec& spec, const ConvProblem& p, const 
   Lines lines{};
   no_product(p, lines);
   return gemm().estimate(product_kernel(spec), product_of(p, lines), target, threads);
+}
+
+constexpr Way pointwise_way(std::string_view backend) {
+  return {.backend = backend,
+          .rules = kPointwiseRules,
+          .serves = pointwise_serves,
+          .algorithms = pointwise_algorithms,
+          .emit = pointwise_emit,
+          .bind = pointwise_bind,
+          .estimate = pointwise_estimate,
+          .pointwise = true};
 }
 
 }  // namespace
@@ -261,23 +278,6 @@ bool is_described(const KernelSpec& spec) {
   return !spec.algorithm.pointwise || gemm().is_described(product_kernel(spec));
 }
 
-const Way kPointwiseCpu = {{},
-                           "cpu",
-                           pointwise_algorithms,
-                           pointwise_illegal,
-                           pointwise_unsupported,
-                           pointwise_emit,
-                           pointwise_bind,
-                           pointwise_estimate,
-                           true};
-const Way kPointwiseCuda = {{},
-                            "cuda",
-                            pointwise_algorithms,
-                            pointwise_illegal,
-                            pointwise_unsupported,
-                            pointwise_emit,
-                            pointwise_bind,
-                            pointwise_estimate,
-                            true};
+const Way kPointwiseCpu = pointwise_way("cpu"), kPointwiseCuda = pointwise_way("cuda");
 
 }  // namespace tessera::conv

@@ -113,10 +113,6 @@ double elements_of(const Tensor& tensor) {
   return count;
 }
 
-std::string stage(const KernelSpec&, std::string_view entry) {
-  return tile::stage_of("convolve", entry);
-}
-
 }  // namespace
 
 const ConvProblem& conv_of(const Problem& problem) { return std::get<ConvProblem>(problem); }
@@ -186,45 +182,36 @@ double bytes(const Problem& problem) {
 }
 
 const Family& family() {
+  static constexpr Extras kExtras = {.source_name = source_name, .instances = instances};
   static constexpr Family kFamily = {
       .op = Op::conv,
       .abi = kAbi,
+      .verb = "convolve",
+      .extras = &kExtras,
       .validate = validate,
       .tensors = tensors,
       .pointer = pointer,
       .set_pointer = set_pointer,
-      .is_legal = is_legal,
+      .is_legal = tile::is_legal<Types>,
       .is_deterministic = is_deterministic,
-      .supports = supports,
-      .enumerate = enumerate,
-      .combinations = combinations,
+      .supports = tile::supports<Types>,
+      .enumerate = tile::enumerate<Types>,
+      .combinations = tile::combinations<Types>,
       .derived = derived,
-      .candidates = candidates,
-      .legal_candidates = legal_candidates,
+      .candidates = tile::candidates<Types>,
+      .legal_candidates = tile::legal_candidates<Types>,
       .general = general,
-      .preselected = tile::preselected<Op::conv>,
-      .preselected_names = tile::preselected_names<Op::conv>,
-      .is_essential = tile::is_essential<Op::conv>,
-      .receipts = tile::no_receipts,
-      .receipt_problems = tile::no_receipt_problems,
-      .tuned_length = tile::no_tuned_length,
-      .emit = emit,
-      .source_name = source_name,
-      .instances = instances,
+      .emit = tile::emit<Types>,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,
       .is_described = is_described,
       .extract = extract,
       .bind = bind,
-      .stage = stage,
-      .prepack = tile::packs_nothing,
-      .unpacked = tile::same,
       .verify = verify,
       .reference = reference,
       .compare = compare,
       .plain = plain,
-      .twin = tile::no_twin,
       .flops = flops,
       .bytes = bytes,
       .model_key = model_key,
@@ -232,7 +219,6 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
-      .from_settings = tile::no_builder<Op::conv>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

@@ -17,9 +17,6 @@
 namespace tessera::conv {
 namespace {
 
-constexpr int kMaxAccumulators = 208;  // per thread, without spills
-constexpr int kMaxColumns = 256;       // of wgmma
-constexpr int kMaxColumnsOf3 = 192;    // 3 consumers: 128 registers a thread at entry
 constexpr int kMaxStages = 9;
 constexpr int kMostConsumers = 3;
 constexpr int kMostOfConsumer = 128;  // rows; listed kernels have no more
@@ -32,19 +29,9 @@ constexpr std::int64_t kMaxPartialBytes = std::int64_t{1} << 30;
 
 // ---- legality ----
 
-struct Case {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
 int column_unit(const Case& c) {
   return c.signature.direction == ConvDirection::backward_weight ? kTmawsDepth : kInstructionK;
 }
-int consumers_of_tile(const Algorithm& a) {
-  return a.scheduler == Scheduler::pingpong ? 1 : a.wave.m;
-}
-int accumulators(const Algorithm& a) { return tile::tmaws_store(a).row_blocks * a.tile.n / 2; }
 bool is_16_bit(DType dtype) { return dtype == DType::fp16 || dtype == DType::bf16; }
 std::int64_t shared_bytes(const ConvSignature& s, const Algorithm& a) {
   return tile::shared_memory(tmaws_product(s), a).all;
@@ -65,35 +52,16 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
        return fmt::format("tmaws multiplies fp16 by fp16 or bf16 by bf16, got {} by {}",
                           to_string(x.a), to_string(x.b));
      }},
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return w.m >= 1 && w.m <= 3 && w.n == 1 && w.k == 1;
-     },
-     [](const Case& c) {
-       return fmt::format("tmaws has 1 to 3 consumers over m (1x1x1, 2x1x1, 3x1x1), got {}",
-                          to_string(c.algorithm.wave));
-     }},
-    {[](const Case& c) {
-       const Scheduler s = c.algorithm.scheduler;
-       return s == Scheduler::cooperative || s == Scheduler::pingpong;
-     },
-     [](const Case& c) {
-       return fmt::format("tmaws is scheduled cooperative or pingpong, got {}",
-                          to_string(c.algorithm.scheduler));
-     }},
-    {[](const Case& c) {
-       return c.algorithm.scheduler != Scheduler::pingpong || c.algorithm.wave.m == 2;
-     },
-     [](const Case& c) {
-       return fmt::format("pingpong needs 2 consumers, got {}", c.algorithm.wave.m);
-     }},
+    tile::kRowOf<Case, tile::kTmawsConsumers>,
+    tile::kRowOf<Case, tile::kTmawsSchedulers>,
+    tile::kRowOf<Case, tile::kTmawsPingpong>,
     {[](const Case& c) {
        const int n = c.algorithm.tile.n;
-       return n >= 1 && n <= kMaxColumns && n % column_unit(c) == 0;
+       return n >= 1 && n <= tile::kWgmmaColumns && n % column_unit(c) == 0;
      },
      [](const Case& c) {
        return fmt::format("tile_n must be a multiple of {} up to {} with {}, got {}",
-                          column_unit(c), kMaxColumns, to_string(c.signature.direction),
+                          column_unit(c), tile::kWgmmaColumns, to_string(c.signature.direction),
                           c.algorithm.tile.n);
      }},
     {[](const Case& c) { return c.algorithm.tile.k == kTmawsDepth; },
@@ -103,12 +71,13 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
      }},
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
-       return t.m >= 1 && t.m <= kMaxColumns && tile::tmaws_store(c.algorithm).row_blocks >= 1;
+       return t.m >= 1 && t.m <= tile::kWgmmaColumns &&
+              tile::tmaws_store(c.algorithm).row_blocks >= 1;
      },
      [](const Case& c) {
        return fmt::format("tile_m must be a multiple of {} rows of its consumers up to {}, got {}",
-                          device::kWgmmaRows * consumers_of_tile(c.algorithm), kMaxColumns,
-                          c.algorithm.tile.m);
+                          device::kWgmmaRows * tile::tmaws_consumers(c.algorithm),
+                          tile::kWgmmaColumns, c.algorithm.tile.m);
      }},
     {[](const Case& c) {
        return c.algorithm.warp_tile ==
@@ -118,16 +87,14 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
        return fmt::format("the warp tile is one wgmma: {}x{}x{}, got {}", device::kWgmmaRows,
                           c.algorithm.tile.n, kInstructionK, to_string(c.algorithm.warp_tile));
      }},
-    {[](const Case& c) { return accumulators(c.algorithm) <= kMaxAccumulators; },
+    {[](const Case& c) {
+       return tile::tmaws_accumulators(c.algorithm) <= tile::kTmawsAccumulators;
+     },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread, at most {} fit",
-                          accumulators(c.algorithm), kMaxAccumulators);
+                          tile::tmaws_accumulators(c.algorithm), tile::kTmawsAccumulators);
      }},
-    {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
-     [](const Case& c) {
-       return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kMaxColumnsOf3,
-                          c.algorithm.tile.n);
-     }},
+    tile::kRowOf<Case, tile::kTmawsColumnsOf3>,
     {[](const Case& c) { return c.algorithm.stages >= 2 && c.algorithm.stages <= kMaxStages; },
      [](const Case& c) {
        return fmt::format("stages must be between 2 and {}, got {}", kMaxStages,
@@ -179,11 +146,6 @@ constexpr tile::Rule<Case> kTmawsRules[] = {
                           c.target.shared_memory_bytes);
      }},
 };
-
-std::string tmaws_illegal(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  const Case c = {s, a, target};
-  return tile::broken_sentence(kTmawsRules, c);
-}
 
 // ---- problems ----
 
@@ -374,15 +336,15 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
      }},
 };
 
-std::string tmaws_unsupported(const KernelSpec& spec, const ConvProblem& given, const Target&) {
+Verdict tmaws_serves(const KernelSpec& spec, const ConvProblem& given, const Target&) {
   const Algorithm& a = spec.algorithm;
   if (a.repack && given.n > 0) {
-    if (std::string why = unrepackable(given); !why.empty()) return why;
+    if (std::string why = unrepackable(given); !why.empty()) return {why};
   }
   const ConvProblem p = a.repack ? repack(given, {}, 0).problem : given;
   const TmawsPlan plan = tmaws_plan(p, a.tile);
   const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
-  return tile::broken_sentence(kProblemRules, x);
+  return {tile::broken_sentence(kProblemRules, x)};
 }
 
 // ---- the space ----
@@ -433,7 +395,9 @@ std::vector<Algorithm> tmaws_algorithms(const Target& target) {
         if (tile.k != kTmawsDepth || wave.n != 1 || wave.m > kMostConsumers) continue;
         if (tile.m > kMostOfConsumer * wave.m) continue;
         if (scheduler == Scheduler::pingpong && wave.m != 2) continue;
-        if (tile::tmaws_store(a).row_blocks >= 1 && accumulators(a) <= kMaxAccumulators) add(a);
+        if (tile::tmaws_store(a).row_blocks >= 1 &&
+            tile::tmaws_accumulators(a) <= tile::kTmawsAccumulators)
+          add(a);
       }
     }
   }
@@ -570,7 +534,13 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
 
 }  // namespace
 
-const Way kTmaws = {Pipeline::tmaws,   "cuda",     tmaws_algorithms, tmaws_illegal,
-                    tmaws_unsupported, emit_tmaws, bind_tmaws,       estimate_tmaws};
+const Way kTmaws = {.backend = "cuda",
+                    .pipeline = Pipeline::tmaws,
+                    .rules = kTmawsRules,
+                    .serves = tmaws_serves,
+                    .algorithms = tmaws_algorithms,
+                    .emit = emit_tmaws,
+                    .bind = bind_tmaws,
+                    .estimate = estimate_tmaws};
 
 }  // namespace tessera::conv

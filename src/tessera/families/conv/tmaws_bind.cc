@@ -383,7 +383,8 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
 
 }  // namespace
 
-Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& p, const ConvOperands& o) {
+Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& p, const Target&,
+                  const ConvOperands& o) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   if (a.repack) return bind_repacked(spec, p, o);

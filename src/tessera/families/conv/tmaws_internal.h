@@ -92,6 +92,7 @@ void add_repack(const ConvProblem& problem, const ConvOperands& operands, const 
 // What a kernel multiplies, see tile/tmaws.h.
 tile::Product tmaws_product(const ConvSignature& signature);
 
-Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& problem, const ConvOperands& operands);
+Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
+                  const ConvOperands& operands);
 
 }  // namespace tessera::conv

@@ -307,15 +307,13 @@ const TileInstruction* find_tile_instruction(DType operand) {
   return found == kTileInstructions.end() ? nullptr : &*found;
 }
 
-const Way kAmxWay = {.backend = "cpu",
-                     .pipeline = Pipeline::amx,
-                     .rules = kAmx,
-                     .add_variants = amx_variants,
-                     .emit = emit_amx,
-                     .bind = bind_cpu,
-                     .estimate = estimate_amx,
-                     .packed_bytes = amx_packed_bytes,
-                     .pack = pack_on_cpu,
-                     .is_described = false};
+const Way kAmxWay = {
+    .backend = "cpu",
+    .pipeline = Pipeline::amx,
+    .rules = kAmx,
+    .emit = emit_amx,
+    .bind = bind_cpu,
+    .estimate = estimate_amx,
+    .own = {.add_variants = amx_variants, .packed_bytes = amx_packed_bytes, .pack = pack_on_cpu}};
 
 }  // namespace tessera::gemm

@@ -26,11 +26,10 @@ void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
 
-std::vector<std::string> entries_of(const KernelSpec& spec) {
-  const Algorithm& a = spec.algorithm;
+std::vector<std::string> entries_of(const KernelSpec& spec, bool prepares) {
   std::vector<std::string> entries = {""};
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) entries.emplace_back("_pack");
-  if (a.pipeline == Pipeline::tmaws && tmaws_prepares(a)) entries.emplace_back("_prepare");
+  if (prepares) entries.emplace_back("_prepare");
   return entries;
 }
 

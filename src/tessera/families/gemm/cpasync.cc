@@ -307,7 +307,8 @@ void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
   launch.workspace.address_offset = offsetof(device::CudaGemmArguments, workspace);
 }
 
-Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                    const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
@@ -337,14 +338,14 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const device::
 
 }  // namespace
 
-const Way kCpasyncWay = {.backend = "cuda",
-                         .pipeline = Pipeline::cpasync,
-                         .rules = kCpasync,
-                         .serves = cpasync_serves,
-                         .add_variants = cpasync_variants,
-                         .is_general = is_general_cpasync,
-                         .emit = emit_cpasync,
-                         .bind = bind_cpasync,
-                         .estimate = estimate_gpu};
+const Way kCpasyncWay = {
+    .backend = "cuda",
+    .pipeline = Pipeline::cpasync,
+    .rules = kCpasync,
+    .serves = cpasync_serves,
+    .emit = emit_cpasync,
+    .bind = bind_cpasync,
+    .estimate = estimate_gpu,
+    .own = {.add_variants = cpasync_variants, .is_general = is_general_cpasync}};
 
 }  // namespace tessera::gemm

@@ -99,7 +99,7 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
           .text = std::move(text),
           .headers = headers,
           .abi = kAbi,
-          .entries = entries_of(spec)};
+          .entries = entries_of(spec, from.prepares)};
 }
 
 }  // namespace tessera::gemm

@@ -67,11 +67,10 @@ inline double level_rate(const Target& target, std::size_t level, double standar
   return is_known ? std::max(1.0, target.caches[level].bytes_per_cycle) : standard;
 }
 
-// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h. The warp tile of
-// tiles is a row of words along k, that of other kernels is one word.
+// The least part of k that is worth a CPU thread of its own, as in packed_gemm.h.
 inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
-  const int words = a.pipeline == Pipeline::amx ? device::kTileWords : 1;
-  return p.preshuffled_b ? a.tile.k : device::kGrainWords * a.warp_tile.k / words;
+  if (p.preshuffled_b) return a.tile.k;
+  return device::kGrainWords * a.warp_tile.k / words_of_step(a.pipeline);
 }
 
 // A problem on a GPU as the estimate counts it. The problem's strides must be filled in.

@@ -37,6 +37,14 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
+// No feature tells how kernels for short calls and on AMX's tiles use their operands, nor how the
+// warps of a GPU share few rows: on CPUs a kernel of that pipeline has threads over n only.
+bool is_described(const KernelSpec& spec) {
+  const Algorithm& a = spec.algorithm;
+  if (a.pipeline == Pipeline::stream) return a.wave.n * a.wave.k <= 1;
+  return a.pipeline != Pipeline::small && a.pipeline != Pipeline::amx;
+}
+
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted) {

@@ -1,22 +1,22 @@
 #include "tessera/families/gemm/gemm.h"
 
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 
-std::string stage(const KernelSpec&, std::string_view entry) {
-  return tile::stage_of("multiply", entry);
-}
-
 const Family& family() {
+  static constexpr Extras kExtras = {
+      .instances = instances, .prepack = prepack, .unpacked = unpacked, .twin = twin};
   static constexpr Family kFamily = {
       .op = Op::gemm,
       .abi = kAbi,
+      .verb = "multiply",
+      .extras = &kExtras,
       .validate = validate,
       .tensors = tensors,
       .pointer = pointer,
       .set_pointer = set_pointer,
-      .is_legal = is_legal,
+      .is_legal = tile::is_legal<Types>,
       .is_deterministic = is_deterministic,
       .supports = supports,
       .enumerate = enumerate,
@@ -25,29 +25,17 @@ const Family& family() {
       .candidates = candidates,
       .legal_candidates = legal_candidates,
       .general = general,
-      .preselected = preselected,
-      .preselected_names = preselected_names,
-      .is_essential = is_essential,
-      .receipts = tile::no_receipts,
-      .receipt_problems = tile::no_receipt_problems,
-      .tuned_length = tile::no_tuned_length,
-      .emit = emit,
-      .source_name = name_of,
-      .instances = instances,
-      .estimate = estimate,
+      .emit = tile::emit<Types>,
+      .estimate = tile::estimate<Types>,
       .features = features,
       .features_fit = features_fit,
       .is_described = is_described,
       .extract = extract,
-      .bind = bind,
-      .stage = stage,
-      .prepack = prepack,
-      .unpacked = unpacked,
+      .bind = tile::bind<Types>,
       .verify = verify,
       .reference = reference,
       .compare = compare,
       .plain = plain,
-      .twin = twin,
       .flops = flops,
       .bytes = bytes,
       .model_key = model_key,
@@ -55,7 +43,6 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
-      .from_settings = tile::no_builder<Op::gemm>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

@@ -20,9 +20,8 @@ const void* pointer(const Operands& operands, std::size_t operand);
 void set_pointer(Operands& operands, std::size_t operand, void* data);
 
 // legality.cc
-Verdict is_legal(const KernelSpec& spec, const Target& target);
-// The same for a kernel that is made from CK Tile's headers: `spaces` of the target do not matter
-// for it, `cktile_spaces` do. See docs/decisions/cdna.md.
+// Family::is_legal for a kernel that is made from CK Tile's headers: `spaces` of the target do not
+// matter for it, `cktile_spaces` do. See docs/decisions/cdna.md.
 Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
@@ -38,13 +37,7 @@ KernelSpec general(const Problem& problem, const Target& target);
 // fields.cc
 std::span<const DerivedField> derived();
 
-std::vector<KernelSpec> preselected(std::string_view set, const Target& target);
-std::vector<std::string> preselected_names();
-bool is_essential(const KernelSpec& spec, const Target& target);
-
 // estimate.cc
-Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
-                  int threads);
 double flops(const Problem& problem);
 double bytes(const Problem& problem);
 
@@ -59,11 +52,9 @@ void extract(const Problem& problem, const Target& target, int threads,
              std::span<const FeatureUse> wanted = {});
 
 // emit.cc
-Source emit(const KernelSpec& spec, const Target& target);
 // emit_cktile.cc
 std::span<const InstanceSource> instances();
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
-std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
+std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, const Target& target,
                                const Operands& operands, void* packed);
 Problem unpacked(const Problem& problem);
 
@@ -79,7 +70,6 @@ tessera::Facts facts(const Problem& problem);
 const Instruction* roof(const Problem& problem, const Target& target);
 Problem retyped(const Problem& problem, const TypeWords& words);
 Problem from_words(const ProblemWords& words);
-std::string stage(const KernelSpec& spec, std::string_view entry);
 
 // samples.cc
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);

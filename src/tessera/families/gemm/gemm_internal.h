@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/epilogue.h"
@@ -41,6 +42,11 @@ Verdict epilogue_fits(const GemmSignature& signature);
 
 // Whether elements are stored as fp32 (tf32 is a way to multiply them).
 inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
+
+// How many words along k a CPU's kernel multiplies at a time: a row of a tile, elsewhere one.
+inline int words_of_step(Pipeline pipeline) {
+  return pipeline == Pipeline::amx ? device::kTileWords : 1;
+}
 
 // The CPU target's instruction that adds `products_per_lane` products in each lane, or null.
 const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,
@@ -116,10 +122,6 @@ inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
   return {size_of(s.a), size_of(s.b), !a_is_row_major(s.layout),
           b_is_row_major(s.layout) && !s.preshuffled_b};
 }
-
-// The kernel for AMD GPUs that takes every valid problem.
-inline constexpr Algorithm kGeneralOnHip = {
-    .pipeline = Pipeline::direct, .tile = {64, 64, 16}, .wave = {2, 2, 1}, .warp_tile = {4, 4, 1}};
 
 using tile::Bounded;
 using tile::DValues;

@@ -9,7 +9,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/specs.h"
 #include "tessera/spec/words_internal.h"
 
@@ -21,42 +20,19 @@ constexpr DType kOperands[] = {DType::fp32, DType::tf32, DType::fp16, DType::bf1
 constexpr GemmLayout kLayouts[] = {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr,
                                    GemmLayout::ccr};
 
-// The epilogues that enumeration lists. The same algorithms serve any other epilogue too. AMD's
-// GPUs have so many types and algorithms that only the first four epilogues are listed for them.
+// The epilogues that enumeration lists. The same algorithms serve any other epilogue too.
 constexpr std::string_view kEpilogues[] = {
     "bias",      "bias+gelu", "multi_d_add2", "multi_d_multiply2",
     "bias+relu", "bias+silu", "add+relu",     "multiply",
 };
-constexpr std::size_t kHipEpilogues = 4;
 
 const AlgorithmSpace& space_of(const Target& target) { return tile::space_of(Op::gemm, target); }
 
-// The row of a legal kernel.
-const Way& way_of(const KernelSpec& spec, const Target& target) {
-  const Way* const way = find_way(target.backend, spec.algorithm.pipeline);
-  if (way != nullptr) return *way;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} "
-                  "target",
-                  name_of(spec), target.name, target.backend));
-}
-
 // ---- algorithms ----
 
-// The rows of GPUs list tiles for 16-bit operands. Other operands keep the number of bytes along k.
 Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
-  if (!is_gpu(target)) return tile;
+  if (!backend_facts(target).tiles_of_16_bits) return tile;
   return {tile.m, tile.n, tile.k * 2 / size_of(operand)};
-}
-
-// Calls visit(way) for each row whose pipeline the target lists.
-template <class Visit>
-void for_each_way(const Target& target, const Visit& visit) {
-  for (const Way* way : ways()) {
-    if (way->backend != target.backend) continue;
-    if (tile::has_pipeline(Op::gemm, target, way->pipeline)) visit(*way);
-  }
 }
 
 // The product of the target's value lists, and what is the same for all signatures. Algorithms that
@@ -67,18 +43,19 @@ std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
   for (const Shape3& tile : space.tiles) tiles.push_back(tile_for(tile, target, operand));
   std::vector<Algorithm> all;
   tile::for_each_shape(space, tiles, warp_tiles_for(space, operand), [&](const Algorithm& shape) {
-    const Way* const way = find_way(target.backend, shape.pipeline);
-    if (way != nullptr && way->add_variants != nullptr) way->add_variants(target, shape, all);
+    const Way* const way = tile::find_way<Types>(target, shape);
+    if (way != nullptr && way->own.add_variants != nullptr) {
+      way->own.add_variants(target, shape, all);
+    }
   });
-  for_each_way(target,
-               [&](const Way& way) { all.insert(all.end(), way.fixed.begin(), way.fixed.end()); });
+  for (const Algorithm& a : tile::algorithms_of<Types>(target)) all.push_back(a);
   return all;
 }
 
 // Those of which each signature, and maybe each problem, has its own.
 void add_own(const OwnQuery& query, std::vector<Algorithm>& all) {
-  for_each_way(query.target, [&](const Way& way) {
-    if (way.add_own != nullptr) way.add_own(query, all);
+  tile::for_each_way<Types>(query.target, [&](const Way& way) {
+    if (way.own.add_own != nullptr) way.own.add_own(query, all);
   });
 }
 
@@ -101,9 +78,7 @@ GemmSignature with_chain(GemmSignature signature, const Epilogue& chain) {
 std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const Target& target) {
   const GemmSignature standard = standard_signature(operand, layout);
   std::vector<GemmSignature> all = {standard};
-  const std::span<const std::string_view> epilogues(kEpilogues);
-  for (const std::string_view text :
-       target.backend == "hip" ? epilogues.first(kHipEpilogues) : epilogues) {
+  for (const std::string_view text : std::span(kEpilogues).first(backend_facts(target).epilogues)) {
     all.push_back(with_chain(standard, parse_epilogue(text)));
   }
   all.push_back(standard);
@@ -233,8 +208,8 @@ std::optional<KernelSpec> find_general(const GemmSignature& signature, const Pro
   const auto& p = std::get<GemmProblem>(problem);
   std::optional<KernelSpec> any;
   for (const Algorithm& a : algorithms_of(target, signature.a)) {
-    const Way* const way = find_way(target.backend, a.pipeline);
-    const bool best = way->is_general != nullptr && way->is_general(a, p);
+    const Way* const way = tile::find_way<Types>(target, a);
+    const bool best = way->own.is_general != nullptr && way->own.is_general(a, p);
     if (any && !best) continue;
     KernelSpec spec = {signature, a, target.name};
     if (!is_legal_quick({signature, a, target}) || !supports(spec, problem, target)) continue;
@@ -244,21 +219,14 @@ std::optional<KernelSpec> find_general(const GemmSignature& signature, const Pro
   return any;
 }
 
-// The algorithms of CPUs differ in their shapes only.
-tile::ListOrder order_on(const Target& target) {
-  return is_gpu(target) ? tile::ListOrder::any : tile::ListOrder::by_name;
-}
-
 std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   const auto& p = std::get<GemmProblem>(problem);
   std::vector<Algorithm> all = algorithms_of(target, signature.a);
   add_own({signature, target, &p}, all);
-  // When no operand needs repacking, a kernel with repack does the same as the one without.
-  if (target.backend == "cuda") {
-    const TmawsCopies copies = tmaws_copies(p);
-    if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
-  }
+  tile::for_each_way<Types>(target, [&](const Way& way) {
+    if (way.own.drop_spare != nullptr) way.own.drop_spare(p, all);
+  });
   return all;
 }
 
@@ -337,35 +305,31 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 }
 
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_for(problem, target), order_on(target));
+  return tile::specs_for(problem, target, algorithms_for(problem, target),
+                         backend_facts(target).order);
 }
 
 std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
   return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target),
-                               order_on(target));
+                               backend_facts(target).order);
 }
 
 KernelSpec general(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   std::optional<KernelSpec> found;
-  for_each_way(target, [&](const Way& way) {
-    if (found || way.first == nullptr) return;
-    if (const auto a = way.first(signature, target)) found = {signature, *a, target.name};
+  bool has_first = false;
+  tile::for_each_way<Types>(target, [&](const Way& way) {
+    if (way.own.first == nullptr) return;
+    has_first = true;
+    const std::optional<Algorithm> a = way.own.first(signature, target);
+    if (a && !found) found = {signature, *a, target.name};
   });
-  if (!found && is_gpu(target)) found = find_general(signature, problem, target);
+  if (!has_first) found = find_general(signature, problem, target);
   if (found) return *found;
   throw Error(
       ErrorCode::unsupported,
       fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
                   to_string(signature.a), to_string(signature.b), to_string(signature.layout)));
-}
-
-std::vector<KernelSpec> preselected(std::string_view set, const Target& target) {
-  return tile::preselected(Op::gemm, set, target, is_legal);
-}
-std::vector<std::string> preselected_names() { return tile::preselected_names(Op::gemm); }
-bool is_essential(const KernelSpec& spec, const Target& target) {
-  return tile::is_essential(Op::gemm, spec, target);
 }
 
 // Not deterministic are sums over K whose order depends on the number of threads or on timing. On
@@ -375,7 +339,7 @@ Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
   if (spec.algorithm.split_k == SplitK::atomic) {
     return {"deterministic kernels must add their parts of K in a fixed order, got split_k atomic"};
   }
-  if (target.backend == "cpu" && spec.algorithm.wave.k != 1) {
+  if (backend_facts(target).waves_are_threads && spec.algorithm.wave.k != 1) {
     return {
         fmt::format("deterministic kernels must have wave_k = 1, since the order of the sum "
                     "follows the number of threads, got wave_k = {}",
@@ -393,41 +357,20 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   }
   const auto wanted = std::get<GemmSignature>(signature_of(problem));
   if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
-  const Way* const way = find_way(target.backend, spec.algorithm.pipeline);
-  if (way == nullptr || way->serves == nullptr) return {};
-  return way->serves(spec, with_strides(*p), target);
+  return tile::serves<Types>(spec, problem, target);
 }
-
-Source emit(const KernelSpec& spec, const Target& target) {
-  return way_of(spec, target).emit(spec, target);
-}
-
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
-  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
-  const device::GemmArguments g = gemm_arguments(p, std::get<GemmOperands>(operands));
-  return find_way(spec.algorithm)->bind(spec, p, g);
-}
-
-Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
-                  int threads) {
-  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
-  return way_of(spec, target).estimate(spec, p, target, units_used(threads, target));
-}
-
-// No feature tells how some ways use their operands.
-bool is_described(const KernelSpec& spec) { return find_way(spec.algorithm)->is_described; }
 
 // B is packed in a kernel's own form, once for many launches.
-std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
+std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, const Target& target,
                                const Operands& operands, void* packed) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   if (!s.preshuffled_b) return std::nullopt;
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
   GemmOperands o = std::get<GemmOperands>(operands);
-  const Way* const way = find_way(spec.algorithm);
-  const std::int64_t bytes = (p.batch_stride_b == 0 ? 1 : p.batch) * way->packed_bytes(spec, p);
+  const Types::Own& own = tile::way_of<Types>(spec, target).own;
+  const std::int64_t bytes = (p.batch_stride_b == 0 ? 1 : p.batch) * own.packed_bytes(spec, p);
   Prepack made{.operand = "b", .from = o.b, .bytes = static_cast<std::size_t>(bytes)};
-  if (bytes > 0) made.launch = way->pack(p, o.b, packed, bytes);
+  if (bytes > 0) made.launch = own.pack(p, o.b, packed, bytes);
   o.b = packed;
   made.operands = o;
   return made;

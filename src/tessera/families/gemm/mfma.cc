@@ -20,6 +20,10 @@
 namespace tessera::gemm {
 namespace {
 
+// The kernel for AMD GPUs that takes every valid problem.
+constexpr Algorithm kGeneralOnHip = {
+    .pipeline = Pipeline::direct, .tile = {64, 64, 16}, .wave = {2, 2, 1}, .warp_tile = {4, 4, 1}};
+
 // ---- rules ----
 
 using tile::block_lanes;
@@ -410,7 +414,8 @@ std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t 
   return all;
 }
 
-Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
@@ -462,19 +467,20 @@ Launch pack_on_hip(const GemmProblem& p, const void* b, void* packed, std::int64
 }
 
 constexpr Way mfma_way(Pipeline pipeline) {
-  return {.backend = "hip",
-          .pipeline = pipeline,
-          .rules = kMfmaRules,
-          .serves = mfma_serves,
-          .add_variants = mfma_variants,
-          .emit = emit_hip,
-          .bind = bind_hip,
-          .estimate = estimate_hip,
-          .packed_bytes = mfma_packed_bytes,
-          .pack = pack_on_hip};
+  return {
+      .backend = "hip",
+      .pipeline = pipeline,
+      .rules = kMfmaRules,
+      .serves = mfma_serves,
+      .emit = emit_hip,
+      .bind = bind_hip,
+      .estimate = estimate_hip,
+      .own = {
+          .add_variants = mfma_variants, .packed_bytes = mfma_packed_bytes, .pack = pack_on_hip}};
 }
 
 bool is_general_on_hip(const Algorithm&, const GemmProblem&) { return true; }
+std::vector<Algorithm> general_algorithms(const Target&) { return {kGeneralOnHip}; }
 
 }  // namespace
 
@@ -483,10 +489,10 @@ const Way kCompv3 = mfma_way(Pipeline::compv3), kCompv4 = mfma_way(Pipeline::com
 const Way kDirectHip = {.backend = "hip",
                         .pipeline = Pipeline::direct,
                         .rules = kGeneralRules,
-                        .fixed = {&kGeneralOnHip, 1},
-                        .is_general = is_general_on_hip,
+                        .algorithms = general_algorithms,
                         .emit = emit_hip,
                         .bind = bind_hip,
-                        .estimate = estimate_hip};
+                        .estimate = estimate_hip,
+                        .own = {.is_general = is_general_on_hip}};
 
 }  // namespace tessera::gemm

@@ -304,17 +304,15 @@ constexpr Way packed_way(Pipeline pipeline) {
   return {.backend = "cpu",
           .pipeline = pipeline,
           .rules = kCpu,
-          .add_variants = cpu_variants,
           .emit = emit_packed,
           .bind = bind_cpu,
           .estimate = estimate_packed,
-          .packed_bytes = panels_bytes,
-          .pack = pack_on_cpu};
+          .own = {.add_variants = cpu_variants, .packed_bytes = panels_bytes, .pack = pack_on_cpu}};
 }
 
 constexpr Way general_packed_way() {
   Way way = packed_way(Pipeline::packab);
-  way.first = first_packed;
+  way.own.first = first_packed;
   return way;
 }
 
@@ -326,10 +324,10 @@ const Way kStreamCpu = {.backend = "cpu",
                         .pipeline = Pipeline::stream,
                         .rules = kCpu,
                         .serves = narrow_serves,
-                        .add_variants = cpu_variants,
                         .emit = emit_narrow,
                         .bind = bind_cpu,
-                        .estimate = estimate_narrow};
+                        .estimate = estimate_narrow,
+                        .own = {.add_variants = cpu_variants}};
 
 CpuTypes cpu_types(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
@@ -388,7 +386,8 @@ Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplat
   return source;
 }
 
-Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                const device::GemmArguments& g) {
   Launch launch;
   launch.arguments.set(g);
   launch.max_threads = most_threads(spec.algorithm.wave);

@@ -43,7 +43,7 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,
 tile::CpuObject packed_panel(std::string_view header, std::string_view function,
                              std::string_view type, std::string arguments);
 
-Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                 const device::GemmArguments& arguments);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.

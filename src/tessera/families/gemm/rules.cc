@@ -23,8 +23,7 @@ constexpr int kMaxSlices = 64;  // slices of K that are added through device mem
 std::int64_t panel_bytes(const Case& c) {
   const Shape3& t = c.algorithm.tile;
   const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
-  const int words = c.algorithm.pipeline == Pipeline::amx ? device::kTileWords : 1;
-  return elements / c.algorithm.warp_tile.k * words * 4;
+  return elements / c.algorithm.warp_tile.k * words_of_step(c.algorithm.pipeline) * 4;
 }
 
 constexpr int kMaxTile = 65536;
@@ -82,36 +81,18 @@ constexpr Rule kCommon[] = {
        return tile.m % unit.m == 0 && tile.n % unit.n == 0 && tile.k % unit.k == 0;
      },
      [](const Case& c) { return not_a_multiple(c.algorithm.tile, c.algorithm.warp_tile); }},
-};
-
-std::string_view kind_of_machine(const Target& target) {
-  if (target.backend == "cpu") return "CPUs";
-  return target.backend == "cuda" ? "CUDA targets" : "AMD GPUs";
-}
-
-constexpr Rule kNoWay[] = {
-    {[](const Case&) { return false; },
+    {[](const Case& c) {
+       return c.by_cktile || tile::find_way<Types>(c.target, c.algorithm) != nullptr;
+     },
      [](const Case& c) {
        return fmt::format("{} is not a pipeline of {}", to_string(c.algorithm.pipeline),
-                          kind_of_machine(c.target));
+                          backend_facts(c.target).plural);
      }},
 };
 
-const Rule* broken_rule(const Case& c) {
-  if (const Rule* rule = tile::first_broken(kCommon, c)) return rule;
-  if (c.by_cktile) return tile::first_broken(cktile_rules(), c);
-  const Way* const way = find_way(c.target.backend, c.algorithm.pipeline);
-  return tile::first_broken(way == nullptr ? std::span<const Rule>(kNoWay) : way->rules, c);
-}
-
-Verdict judge(const KernelSpec& spec, const Target& target, bool by_cktile) {
-  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
-  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target, by_cktile};
-  const Rule* rule = broken_rule(c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
-}
-
 }  // namespace
+
+std::span<const Rule> Types::common_rules() { return kCommon; }
 
 const Instruction* find_instruction_named(const Case& c, std::string_view name) {
   for (const Instruction& i : c.target.instructions) {
@@ -203,7 +184,7 @@ std::string takes_no_packed_b(const Case& c) {
 }
 
 // Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
-Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
+Verdict parts_fit(const Algorithm& a, const GemmProblem& p, int groups_of_tile) {
   if (a.splits * a.slices == 1) return {};
   const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
   const std::int64_t steps = tiles(p.k, a.tile.k);
@@ -214,9 +195,9 @@ Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
   if (a.slices == 1) return {};
   const std::int64_t rows = a.swap_ab ? p.n : p.m;
   const std::int64_t columns = a.swap_ab ? p.m : p.n;
-  const double groups =
-      static_cast<double>(tiles(rows, a.tile.m)) * static_cast<double>(tiles(columns, a.tile.n)) *
-      static_cast<double>(p.batch) * (a.pipeline == Pipeline::tmaws ? tmaws_slice_groups(a) : 1);
+  const double groups = static_cast<double>(tiles(rows, a.tile.m)) *
+                        static_cast<double>(tiles(columns, a.tile.n)) *
+                        static_cast<double>(p.batch) * groups_of_tile;
   constexpr int kCounters = device::kCounterBytes / 4;
   if (groups <= kCounters) return {};
   return {
@@ -225,14 +206,14 @@ Verdict parts_fit(const Algorithm& a, const GemmProblem& p) {
                   kCounters, p.m, p.n, p.batch, to_string(a.tile), groups)};
 }
 
-bool is_legal_quick(const Case& c) { return broken_rule(c) == nullptr; }
-
-Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  return judge(spec, target, false);
-}
+bool is_legal_quick(const Case& c) { return tile::broken_rule<Types>(c) == nullptr; }
 
 Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target) {
-  return judge(spec, target, true);
+  if (std::string why = tile::foreign_reason(Op::gemm, spec, target); !why.empty()) return {why};
+  const Case c{std::get<GemmSignature>(spec.signature), spec.algorithm, target, true};
+  const Rule* rule = tile::first_broken(kCommon, c);
+  if (rule == nullptr) rule = tile::first_broken(cktile_rules(), c);
+  return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
 }  // namespace tessera::gemm

@@ -44,7 +44,8 @@ std::string packed_bytes_do_not_fit(const Case& c);
 inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source cktile)";
 
 // Whether the problem has as many tiles of K as the kernel has parts, and counters for their sums.
-Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem);
+// A tile has so many groups of threads that add up slices.
+Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem, int groups_of_tile = 1);
 
 inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};

@@ -414,10 +414,9 @@ const Way kSmallWay = {.backend = "cpu",
                        .pipeline = Pipeline::small,
                        .rules = kSmall,
                        .serves = small_serves,
-                       .add_own = add_small,
                        .emit = emit_small,
                        .bind = bind_cpu,
                        .estimate = estimate_small,
-                       .is_described = false};
+                       .own = {.add_own = add_small}};
 
 }  // namespace tessera::gemm

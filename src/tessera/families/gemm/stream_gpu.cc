@@ -200,7 +200,7 @@ StreamShare stream_share(const Algorithm& a, const GemmProblem& p) {
 
 namespace {
 
-Launch bind_gpu_stream(const KernelSpec& spec, const GemmProblem& p,
+Launch bind_gpu_stream(const KernelSpec& spec, const GemmProblem& p, const Target&,
                        const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   device::CudaGemmArguments arguments{};
@@ -315,10 +315,9 @@ const Way kStreamGpu = {.backend = "cuda",
                         .pipeline = Pipeline::stream,
                         .rules = kStreamRules,
                         .serves = stream_serves,
-                        .add_own = add_own_streams,
                         .emit = emit_stream,
                         .bind = bind_gpu_stream,
                         .estimate = estimate_gpu_stream,
-                        .is_described = false};
+                        .own = {.add_own = add_own_streams}};
 
 }  // namespace tessera::gemm

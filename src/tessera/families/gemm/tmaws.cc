@@ -18,15 +18,12 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kWgmmaBytesK = 32;        // bytes along k that one wgmma instruction takes
-constexpr int kMaxAccumulators = 208;   // per thread; up to 192 were tried, without spills
 constexpr int kMaxWithSplits = 144;     // 160 spill with some epilogues
 constexpr int kMaxWithStreamK = 100;    // more spill where parts of a tile are added
 constexpr int kMaxWithStreamKOf3 = 60;  // of 3 consumers, which have fewer registers
 constexpr int kColumnUnit = 8;          // wgmma's columns are multiples of this
-constexpr int kMaxWgmmaColumns = 256;
-constexpr int kMaxSplits = 8;        // blocks of a cluster
-constexpr int kMaxColumnsOf3 = 192;  // 3 consumers: 128 registers a thread at entry
-constexpr int kMaxMulticast = 4;     // cluster_m + cluster_n - 1
+constexpr int kMaxSplits = 8;           // blocks of a cluster
+constexpr int kMaxMulticast = 4;        // cluster_m + cluster_n - 1
 constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 
@@ -34,15 +31,9 @@ constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves 
 // counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
 // with swap_ab rows of B and A, which gives a tall tile for problems with few rows.
 
-int accumulators_per_thread(const Case& c) {
-  return tmaws_store(c.algorithm).row_blocks * c.algorithm.tile.n / 2;
-}
+int accumulators_per_thread(const Case& c) { return tile::tmaws_accumulators(c.algorithm); }
 
 int wgmma_k(const Case& c) { return kWgmmaBytesK / size_of(c.signature.a); }
-
-int consumers_per_tile(const Case& c) {
-  return c.algorithm.scheduler == Scheduler::pingpong ? 1 : c.algorithm.wave.m;
-}
 
 // wgmma cannot transpose 8-bit and tf32 operands. A packed B already has the right order.
 bool lines_fit(const Case& c) {
@@ -84,28 +75,9 @@ constexpr Rule kTmaws[] = {
        return fmt::format("wgmma takes {} operands with k contiguous only (rcr, or repack), got {}",
                           to_string(c.signature.a), to_string(c.signature.layout));
      }},
-    {[](const Case& c) {
-       const Scheduler s = c.algorithm.scheduler;
-       return s == Scheduler::cooperative || s == Scheduler::pingpong;
-     },
-     [](const Case& c) {
-       return fmt::format("tmaws is scheduled cooperative or pingpong, got {}",
-                          to_string(c.algorithm.scheduler));
-     }},
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return w.m <= 3 && w.n == 1 && w.k == 1;
-     },
-     [](const Case& c) {
-       return fmt::format("tmaws has 1 to 3 consumers over m (1x1x1, 2x1x1, 3x1x1), got {}",
-                          to_string(c.algorithm.wave));
-     }},
-    {[](const Case& c) {
-       return c.algorithm.scheduler != Scheduler::pingpong || c.algorithm.wave.m == 2;
-     },
-     [](const Case& c) {
-       return fmt::format("pingpong needs 2 consumers, got {}", c.algorithm.wave.m);
-     }},
+    tile::kRowOf<Case, tile::kTmawsSchedulers>,
+    tile::kRowOf<Case, tile::kTmawsConsumers>,
+    tile::kRowOf<Case, tile::kTmawsPingpong>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
        return w.m == device::kWgmmaRows && w.n == c.algorithm.tile.n && w.k == wgmma_k(c);
@@ -118,14 +90,14 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) {
        const int n = c.algorithm.tile.n;
-       return n % 8 == 0 && n <= kMaxWgmmaColumns &&
+       return n % 8 == 0 && n <= tile::kWgmmaColumns &&
               (c.signature.a != DType::int8 || n <= 32 || n % 16 == 0);
      },
      [](const Case& c) {
        return fmt::format(
            "wgmma takes {} columns of {} up to {}, got tile_n {}",
            c.signature.a == DType::int8 ? "8, 16, 24 and multiples of 16" : "multiples of 8",
-           to_string(c.signature.a), kMaxWgmmaColumns, c.algorithm.tile.n);
+           to_string(c.signature.a), tile::kWgmmaColumns, c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        return c.algorithm.tile.k % (kTmawsLineBytes / size_of(c.signature.a)) == 0;
@@ -137,24 +109,20 @@ constexpr Rule kTmaws[] = {
      }},
     {[](const Case& c) { return tmaws_store(c.algorithm).row_blocks >= 1; },
      [](const Case& c) {
-       const int consumers = consumers_per_tile(c);
+       const int consumers = tile::tmaws_consumers(c.algorithm);
        return fmt::format("tile_m {} is not a multiple of the {} rows of {} consumer{}",
                           c.algorithm.tile.m, device::kWgmmaRows * consumers, consumers,
                           consumers == 1 ? "" : "s");
      }},
-    {[](const Case& c) { return accumulators_per_thread(c) <= kMaxAccumulators; },
+    {[](const Case& c) { return accumulators_per_thread(c) <= tile::kTmawsAccumulators; },
      [](const Case& c) {
        return fmt::format(
            "needs {} accumulators a thread ({} x {} rows by {} columns over 128 "
            "threads), at most {} fit",
            accumulators_per_thread(c), tmaws_store(c.algorithm).row_blocks, device::kWgmmaRows,
-           c.algorithm.tile.n, kMaxAccumulators);
+           c.algorithm.tile.n, tile::kTmawsAccumulators);
      }},
-    {[](const Case& c) { return c.algorithm.wave.m < 3 || c.algorithm.tile.n <= kMaxColumnsOf3; },
-     [](const Case& c) {
-       return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kMaxColumnsOf3,
-                          c.algorithm.tile.n);
-     }},
+    tile::kRowOf<Case, tile::kTmawsColumnsOf3>,
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.cluster_m >= 1 && a.cluster_n >= 1 && a.cluster_m <= kMaxMulticast &&
@@ -383,7 +351,8 @@ Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target&
   const bool repack = spec.algorithm.repack;
   if (Verdict fits = arrays_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
-  if (Verdict fits = parts_fit(spec.algorithm, p); !fits) return fits;
+  if (Verdict fits = parts_fit(spec.algorithm, p, tmaws_slice_groups(spec.algorithm)); !fits)
+    return fits;
   if (Verdict fits = stream_fits(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
   if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
@@ -404,16 +373,27 @@ TmawsCopies tmaws_copies(const GemmProblem& problem) {
           !p.preshuffled_b && (!fits_b || !tmaws_reads(p.b, p.ld_b, stride(p.batch_stride_b)))};
 }
 
+namespace {
+
+// When no operand needs repacking, a kernel with repack does the same as the one without.
+void drop_repack(const GemmProblem& p, std::vector<Algorithm>& all) {
+  const TmawsCopies copies = tmaws_copies(p);
+  if (!copies.a && !copies.b) std::erase_if(all, [](const Algorithm& a) { return a.repack; });
+}
+
+}  // namespace
+
 const Way kTmawsWay = {.backend = "cuda",
                        .pipeline = Pipeline::tmaws,
                        .rules = kTmaws,
                        .serves = tmaws_serves,
-                       .add_variants = tmaws_variants,
-                       .add_own = add_fitted,
                        .emit = emit_tmaws,
                        .bind = bind_tmaws,
                        .estimate = estimate_gpu,
-                       .packed_bytes = tmaws_packed_bytes,
-                       .pack = pack_by_tmaws};
+                       .own = {.add_variants = tmaws_variants,
+                               .add_own = add_fitted,
+                               .drop_spare = drop_repack,
+                               .packed_bytes = tmaws_packed_bytes,
+                               .pack = pack_by_tmaws}};
 
 }  // namespace tessera::gemm

@@ -21,7 +21,7 @@ void add_fitted(const OwnQuery& query, std::vector<Algorithm>& all);
 // The text of the Wgmma specialisation.
 std::string wgmma_text(const KernelSpec& spec);
 Source emit_tmaws(const KernelSpec& spec, const Target& target);
-Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                   const device::GemmArguments& arguments);
 std::int64_t tmaws_packed_bytes(const KernelSpec& spec, const GemmProblem& problem);
 Launch pack_by_tmaws(const GemmProblem& problem, const void* b, void* packed, std::int64_t bytes);

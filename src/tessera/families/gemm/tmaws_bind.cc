@@ -272,7 +272,8 @@ Source tmaws_source(const KernelSpec& spec) {
   std::string more;
   if (s.preshuffled_b) more += pack_kernel_text(spec);
   if (tmaws_prepares(a)) more += prepare_kernel_text(spec);
-  return cuda_source(spec, {"tma_gemm.h", "TmaGemm"}, shapes, wgmma_text(spec) + "\n", more);
+  return cuda_source(spec, {"tma_gemm.h", "TmaGemm", tmaws_prepares(a)}, shapes,
+                     wgmma_text(spec) + "\n", more);
 }
 
 }  // namespace
@@ -291,7 +292,8 @@ std::string wgmma_text(const KernelSpec& spec) {
 
 Source emit_tmaws(const KernelSpec& spec, const Target&) { return tmaws_source(spec); }
 
-Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const device::GemmArguments& g) {
+Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                  const device::GemmArguments& g) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   Launch launch;

@@ -1,47 +1,36 @@
-// The list of ways.
+// The list of ways, and what those of a backend have in common.
 #include "tessera/families/gemm/ways.h"
+
+#include <fmt/format.h>
 
 #include <array>
 
 namespace tessera::gemm {
-namespace {
 
-constexpr std::size_t kPipelines = static_cast<std::size_t>(Pipeline::amx) + 1;
-using ByPipeline = std::array<const Way*, kPipelines>;
-
-ByPipeline by_pipeline(bool on_cpu) {
-  ByPipeline rows{};
-  for (const Way* way : ways()) {
-    if ((way->backend == "cpu") == on_cpu) rows[static_cast<std::size_t>(way->pipeline)] = way;
-  }
-  return rows;
-}
-
-}  // namespace
-
-std::span<const Way* const> ways() {
+std::span<const Way* const> Types::ways() {
   static constexpr std::array kAll = {&kPackab,   &kPacka,  &kPackb,    &kDirectCpu,  &kStreamCpu,
                                       &kSmallWay, &kAmxWay, &kTmawsWay, &kCpasyncWay, &kStreamGpu,
                                       &kCompv3,   &kCompv4, &kMem,      &kAsync,      &kDirectHip};
   return kAll;
 }
 
-const Way* find_way(std::string_view backend, Pipeline pipeline) {
-  for (const Way* way : ways()) {
-    if (way->pipeline == pipeline && way->backend == backend) return way;
+std::string Types::no_way(const KernelSpec& spec, const Target& target) {
+  return fmt::format(
+      "{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} target",
+      name_of(spec), target.name, target.backend);
+}
+
+// The algorithms of CPUs differ in their shapes only. AMD's GPUs have so many types and algorithms
+// that few epilogues are listed for them.
+const BackendFacts& backend_facts(const Target& target) {
+  using enum tile::ListOrder;
+  static constexpr BackendFacts kAll[] = {{"hip", "AMD GPUs", true, 4, any, false},
+                                          {"cuda", "CUDA targets", true, 8, any, false},
+                                          {"cpu", "CPUs", false, 8, by_name, true}};
+  for (const BackendFacts& machine : kAll) {
+    if (machine.backend == target.backend) return machine;
   }
-  return nullptr;
-}
-
-const Way* find_way(const Algorithm& a) {
-  static const ByPipeline kOnCpu = by_pipeline(true), kOnGpu = by_pipeline(false);
-  const auto index = static_cast<std::size_t>(a.pipeline);
-  const bool on_gpu = a == kGeneralOnHip || streams_on_gpu(a) || kOnCpu[index] == nullptr;
-  return on_gpu ? kOnGpu[index] : kOnCpu[index];
-}
-
-bool streams_on_gpu(const Algorithm& a) {
-  return a.pipeline == Pipeline::stream && a.wave.n * a.wave.k > 1;
+  return kAll[0];
 }
 
 }  // namespace tessera::gemm

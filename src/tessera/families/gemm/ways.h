@@ -1,4 +1,5 @@
-// How the kernels of each pipeline are made: a row and a file for each.
+// How the kernels of each pipeline are made: a row and a file for each; tile/way.h says what a way
+// is.
 #pragma once
 
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/way.h"
 
 namespace tessera::gemm {
 
@@ -18,39 +20,39 @@ struct OwnQuery {
   const GemmProblem* problem;
 };
 
-// A problem has its strides wherever a function of a way gets one.
-struct Way {
-  std::string_view backend;
-  Pipeline pipeline;
-  // What the target can run, besides the rules of every kernel.
-  std::span<const Rule> rules;
-  // Whether a kernel serves a problem of its signature; null: any.
-  Verdict (*serves)(const KernelSpec&, const GemmProblem&, const Target&) = nullptr;
-  // Adds the algorithms that have one of the shapes which the target's row lists; null: none has.
-  void (*add_variants)(const Target&, const Algorithm& shape, std::vector<Algorithm>&) = nullptr;
-  // The algorithms that every signature has besides.
-  std::span<const Algorithm> fixed = {};
-  // Adds the algorithms that depend on more.
-  void (*add_own)(const OwnQuery&, std::vector<Algorithm>&) = nullptr;
-  // The algorithm that serves every problem of a signature, if there is one.
-  std::optional<Algorithm> (*first)(const GemmSignature&, const Target&) = nullptr;
-  // Whether the algorithm is the one to take for the problem when nothing better is known.
-  bool (*is_general)(const Algorithm&, const GemmProblem&) = nullptr;
-  Source (*emit)(const KernelSpec&, const Target&) = nullptr;
-  Launch (*bind)(const KernelSpec&, const GemmProblem&, const device::GemmArguments&) = nullptr;
-  Estimate (*estimate)(const KernelSpec&, const GemmProblem&, const Target&, int threads) = nullptr;
-  // Where kernels take a preshuffled B: the bytes of a packed batch, and the launch that packs.
-  std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
-  Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
-  bool is_described = true;  // whether features tell all that matters for its time
-};
+// The arguments that kernels of every backend take. The problem's strides must be filled in.
+device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
 
-std::span<const Way* const> ways();
-// Null where the backend has no such kernels.
-const Way* find_way(std::string_view backend, Pipeline pipeline);
-// The row of a legal kernel. A launch is bound without the target's row, so that the algorithm must
-// tell on which machine it runs.
-const Way* find_way(const Algorithm& algorithm);
+struct Types {
+  static constexpr Op kOp = Op::gemm;
+  static constexpr bool kHasPointwise = false;
+  using Signature = GemmSignature;
+  using Problem = GemmProblem;
+  using Arguments = device::GemmArguments;
+  using Case = gemm::Case;
+  struct Own {
+    // Adds the algorithms that have one of the shapes which the target's row lists; null: none has.
+    void (*add_variants)(const Target&, const Algorithm& shape, std::vector<Algorithm>&) = nullptr;
+    // Adds the algorithms that depend on the signature, and maybe on the problem.
+    void (*add_own)(const OwnQuery&, std::vector<Algorithm>&) = nullptr;
+    // Removes the algorithms that do the same as others for the problem.
+    void (*drop_spare)(const GemmProblem&, std::vector<Algorithm>&) = nullptr;
+    // The algorithm that serves every problem of a signature, if there is one.
+    std::optional<Algorithm> (*first)(const GemmSignature&, const Target&) = nullptr;
+    // Whether the algorithm is the one to take for the problem when nothing better is known.
+    bool (*is_general)(const Algorithm&, const GemmProblem&) = nullptr;
+    // Where kernels take a preshuffled B: the bytes of a packed batch, and the launch that packs.
+    std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
+    Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
+  };
+  static std::span<const tile::Way<Types>* const> ways();
+  static std::span<const Rule> common_rules();
+  static std::string no_way(const KernelSpec& spec, const Target& target);
+  static device::GemmArguments arguments(const GemmProblem& problem, const Operands& operands) {
+    return gemm_arguments(problem, std::get<GemmOperands>(operands));
+  }
+};
+using Way = tile::Way<Types>;
 
 // packed.cc
 extern const Way kPackab, kPacka, kPackb, kDirectCpu, kStreamCpu;
@@ -61,9 +63,17 @@ extern const Way kTmawsWay, kCpasyncWay, kStreamGpu;
 // mfma.cc
 extern const Way kCompv3, kCompv4, kMem, kAsync, kDirectHip;
 
-// Whether a kernel of the pipeline stream is one of GPUs, with several warps. On CPUs it has one
-// thread or all of them.
-bool streams_on_gpu(const Algorithm& algorithm);
+// What is the same for all ways of a backend.
+struct BackendFacts {
+  std::string_view backend, plural;
+  // Whether the rows of such targets list tiles for 16-bit operands. Other operands keep the number
+  // of bytes along k.
+  bool tiles_of_16_bits;
+  std::size_t epilogues;  // so many of the listed ones, the first, are enumerated
+  tile::ListOrder order;  // of the algorithms of a problem
+  bool waves_are_threads;
+};
+const BackendFacts& backend_facts(const Target& target);
 
 // ---- what ways share: arguments.cc ----
 
@@ -75,12 +85,9 @@ std::string_view yes_no(bool value);
 
 // The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
 // _prepare at the places below.
-std::vector<std::string> entries_of(const KernelSpec& spec);
+std::vector<std::string> entries_of(const KernelSpec& spec, bool prepares = false);
 inline constexpr std::uint8_t kPackEntry = 1;
 std::uint8_t prepare_entry(const KernelSpec& spec);
-
-// The arguments that kernels of every backend take. The problem's strides must be filled in.
-device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
 
 // A stride that is never multiplied by a nonzero index cannot misalign a read.
 void drop_unused_strides(device::GemmArguments& g);
@@ -94,6 +101,7 @@ void list_pointers(const GemmProblem& problem, const device::GemmArguments& argu
 // The template of src/tessera/device/cuda/gemm/ that a kernel comes from.
 struct CudaTemplate {
   std::string_view header, name;
+  bool prepares = false;  // whether some launches run the entry _prepare first
 };
 // The part of a configuration that kernels on tiles have.
 std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transpose_b);

@@ -1,16 +1,18 @@
-// Which kernels there are: rules, enumeration, and the kernels of a problem.
+// Which kernels there are, and what their ways share.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/device/cuda/abi.h"
+#include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/fields.h"
-#include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::norm {
@@ -20,36 +22,9 @@ constexpr int kLeastTile = 256;
 constexpr int kMostTile = 32768;
 constexpr int kMostSlices = 256;
 constexpr std::int64_t kMostSlicedRows = 65536;
-constexpr int kVectorBytes = 16;    // that a thread of a GPU moves at once
-constexpr int kMoreRegisters = 40;  // than the values that a thread holds
+constexpr std::int64_t kAligned = 16;  // bytes of a row's address for the widest loads
 
-struct Case {
-  const NormSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
-int threads_of(const Case& c) { return c.algorithm.wave.m * c.algorithm.wave.n * kWarp; }
-
-bool wave_fits(const Case& c) {
-  const Shape3& w = c.algorithm.wave;
-  if (!is_gpu(c.target)) return w.m <= 1 && w.n == 1 && w.k == 1;
-  const int most = c.target.max_threads_per_block;
-  return w.m >= 1 && w.n >= 1 && w.k == 1 && w.m <= most && w.n <= most && threads_of(c) <= most;
-}
-
-// What a tile must be: rows, and a multiple of columns.
-int tile_rows(const Case& c) { return is_gpu(c.target) ? c.algorithm.wave.m : 1; }
-int tile_unit(const Case& c) {
-  if (!is_gpu(c.target)) return std::max(1, c.target.vector_bytes / 4);
-  return c.algorithm.wave.n * kWarp * kVectorBytes / size_of(c.signature.in);
-}
-
-int registers_of_thread(const Case& c) {
-  return std::min(c.target.registers_per_thread, c.target.registers_per_unit / threads_of(c));
-}
-
-constexpr tile::Rule<Case> kRules[] = {
+constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return tile::has_pipeline(Op::norm, c.target, c.algorithm.pipeline); },
      [](const Case& c) {
        return fmt::format("{} has no pipeline {}", c.target.name, to_string(c.algorithm.pipeline));
@@ -67,52 +42,64 @@ constexpr tile::Rule<Case> kRules[] = {
      [](const Case& c) {
        return fmt::format("warp tile must be 1x1x1, got {}", to_string(c.algorithm.warp_tile));
      }},
-    {wave_fits,
-     [](const Case& c) {
-       const std::string wave = to_string(c.algorithm.wave);
-       if (!is_gpu(c.target)) return fmt::format("wave must be 1x1x1 or 0x1x1, got {}", wave);
-       return fmt::format("wave must be m x n x 1 warps of {} threads, at most {} in all, got {}",
-                          kWarp, c.target.max_threads_per_block, wave);
-     }},
-    {[](const Case& c) {
-       const Shape3& t = c.algorithm.tile;
-       return t.m == tile_rows(c) && t.k == 1 && t.n >= kLeastTile && t.n <= kMostTile &&
-              t.n % tile_unit(c) == 0;
-     },
-     [](const Case& c) {
-       return fmt::format("tile must be {} x n x 1, n a multiple of {} from {} to {}, got {}",
-                          tile_rows(c), tile_unit(c), kLeastTile, kMostTile,
-                          to_string(c.algorithm.tile));
-     }},
-    {[](const Case& c) {
-       return !is_gpu(c.target) || registers_needed(c.algorithm) <= registers_of_thread(c);
-     },
-     [](const Case& c) {
-       return fmt::format("needs {} registers a thread, {} has {} for each of {} threads",
-                          registers_needed(c.algorithm), c.target.name, registers_of_thread(c),
-                          threads_of(c));
-     }},
 };
 
-// ---- enumeration ----
+std::string config_text(const KernelSpec& spec) {
+  const auto& s = std::get<NormSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  return fmt::format(
+      "  using In = {};\n"
+      "  using Weight = {};\n"
+      "  using Out = {};\n"
+      "  static constexpr NormKind kKind = NormKind::{};\n"
+      "  static constexpr bool kScale = {}, kShift = {}, kResidual = {};\n"
+      "  static constexpr int kTileN = {}, kWaveM = {}, kWaveN = {}, kSlices = {};\n",
+      tile::storage_type(s.in), tile::storage_type(s.weight), tile::storage_type(s.out),
+      to_string(s.kind), s.scale, s.shift, s.residual, a.tile.n, a.wave.m, a.wave.n, a.slices);
+}
 
-// The target's space. On GPUs a block has as many rows as its warps stand for.
-std::vector<Algorithm> algorithms_of(const Target& target) {
-  const AlgorithmSpace& space = tile::space_of(Op::norm, target);
-  std::vector<Algorithm> all;
-  tile::for_each_shape(space, space.tiles, {Shape3{}}, [&](Algorithm a) {
-    if (is_gpu(target)) a.tile.m = a.wave.m;
-    for (const int slices : {1, 8, 32, 128}) {
-      a.slices = slices;
-      if (slices == 1 || a.wave.m <= 1) all.push_back(a);
-    }
-  });
-  return all;
+// A CPU runs the same steps, and takes no notice of blocks and of the workspace.
+void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
+  constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+  const int height = std::max(1, a.wave.m);
+  const std::int64_t blocks = tile::blocks_of(p.rows, height);
+  const std::int64_t layers = tile::blocks_of(blocks, kMostBlocks);
+  Step step;
+  step.grid = {static_cast<unsigned>(tile::blocks_of(blocks, layers)),
+               static_cast<unsigned>(a.slices), static_cast<unsigned>(layers)};
+  step.block = {static_cast<unsigned>(a.wave.n * kWarp), static_cast<unsigned>(height), 1};
+  launch.steps.push(step);
+  if (a.slices == 1) return;
+  step.entry = 1;
+  launch.steps.push(step);
+  const auto slices = static_cast<std::size_t>(p.rows * a.slices);
+  launch.workspace.bytes = device::kCounterBytes + slices * sizeof(device::ScaledStatistics);
+  launch.workspace.address_offset = offsetof(device::NormArguments, workspace);
+}
+
+std::string_view dtype_of(const Signature& signature) {
+  return to_string(std::get<NormSignature>(signature).in);
+}
+constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype_of}};
+
+}  // namespace
+
+std::span<const Way* const> Types::ways() {
+  static constexpr std::array kAll = {&kRowsCpu, &kRowsCuda};
+  return kAll;
+}
+
+std::span<const tile::Rule<Case>> Types::common_rules() { return kCommonRules; }
+
+std::string Types::no_way(const KernelSpec& spec, const Target& target) {
+  return fmt::format(
+      "{}: this build emits norm kernels for cpu and cuda targets, {} is a {} target",
+      name_of(spec), target.name, target.backend);
 }
 
 // What networks use: all of one type, or half precision with weights or probabilities in fp32.
-std::vector<Signature> signatures() {
-  std::vector<Signature> all;
+std::vector<Signature> Types::signatures() {
+  std::vector<tessera::Signature> all;
   for (const DType in : {DType::fp32, DType::fp16, DType::bf16}) {
     for (const DType other : {in, DType::fp32}) {
       all.push_back(NormSignature{.in = in, .weight = in, .out = other});
@@ -128,60 +115,74 @@ std::vector<Signature> signatures() {
   return all;
 }
 
-std::string_view dtype_of(const Signature& signature) {
-  return to_string(std::get<NormSignature>(signature).in);
-}
-constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype_of}};
-
-}  // namespace
-
-// By a thread of a GPU.
-int registers_needed(const Algorithm& a) {
-  return a.tile.n / (kWarp * std::max(1, a.wave.n)) + kMoreRegisters;
+std::vector<Algorithm> Types::algorithms_for(const tessera::Problem&, const Target& target) {
+  return tile::algorithms_of<Types>(target);
 }
 
-Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::norm, spec, target); !why.empty()) return {why};
-  const Case c = {std::get<NormSignature>(spec.signature), spec.algorithm, target};
-  return {tile::broken_sentence(kRules, c)};
+bool tile_fits(const Shape3& tile, int rows, int unit) {
+  return tile.m == rows && tile.k == 1 && tile.n >= kLeastTile && tile.n <= kMostTile &&
+         tile.n % unit == 0;
+}
+std::string tile_does_not_fit(const Shape3& tile, int rows, int unit) {
+  return fmt::format("tile must be {} x n x 1, n a multiple of {} from {} to {}, got {}", rows,
+                     unit, kLeastTile, kMostTile, to_string(tile));
 }
 
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target&) {
-  if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
-  const std::int64_t rows = std::get<NormProblem>(problem).rows;
-  if (spec.algorithm.slices == 1 || rows <= kMostSlicedRows) return {};
-  return {fmt::format("slices serve at most {} rows, got {}", kMostSlicedRows, rows)};
+std::vector<Algorithm> rows_algorithms(const Target& target, int (*rows)(const Algorithm&)) {
+  const AlgorithmSpace& space = tile::space_of(Op::norm, target);
+  std::vector<Algorithm> all;
+  tile::for_each_shape(space, space.tiles, {Shape3{}}, [&](Algorithm a) {
+    a.tile.m = rows(a);
+    for (const int slices : {1, 8, 32, 128}) {
+      a.slices = slices;
+      if (slices == 1 || a.wave.m <= 1) all.push_back(a);
+    }
+  });
+  return all;
 }
 
-std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
-                                     std::size_t most) {
-  return tile::product(family(), target, wishes, signatures(), algorithms_of(target), most);
+Verdict rows_serve(const KernelSpec& spec, const NormProblem& p, const Target&) {
+  if (spec.algorithm.slices == 1 || p.rows <= kMostSlicedRows) return {};
+  return {fmt::format("slices serve at most {} rows, got {}", kMostSlicedRows, p.rows)};
 }
 
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
-  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  return tile::legal_by_name(family(), target, combinations(target, wishes, kAll));
+tile::Template rows_template(const KernelSpec& spec) {
+  return {"norm/norm_kernel.h", "NormKernel", "NormArguments", config_text(spec)};
+}
+
+int steps_of(const Algorithm& a) { return a.slices > 1 ? 2 : 1; }
+
+Launch bind_rows(const KernelSpec& spec, const NormProblem& p, const Target&,
+                 const NormOperands& o) {
+  const bool is_aligned = tile::rows_aligned(family(), p, o, kAligned);
+  Launch launch;
+  launch.arguments.set(device::NormArguments{p.rows, p.columns, o.in, o.residual, o.scale, o.shift,
+                                             o.out, o.sum, p.ld_in, p.ld_residual, p.ld_out,
+                                             p.ld_sum, p.epsilon, is_aligned ? 1 : 0, nullptr});
+  launch.max_threads = spec.algorithm.wave.m;  // CPU: 1, or 0 for as many as there are
+  if (p.rows > 0 && p.columns > 0) add_steps(spec.algorithm, p, launch);
+  for (const Tensor& tensor : tensors(p)) launch.pointers.push(pointer(o, tensor.operand));
+  return launch;
+}
+
+double bytes_again(const Algorithm& a, const NormProblem& p) {
+  const bool is_held = p.columns <= a.tile.n && a.slices == 1;
+  return is_held ? 0 : elements(p) * size_of(p.in);
 }
 
 std::span<const DerivedField> derived() { return kDerived; }
 
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_of(target));
-}
-
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
-  return tile::legal_specs_for(family(), problem, target, algorithms_of(target));
-}
-
 KernelSpec general(const Problem& problem, const Target& target) {
-  Algorithm a = {
-      .pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {0, 1, 1}, .warp_tile = {}};
-  if (is_gpu(target)) a.wave = {1, 8, 1};
-  KernelSpec spec = {signature_of(problem), a, target.name};
-  if (const Verdict verdict = is_legal(spec, target); !verdict) {
-    throw Error(ErrorCode::unsupported, fmt::format("norm: {}", verdict.reason));
-  }
-  return spec;
+  const Way* const way = tile::find_way<Types>(target, kRowsCpu.own.general);
+  const Algorithm& a = (way == nullptr ? kRowsCuda : *way).own.general;
+  return tile::legal_or_refused(family(), {signature_of(problem), a, target.name}, target);
+}
+
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  const auto& p = std::get<NormProblem>(problem);
+  if (p.rows == 0 || p.columns == 0) return tile::total_of(0, 0, target.launch_us * 1e-6);
+  return tile::estimate<Types>(spec, problem, target, threads);
 }
 
 }  // namespace tessera::norm

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "tessera/families/family.h"
+#include "tessera/families/tile/text.h"
+#include "tessera/families/tile/way.h"
 
 namespace tessera::norm {
 
@@ -19,23 +21,58 @@ double bytes(const Problem& problem);
 // Why no kernel has such a signature; empty where kernels do.
 std::string signature_reason(const NormSignature& signature);
 
-// kernels.cc
-int registers_needed(const Algorithm& algorithm);
-Verdict is_legal(const KernelSpec& spec, const Target& target);
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
-std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
-                                     std::size_t most);
+// ---- the ways; tile/way.h says what a way is ----
+
+struct Case {
+  const NormSignature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
+
+struct Types {
+  static constexpr Op kOp = Op::norm;
+  static constexpr bool kHasPointwise = false;
+  using Signature = NormSignature;
+  using Problem = NormProblem;
+  using Arguments = NormOperands;
+  using Case = norm::Case;
+  struct Own {
+    Algorithm general;  // serves every problem
+  };
+  static std::span<const tile::Way<Types>* const> ways();
+  static std::span<const tile::Rule<Case>> common_rules();
+  static std::string no_way(const KernelSpec& spec, const Target& target);
+  static NormOperands arguments(const NormProblem&, const Operands& operands) {
+    return std::get<NormOperands>(operands);
+  }
+  static std::vector<tessera::Signature> signatures();
+  static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
+                                               const Target& target);
+};
+using Way = tile::Way<Types>;
+
+extern const Way kRowsCpu;   // rows_cpu.cc
+extern const Way kRowsCuda;  // rows_cuda.cc
+
+// ---- what both share: kernels.cc ----
+
+// The rule about a tile: it has so many rows, and its columns are a multiple of `unit`.
+bool tile_fits(const Shape3& tile, int rows, int unit);
+std::string tile_does_not_fit(const Shape3& tile, int rows, int unit);
+// The target's space, each shape with every number of slices that it takes; `rows` is tile_m.
+std::vector<Algorithm> rows_algorithms(const Target& target, int (*rows)(const Algorithm&));
+Verdict rows_serve(const KernelSpec& spec, const NormProblem& problem, const Target& target);
+// The template of the text, and how many steps a launch has.
+tile::Template rows_template(const KernelSpec& spec);
+int steps_of(const Algorithm& algorithm);
+Launch bind_rows(const KernelSpec& spec, const NormProblem& problem, const Target& target,
+                 const NormOperands& operands);
+// The bytes that are read once more, where a block does not hold its row.
+double bytes_again(const Algorithm& algorithm, const NormProblem& problem);
+
+// The functions of the family's table.
 std::span<const DerivedField> derived();
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-
-// emit.cc
-Source emit(const KernelSpec& spec, const Target& target);
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
-
-// estimate.cc
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 

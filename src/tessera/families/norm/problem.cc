@@ -159,10 +159,6 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target&) {
   return problems;
 }
 
-std::string stage(const KernelSpec&, std::string_view entry) {
-  return tile::stage_of("normalise", entry);
-}
-
 }  // namespace
 
 std::string signature_reason(const NormSignature& s) {
@@ -216,42 +212,31 @@ const Family& family() {
   static constexpr Family kFamily = {
       .op = Op::norm,
       .abi = kAbi,
+      .verb = "normalise",
       .validate = validate,
       .tensors = tensors,
       .pointer = pointer,
       .set_pointer = set_pointer,
-      .is_legal = is_legal,
+      .is_legal = tile::is_legal<Types>,
       .is_deterministic = tile::always,  // slices are merged in their order
-      .supports = supports,
-      .enumerate = enumerate,
-      .combinations = combinations,
+      .supports = tile::supports<Types>,
+      .enumerate = tile::enumerate<Types>,
+      .combinations = tile::combinations<Types>,
       .derived = derived,
-      .candidates = candidates,
-      .legal_candidates = legal_candidates,
+      .candidates = tile::candidates<Types>,
+      .legal_candidates = tile::legal_candidates<Types>,
       .general = general,
-      .preselected = tile::preselected<Op::norm>,
-      .preselected_names = tile::preselected_names<Op::norm>,
-      .is_essential = tile::is_essential<Op::norm>,
-      .receipts = tile::no_receipts,
-      .receipt_problems = tile::no_receipt_problems,
-      .tuned_length = tile::no_tuned_length,
-      .emit = emit,
-      .source_name = name_of,
-      .instances = tile::no_instances,
+      .emit = tile::emit<Types>,
       .estimate = estimate,
       .features = tile::usual_features,
       .features_fit = tile::features_fit,
       .is_described = tile::is_described,
       .extract = tile::extract_usual,
-      .bind = bind,
-      .stage = stage,
-      .prepack = tile::packs_nothing,
-      .unpacked = tile::same,
+      .bind = tile::bind<Types>,
       .verify = verify,
       .reference = reference,
       .compare = compare,
       .plain = tile::same,
-      .twin = tile::no_twin,
       .flops = flops,
       .bytes = bytes,
       .model_key = model_key,
@@ -259,7 +244,6 @@ const Family& family() {
       .roof = roof,
       .retyped = retyped,
       .from_words = from_words,
-      .from_settings = tile::no_builder<Op::norm>,
       .problem_sets = problem_sets,
       .draw = draw,
       .samples = samples,

@@ -7,6 +7,8 @@
 #include <string>
 #include <type_traits>
 
+#include "tessera/spec/kernel_spec.h"
+
 namespace tessera::tile {
 
 template <class Case>
@@ -14,6 +16,15 @@ struct Rule {
   bool (*holds)(const Case&);
   std::string (*sentence)(const Case&);
 };
+
+// A rule about the algorithm alone, and the row that it is in a table of any family.
+struct AlgorithmRule {
+  bool (*holds)(const Algorithm&);
+  std::string (*sentence)(const Algorithm&);
+};
+template <class Case, const AlgorithmRule& kRule>
+inline constexpr Rule<Case> kRowOf = {[](const Case& c) { return kRule.holds(c.algorithm); },
+                                      [](const Case& c) { return kRule.sentence(c.algorithm); }};
 
 // The first broken rule, or null.
 template <class Case>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/base/error.h"
 #include "tessera/base/per_thread.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/spec/fields_internal.h"
@@ -137,6 +138,12 @@ std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target
   std::erase_if(specs, [&](const KernelSpec& spec) { return !family.is_legal(spec, target); });
   sort_by_name(specs);
   return specs;
+}
+
+KernelSpec legal_or_refused(const Family& family, KernelSpec spec, const Target& target) {
+  const Verdict verdict = family.is_legal(spec, target);
+  if (verdict) return spec;
+  throw Error(ErrorCode::unsupported, fmt::format("{}: {}", to_string(family.op), verdict.reason));
 }
 
 }  // namespace tessera::tile

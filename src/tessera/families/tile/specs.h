@@ -40,4 +40,7 @@ std::vector<KernelSpec> legal_specs_for(const Family& family, const Problem& pro
 std::vector<KernelSpec> legal_by_name(const Family& family, const Target& target,
                                       std::vector<KernelSpec> specs);
 
+// The spec. Throws Error{unsupported} with the operation and the rule that it breaks.
+KernelSpec legal_or_refused(const Family& family, KernelSpec spec, const Target& target);
+
 }  // namespace tessera::tile

@@ -1,5 +1,7 @@
 #include "tessera/families/tile/tmaws.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "tessera/families/tile/mfma.h"
@@ -7,7 +9,9 @@
 namespace tessera::tile {
 namespace {
 
-constexpr int kWithRoom = 160;  // accumulators beside which bias and functions find registers
+constexpr int kMostConsumers = 3;
+constexpr int kColumnsOf3 = 192;  // 3 consumers have 128 registers a thread at entry
+constexpr int kWithRoom = 160;    // accumulators beside which bias and functions find registers
 
 TmawsOperand operand(const Product& x, const Algorithm& a, bool is_b) {
   const bool is_p = is_b == a.swap_ab;
@@ -36,6 +40,41 @@ int tmaws_out_chunk(const Product& x, const Algorithm& a) {
   return device::out_chunk_of(device::tma_parts(shape_of(a)).columns,
                               tmaws_d_roles(x.epilogue).matrices, a.swap_ab);
 }
+
+int tmaws_accumulators(const Algorithm& a) { return tmaws_store(a).row_blocks * a.tile.n / 2; }
+
+int tmaws_consumers(const Algorithm& a) {
+  return a.scheduler == Scheduler::pingpong ? 1 : a.wave.m;
+}
+
+const AlgorithmRule kTmawsConsumers = {
+    [](const Algorithm& a) {
+      return a.wave.m >= 1 && a.wave.m <= kMostConsumers && a.wave.n == 1 && a.wave.k == 1;
+    },
+    [](const Algorithm& a) {
+      return fmt::format("tmaws has 1 to 3 consumers over m (1x1x1, 2x1x1, 3x1x1), got {}",
+                         to_string(a.wave));
+    }};
+
+const AlgorithmRule kTmawsSchedulers = {
+    [](const Algorithm& a) {
+      return a.scheduler == Scheduler::cooperative || a.scheduler == Scheduler::pingpong;
+    },
+    [](const Algorithm& a) {
+      return fmt::format("tmaws is scheduled cooperative or pingpong, got {}",
+                         to_string(a.scheduler));
+    }};
+
+const AlgorithmRule kTmawsPingpong = {
+    [](const Algorithm& a) { return a.scheduler != Scheduler::pingpong || a.wave.m == 2; },
+    [](const Algorithm& a) { return fmt::format("pingpong needs 2 consumers, got {}", a.wave.m); }};
+
+const AlgorithmRule kTmawsColumnsOf3 = {
+    [](const Algorithm& a) { return a.wave.m < kMostConsumers || a.tile.n <= kColumnsOf3; },
+    [](const Algorithm& a) {
+      return fmt::format("3 consumers leave registers for tile_n <= {}, got {}", kColumnsOf3,
+                         a.tile.n);
+    }};
 
 TmawsStore tmaws_store(const Algorithm& a) {
   const device::TmaParts parts = device::tma_parts(shape_of(a));

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tessera/device/cuda/tile_sizes.h"
+#include "tessera/families/tile/rules.h"
 #include "tessera/spec/kernel_spec.h"
 
 namespace tessera::tile {
@@ -34,6 +35,15 @@ struct TmawsOperand {
 };
 TmawsOperand tmaws_a(const Product& product, const Algorithm& algorithm);
 TmawsOperand tmaws_b(const Product& product, const Algorithm& algorithm);
+
+// What one consumer's thread holds, and how many consumers share a tile.
+int tmaws_accumulators(const Algorithm& algorithm);
+int tmaws_consumers(const Algorithm& algorithm);
+inline constexpr int kTmawsAccumulators = 208;  // the most of a thread, without spills
+inline constexpr int kWgmmaColumns = 256;       // the most of an instruction
+
+// Rules of tmaws kernels of every operation.
+extern const AlgorithmRule kTmawsConsumers, kTmawsSchedulers, kTmawsPingpong, kTmawsColumnsOf3;
 
 // How a tmaws kernel stores: the columns that one block of a split stores, the columns that it
 // writes at a time, and the blocks of 64 rows that one consumer has (0 when tile_m is not a

@@ -2,13 +2,17 @@
 // a file for each of them. The functions below make the family's functions of the table.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
 #include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::tile {
@@ -16,16 +20,23 @@ namespace tessera::tile {
 // A row of the table. `Types` says what a family's ways work on:
 //   struct Types {
 //     static constexpr Op kOp = Op::conv;
+//     static constexpr bool kHasPointwise = true;  // whether a way may be pointwise
 //     using Signature = ConvSignature;
 //     using Problem = ConvProblem;
 //     using Arguments = ConvOperands;  // what bind() gets of the operands
 //     using Case = conv::Case;         // what rules look at: {signature, algorithm, target}
 //     struct Own {};                   // what only this family's rows hold
 //     static std::span<const Way<Types>* const> ways();
-//     // The rules of every kernel. They come before those of the way.
+//     // The rules of every kernel. They come before those of the way, and refuse a kernel that
+//     // has none.
 //     static std::span<const Rule<Case>> common_rules();
-//     // Why there is no row for the kernel, though the target's row lists its pipeline.
+//     // The sentence about a kernel that has no way and is to be emitted all the same.
 //     static std::string no_way(const KernelSpec&, const Target&);
+//     static Arguments arguments(const Problem&, const Operands&);
+//     // The signatures that enumeration lists.
+//     static std::vector<tessera::Signature> signatures();
+//     // The algorithms that may serve a problem.
+//     static std::vector<Algorithm> algorithms_for(const tessera::Problem&, const Target&);
 //   };
 // A problem has its strides wherever a function of a way gets one.
 template <class Types>
@@ -37,8 +48,11 @@ struct Way {
   std::span<const Rule<typename Types::Case>> rules = {};
   // Whether a kernel serves a problem of its signature; null: any.
   Verdict (*serves)(const KernelSpec&, const Problem&, const Target&) = nullptr;
+  // The algorithms of the target's space that every signature has; null: none.
+  std::vector<Algorithm> (*algorithms)(const Target&) = nullptr;
   Source (*emit)(const KernelSpec&, const Target&) = nullptr;
-  Launch (*bind)(const KernelSpec&, const Problem&, const typename Types::Arguments&) = nullptr;
+  Launch (*bind)(const KernelSpec&, const Problem&, const Target&,
+                 const typename Types::Arguments&) = nullptr;
   Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads) = nullptr;
   // Kernels of products of matrices that serve another operation. Their pipelines are not compared.
   bool pointwise = false;
@@ -49,7 +63,8 @@ struct Way {
 template <class Types>
 const Way<Types>* find_way(const Target& target, const Algorithm& a) {
   for (const Way<Types>* way : Types::ways()) {
-    if (way->pointwise != a.pointwise || (way->pipeline != a.pipeline && !a.pointwise)) continue;
+    const bool pointwise = Types::kHasPointwise && a.pointwise;
+    if (way->pointwise != pointwise || (way->pipeline != a.pipeline && !pointwise)) continue;
     if (way->backend == target.backend) return way;
   }
   return nullptr;
@@ -70,6 +85,27 @@ const Rule<typename Types::Case>* broken_rule(const typename Types::Case& c) {
   return way == nullptr ? nullptr : first_broken<typename Types::Case>(way->rules, c);
 }
 
+// Calls visit(way) for each row whose kernels the target's space has.
+template <class Types, class Visit>
+void for_each_way(const Target& target, const Visit& visit) {
+  for (const Way<Types>* way : Types::ways()) {
+    if (way->backend != target.backend) continue;
+    if (way->pointwise || has_pipeline(Types::kOp, target, way->pipeline)) visit(*way);
+  }
+}
+
+// The algorithms that every signature has. Throws Error{unsupported} where the target has no space.
+template <class Types>
+std::vector<Algorithm> algorithms_of(const Target& target) {
+  space_of(Types::kOp, target);
+  std::vector<Algorithm> all;
+  for_each_way<Types>(target, [&](const Way<Types>& way) {
+    if (way.algorithms == nullptr) return;
+    for (const Algorithm& a : way.algorithms(target)) all.push_back(a);
+  });
+  return all;
+}
+
 // ---- functions of a family's table ----
 
 template <class Types>
@@ -81,12 +117,42 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
   return {rule == nullptr ? std::string() : rule->sentence(c)};
 }
 
+// Whether a kernel serves a problem of its signature.
 template <class Types>
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  if (std::string why = signature_mismatch(spec, problem); !why.empty()) return {why};
+Verdict serves(const KernelSpec& spec, const Problem& problem, const Target& target) {
   const Way<Types>* const way = find_way<Types>(target, spec.algorithm);
   if (way == nullptr || way->serves == nullptr) return {};
   return way->serves(spec, with_strides(std::get<typename Types::Problem>(problem)), target);
+}
+
+template <class Types>
+Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  if (std::string why = signature_mismatch(spec, problem); !why.empty()) return {why};
+  return serves<Types>(spec, problem, target);
+}
+
+template <class Types>
+std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
+                                     std::size_t most) {
+  return product(family_of(Types::kOp), target, wishes, Types::signatures(),
+                 algorithms_of<Types>(target), most);
+}
+
+template <class Types>
+std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  return legal_by_name(family_of(Types::kOp), target, combinations<Types>(target, wishes, kAll));
+}
+
+template <class Types>
+std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
+  return specs_for(problem, target, Types::algorithms_for(problem, target));
+}
+
+template <class Types>
+std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
+  return legal_specs_for(family_of(Types::kOp), problem, target,
+                         Types::algorithms_for(problem, target));
 }
 
 template <class Types>
@@ -95,11 +161,17 @@ Source emit(const KernelSpec& spec, const Target& target) {
 }
 
 template <class Types>
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands) {
+  const auto p = with_strides(std::get<typename Types::Problem>(problem));
+  return way_of<Types>(spec, target).bind(spec, p, target, Types::arguments(p, operands));
+}
+
+template <class Types>
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
-  return way_of<Types>(spec, target)
-      .estimate(spec, with_strides(std::get<typename Types::Problem>(problem)), target,
-                units_used(threads, target));
+  const auto p = with_strides(std::get<typename Types::Problem>(problem));
+  return way_of<Types>(spec, target).estimate(spec, p, target, units_used(threads, target));
 }
 
 }  // namespace tessera::tile
