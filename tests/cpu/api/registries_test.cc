@@ -116,9 +116,8 @@ TEST_F(ApiRegistries, ImportedRunsWhatWasExported) {
   EXPECT_EQ(results[0].error, "");
   const KernelSpec spec = copy->declared().front();
   const measure::OwnedOperands owned = operands_of(small());
-  copy->get(spec)->launch(
-      family_of(spec).bind(spec, small(), load_target(spec.target), owned.operands),
-      {.threads = 1});
+  copy->get(spec)->launch(family_of(spec).bind(spec, small(), mine(), owned.operands),
+                          {.threads = 1});
   const Mismatch mismatch = family_of(spec).verify(small(), owned.operands);
   EXPECT_TRUE(mismatch.ok) << mismatch.message << " seed " << seed;
   EXPECT_EQ(mismatch.checked, 37 * 45);

@@ -157,7 +157,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     const OpenMpLimit limit(threads);
     runtime::LaunchOptions options;
     options.threads = threads;
-    kernel->launch(family.bind(spec, p, load_target_here(spec.target), operands), options);
+    kernel->launch(family.bind(spec, p, target_named(spec.target), operands), options);
   }
 
   // Packs if need be, runs and compares. `original` differs from the operands where the launch
@@ -167,7 +167,7 @@ class GemmKernel : public testing::TestWithParam<KernelSpec> {
     family.validate(p);
     Operands operands = owned.operands;
     const runtime::DeviceBuffer packed =
-        measure::pack_operand(*kernel, spec, p, load_target_here(spec.target), operands);
+        measure::pack_operand(*kernel, spec, p, target_named(spec.target), operands);
     validate_operands(family, p, operands);
     launch(p, operands, threads);
     EXPECT_EQ(measure::gaps_intact(owned), "");
@@ -361,7 +361,7 @@ void GemmKernel::check_threads() {
   measure::OwnedOperands owned = measure::random_operands(p, random());
   Operands operands = owned.operands;
   const runtime::DeviceBuffer packed =
-      measure::pack_operand(*kernel, spec, p, load_target_here(spec.target), operands);
+      measure::pack_operand(*kernel, spec, p, target_named(spec.target), operands);
   const auto one = output_with(p, owned, operands, 1);
   EXPECT_EQ(output_with(p, owned, operands, 2), one);
   EXPECT_EQ(output_with(p, owned, operands, 3), one);

@@ -29,7 +29,7 @@ struct CudaWorkerTest : testing::Test {
     setenv("FAKE_NVML_REVERSED", "1", 1);
     options.worker = TESSERA_WORKER;
     options.top = 2;
-    options.budget_seconds = 20;
+    options.budget_seconds = 120;
     options.candidate_timeout_seconds = 20;
   }
   ~CudaWorkerTest() override { remove_tree(folder); }
@@ -66,7 +66,7 @@ struct CudaWorkerTest : testing::Test {
     o.build = build_options();
     o.tuning_store = (folder / "store.sqlite").string();
     o.tuning_worker = TESSERA_WORKER;
-    o.autotune_seconds = 20;
+    o.autotune_seconds = 120;
     o.autotune_top = 2;
     return o;
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/base/forever.h"
 #include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
@@ -47,8 +48,9 @@ std::string backward_config_text(const KernelSpec& spec) {
 }
 
 std::span<const std::string> cpu_entries(const KernelSpec& spec) {
-  static const std::array<std::string, 2> kEnds = {"", "_check"};
-  return std::span(kEnds).first(is_paged(spec) ? 2 : 1);
+  using Ends = std::array<std::string, 2>;
+  static const Forever<Ends> kEnds(Ends{"", "_check"});
+  return std::span(*kEnds).first(is_paged(spec) ? 2 : 1);
 }
 
 void add_check_step(const FmhaProblem& p, int threads, Launch& launch) {

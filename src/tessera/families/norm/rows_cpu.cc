@@ -34,9 +34,9 @@ std::vector<Algorithm> cpu_algorithms(const Target& target) {
 }
 
 Source emit_cpu(const KernelSpec& spec, const Target& target) {
-  static const std::array<std::string, 2> kEnds = {"", "_result"};
+  const std::array<std::string, 2> ends = {"", "_result"};
   const auto steps = static_cast<std::size_t>(steps_of(spec.algorithm));
-  return tile::cpu_source(spec, target, kAbi, rows_template(spec), std::span(kEnds).first(steps));
+  return tile::cpu_source(spec, target, kAbi, rows_template(spec), std::span(ends).first(steps));
 }
 
 Estimate estimate_cpu(const KernelSpec& spec, const NormProblem& p, const Target& target,
