@@ -445,7 +445,7 @@ SettledProblem from_settings(std::span<const Setting> settings) {
   if (broken != nullptr) refuse_setting(ErrorCode::invalid_argument, broken->sentence(wanted));
   Problem problem = parse_problem(line_of(wanted));
   validate(problem);
-  return {std::move(problem), std::move(wanted.choice)};
+  return {problem, std::move(wanted.choice)};
 }
 
 }  // namespace tessera::fmha
