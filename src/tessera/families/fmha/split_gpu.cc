@@ -138,14 +138,14 @@ constexpr Rule kSplitRules[] = {
 // Tiles of 16 and of 64 rows for each length of heads, and one of 64 rows for latent attention,
 // with as many slices as blocks run at once.
 void add_split_algorithms(const Target& target, std::vector<Algorithm>& all) {
-  struct Row {
+  struct SplitRow {
     int keys, hdim, row_warps, teams, stages;
   };
   // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
   // block a unit is as fast where the parts are long, and there is less to merge where they are
   // short (docs/performance/fmha_decode.md).
-  constexpr Row kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
-                            {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
+  constexpr SplitRow kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
+                                 {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
   const int slices = std::clamp(target.units, 1, kMostSplitSlices);
   for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
     all.push_back({.pipeline = Pipeline::splitkv,
