@@ -22,6 +22,17 @@ void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
   if (p.beta == 0) g.c = g.out;
 }
 
+// The storage type of an operand in types.h of the backend. Outputs of tf32
+// kernels are fp32.
+std::string_view operand_type(DType dtype) {
+  if (dtype == DType::fp32) return "float";
+  if (dtype == DType::int32) return "int";
+  return to_string(dtype);
+}
+std::string_view output_type(DType dtype) {
+  return operand_type(dtype == DType::tf32 ? DType::fp32 : dtype);
+}
+
 }  // namespace
 
 std::string_view yes_no(bool value) { return value ? "true" : "false"; }
@@ -48,6 +59,25 @@ std::string banner(const KernelSpec& spec, std::string_view folder) {
       "// out = epilogue(alpha * A x B + beta * C): {}\n"
       "// {}\n",
       name, folder, name, to_string(signature.epilogue), layout_comment(signature));
+}
+
+std::string gpu_types_text(const GemmSignature& s) {
+  return fmt::format(
+      "  using A = {};\n"
+      "  using B = {};\n"
+      "  using Acc = {};\n"
+      "  using Out = {};\n"
+      "  using D = {};\n",
+      operand_type(s.a), operand_type(s.b), operand_type(s.acc), output_type(s.out),
+      output_type(s.d));
+}
+
+std::string gpu_epilogue_text(const GemmSignature& s) {
+  const std::string steps = tile::epilogue_text(s.epilogue);
+  std::string text = fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n",
+                                 num_ops(s.epilogue), int{s.epilogue.num_d});
+  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
+  return text;
 }
 
 device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o) {

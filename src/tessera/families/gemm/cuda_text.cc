@@ -7,28 +7,6 @@
 namespace tessera::gemm {
 namespace {
 
-// The storage type of an operand in src/tessera/device/cuda/types.h. Outputs of tf32 kernels are
-// fp32.
-std::string_view operand_type(DType dtype) {
-  if (dtype == DType::fp32) return "float";
-  if (dtype == DType::int32) return "int";
-  return to_string(dtype);
-}
-std::string_view output_type(DType dtype) {
-  return operand_type(dtype == DType::tf32 ? DType::fp32 : dtype);
-}
-
-std::string types(const GemmSignature& s) {
-  return fmt::format(
-      "  using A = {};\n"
-      "  using B = {};\n"
-      "  using Acc = {};\n"
-      "  using Out = {};\n"
-      "  using D = {};\n",
-      operand_type(s.a), operand_type(s.b), operand_type(s.acc), output_type(s.out),
-      output_type(s.d));
-}
-
 std::string shapes(const Algorithm& a) {
   return fmt::format(
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
@@ -51,14 +29,6 @@ std::string flags(const GemmSignature& s, const Algorithm& a, bool transpose_a, 
       yes_no(a.streamk), yes_no(a_is_row_major(s.layout) || transpose_a),
       yes_no(!b_is_row_major(s.layout) || transpose_b), yes_no(s.preshuffled_b),
       yes_no(transpose_a), yes_no(transpose_b));
-}
-
-std::string epilogue_config(const GemmSignature& s) {
-  const std::string steps = tile::epilogue_text(s.epilogue);
-  std::string text = fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n",
-                                 num_ops(s.epilogue), int{s.epilogue.num_d});
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text;
 }
 
 }  // namespace
@@ -91,7 +61,8 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      "struct Config {\n" + types(s) + shapes + epilogue_config(s) + "};\n", from.name, name, kAbi);
+      "struct Config {\n" + gpu_types_text(s) + shapes + gpu_epilogue_text(s) + "};\n", from.name,
+      name, kAbi);
   text += more_kernels + "}\n";
   const std::shared_ptr<const Headers> headers = headers_of(text);
   return {.name = name,

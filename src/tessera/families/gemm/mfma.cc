@@ -283,27 +283,6 @@ void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algo
 
 // ---- text ----
 
-// The storage type of an operand in src/tessera/device/hip/types.h. Outputs of tf32 kernels are
-// fp32.
-std::string_view hip_operand(DType dtype) {
-  if (dtype == DType::fp32) return "float";
-  if (dtype == DType::int32) return "int";
-  return to_string(dtype);
-}
-std::string_view hip_output(DType dtype) {
-  return hip_operand(dtype == DType::tf32 ? DType::fp32 : dtype);
-}
-
-std::string hip_types(const GemmSignature& s) {
-  return fmt::format(
-      "  using A = {};\n"
-      "  using B = {};\n"
-      "  using Acc = {};\n"
-      "  using Out = {};\n"
-      "  using D = {};\n",
-      hip_operand(s.a), hip_operand(s.b), hip_operand(s.acc), hip_output(s.out), hip_output(s.d));
-}
-
 std::string hip_shapes(const Algorithm& a) {
   const tile::MfmaTiles tiles = tile::mfma_tiles(a);
   return fmt::format(
@@ -329,13 +308,8 @@ std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& 
 
 std::string hip_config(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  std::string text = "struct Config {\n" + hip_types(s) + hip_shapes(spec.algorithm) +
-                     hip_flags(s, spec.algorithm, target);
-  text += fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n", num_ops(s.epilogue),
-                      int{s.epilogue.num_d});
-  const std::string steps = tile::epilogue_text(s.epilogue);
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text + "};\n";
+  return "struct Config {\n" + gpu_types_text(s) + hip_shapes(spec.algorithm) +
+         hip_flags(s, spec.algorithm, target) + gpu_epilogue_text(s) + "};\n";
 }
 
 // The entry that packs a preshuffled B. Its second parameter is the packed B's address.

@@ -357,6 +357,11 @@ tile::CpuObject packed_panel(std::string_view header, std::string_view function,
 Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplate& kernel,
                   const CpuTypes& types, std::span<const tile::CpuObject> objects) {
   const auto& signature = std::get<GemmSignature>(spec.signature);
+  return cpu_source_around(config(spec, signature, types, target), spec, kernel, objects);
+}
+
+Source cpu_source_around(const std::string& config, const KernelSpec& spec,
+                         const CpuTemplate& kernel, std::span<const tile::CpuObject> objects) {
   const std::string name = name_of(spec);
   std::string text = banner(spec, "cpu");
   text += fmt::format(
@@ -374,7 +379,7 @@ Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplat
       "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
       "const CpuKernel {} = {}Kernel<Config>::kernel();\n"
       "}}\n",
-      kernel.file, config(spec, signature, types, target), name, name, kernel.name);
+      kernel.file, config, name, name, kernel.name);
   Source source{.name = name,
                 .extension = ".cc",
                 .text = std::move(text),

@@ -36,6 +36,9 @@ struct CpuTemplate {
 // The source of a kernel and the objects that it shares with others.
 Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplate& kernel,
                   const CpuTypes& types, std::span<const tile::CpuObject> objects);
+// The same around a configuration of another form.
+Source cpu_source_around(const std::string& config, const KernelSpec& spec,
+                         const CpuTemplate& kernel, std::span<const tile::CpuObject> objects);
 
 // The driver of blocked kernels in a header, and the function that packs a panel of an operand.
 tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,

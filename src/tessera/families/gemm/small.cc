@@ -12,7 +12,6 @@
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/small.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/headers.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/specs.h"
 
@@ -376,36 +375,10 @@ std::vector<CpuObject> small_objects(const KernelSpec& spec, const Target& targe
 }
 
 Source emit_small(const KernelSpec& spec, const Target& target) {
-  const auto& signature = std::get<GemmSignature>(spec.signature);
-  const std::string name = name_of(spec);
-  const std::string_view math = tile::math_type(signature.a, words_in_memory(signature.a));
-  std::string text = banner(spec, "cpu");
-  text += fmt::format(
-      "#include \"tessera/device/cpu/gemm/small_kernel.h\"\n"
-      "\n"
-      "namespace {{\n"
-      "\n"
-      "using namespace tessera::device;\n"
-      "\n"
-      "{}"
-      "\n"
-      "}}  // namespace\n"
-      "\n"
-      "extern \"C\" {{\n"
-      "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
-      "const CpuKernel {} = SmallKernel<Config>::kernel();\n"
-      "}}\n",
-      small_config(spec, target, math), name, name);
-  Source source{.name = name,
-                .extension = ".cc",
-                .text = std::move(text),
-                .headers = {},
-                .abi = kAbi,
-                .entries = entries_of(spec)};
-  const std::vector<CpuObject> objects = small_objects(spec, target, math);
-  tile::add_objects(objects, source);
-  source.headers = headers_of(source.text + source.declarations);
-  return source;
+  const DType a = std::get<GemmSignature>(spec.signature).a;
+  const std::string_view math = tile::math_type(a, words_in_memory(a));
+  return cpu_source_around(small_config(spec, target, math), spec, {"small", "Small"},
+                           small_objects(spec, target, math));
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ std::string banner(const KernelSpec& spec, std::string_view folder);
 
 std::string_view yes_no(bool value);
 
+// Parts of the configuration of a GPU's kernel: the types of its operands, and its epilogue.
+std::string gpu_types_text(const GemmSignature& signature);
+std::string gpu_epilogue_text(const GemmSignature& signature);
+
 // The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
 // _prepare at the places below.
 std::vector<std::string> entries_of(const KernelSpec& spec, bool prepares = false);
