@@ -37,7 +37,8 @@ struct Extras {
   // Throws Error{unsupported} when kernels of none of its kinds exist.
   std::vector<Problem> (*receipt_problems)(const Receipt&) = nullptr;
   // Where kernels are told apart by length.
-  std::optional<TunedLength> (*tuned_length)(const KernelSpec&, const Problem&) = nullptr;
+  std::optional<TunedLength> (*tuned_length)(const KernelSpec&, const Problem&,
+                                             const Target&) = nullptr;
   // What calls of the operation's builder describe. Throws Error{parse_error} for an
   // unknown setter or word, with the nearest one, and Error{invalid_argument} with the rule that is
   // broken.
@@ -48,7 +49,7 @@ struct Extras {
   std::span<const InstanceSource> (*instances)() = nullptr;
   // What a step does that runs the entry with this suffix; null: what the suffix says, and
   // Family::verb for the entry without one.
-  std::string (*stage)(const KernelSpec&, std::string_view entry) = nullptr;
+  std::string (*stage)(const KernelSpec&, const Target&, std::string_view entry) = nullptr;
   // For kernels that read an operand in a packed form of their own: how to pack it into `packed`.
   // `packed` may be null when only the size is wanted. Empty for other kernels.
   std::optional<Prepack> (*prepack)(const KernelSpec&, const Problem&, const Target&,

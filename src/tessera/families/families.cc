@@ -54,7 +54,7 @@ std::vector<Stage> stages_of(const KernelSpec& spec, const Problem& problem, con
   std::vector<Stage> stages;
   for (const Step& step : launch.steps) {
     const std::string& entry = entries.at(step.entry);
-    stages.push_back({family.stage(spec, entry), name + entry});
+    stages.push_back({family.stage(spec, target, entry), name + entry});
   }
   if (!stages.empty()) stages.back().parts = launch.parts;
   return stages;
@@ -80,10 +80,10 @@ std::vector<Problem> Family::receipt_problems(const Receipt& receipt) const {
   return extras->receipt_problems(receipt);
 }
 
-std::optional<TunedLength> Family::tuned_length(const KernelSpec& spec,
-                                                const Problem& problem) const {
+std::optional<TunedLength> Family::tuned_length(const KernelSpec& spec, const Problem& problem,
+                                                const Target& target) const {
   if (extras == nullptr || extras->tuned_length == nullptr) return {};
-  return extras->tuned_length(spec, problem);
+  return extras->tuned_length(spec, problem, target);
 }
 
 SettledProblem Family::from_settings(std::span<const Setting> settings) const {
@@ -102,8 +102,9 @@ std::span<const InstanceSource> Family::instances() const {
   return extras->instances();
 }
 
-std::string Family::stage(const KernelSpec& spec, std::string_view entry) const {
-  if (extras != nullptr && extras->stage != nullptr) return extras->stage(spec, entry);
+std::string Family::stage(const KernelSpec& spec, const Target& target,
+                          std::string_view entry) const {
+  if (extras != nullptr && extras->stage != nullptr) return extras->stage(spec, target, entry);
   return tile::stage_of(static_cast<const char*>(verb), entry);
 }
 

@@ -203,11 +203,12 @@ struct Family {
   // Error{unsupported} for an operation without a builder.
   std::span<const Receipt> receipts() const;
   std::vector<Problem> receipt_problems(const Receipt& receipt) const;
-  std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) const;
+  std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem,
+                                          const Target& target) const;
   SettledProblem from_settings(std::span<const Setting> settings) const;
   std::string source_name(const KernelSpec& spec) const;
   std::span<const InstanceSource> instances() const;
-  std::string stage(const KernelSpec& spec, std::string_view entry) const;
+  std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry) const;
   std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
                                  const Target& target, const Operands& operands,
                                  void* packed) const;

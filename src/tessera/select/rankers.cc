@@ -221,7 +221,7 @@ class LengthRanker final : public Ranker {
   ChoiceSource source() const override { return ChoiceSource::first_legal; }
   std::string why(const RankInput& input, const Ranked& best) const override {
     const auto length =
-        family_of(input.problem).tuned_length(input.legal[best.index], input.problem);
+        family_of(input.problem).tuned_length(input.legal[best.index], input.problem, input.target);
     return fmt::format(
         "the length that it is tuned for, {}, suits {} best among {} legal candidates",
         length ? length->tuned : 0, length ? length->asked : 0, input.legal.size());
@@ -230,7 +230,7 @@ class LengthRanker final : public Ranker {
     const Family& family = family_of(input.problem);
     std::vector<ByLength> all;
     for (std::size_t i = 0; i < input.legal.size(); ++i) {
-      const auto length = family.tuned_length(input.legal[i], input.problem);
+      const auto length = family.tuned_length(input.legal[i], input.problem, input.target);
       if (!length) return {};
       const bool is_short = length->tuned < length->asked;
       const double seconds =

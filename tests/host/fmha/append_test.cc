@@ -528,9 +528,11 @@ TEST(FmhaAppendBind, TheCheckIsAStepOfItsOwn) {
   const auto steps = [](const char* fields) {
     const Problem p = append_of(std::string("pages=table page_size=4 ") + fields);
     std::vector<int> entries;
-    const KernelSpec spec = family().general(p, load_target("sm90a"));
-    for (const Step& step : fmha::bind(spec, p, FmhaOperands{}).steps)
+    const Target target = load_target("sm90a");
+    const KernelSpec spec = family().general(p, target);
+    for (const Step& step : fmha::bind(spec, p, target, FmhaOperands{}).steps) {
       entries.push_back(step.entry);
+    }
     return entries;
   };
   EXPECT_EQ(steps(""), (std::vector<int>{0}));
@@ -545,8 +547,10 @@ TEST(FmhaAppendBind, NothingToCompute) {
           "seqlen_q=2 seqlen_k=4 lengths=packed tokens_q=0",
           "seqlen_q=2 seqlen_k=4 rotary=half rotary_positions=0"}) {
       const Problem p = parse_problem(kAppendHead + "heads=3 hdim=8 " + fields);
-      const KernelSpec spec = family().general(p, load_target(target));
-      EXPECT_EQ(fmha::bind(spec, p, FmhaOperands{}).steps.size(), 0U) << target << " " << fields;
+      const Target row = load_target(target);
+      const KernelSpec spec = family().general(p, row);
+      EXPECT_EQ(fmha::bind(spec, p, row, FmhaOperands{}).steps.size(), 0U)
+          << target << " " << fields;
     }
   }
 }
@@ -561,7 +565,7 @@ TEST(FmhaAppendBind, GridCoversTokensAndRows) {
     if (i % 10 == 0) {
       p = fmha_problem(DType::bf16, 100000, 1000000, 1000000, 5, 9, 8), p.kind = FmhaKind::append;
     }
-    const Launch launch = fmha::bind(family().general(p, target), p, FmhaOperands{});
+    const Launch launch = fmha::bind(family().general(p, target), p, target, FmhaOperands{});
     if (launch.steps.size() == 0 || launch.steps[launch.steps.size() - 1].entry != 0) continue;
     const FmhaProblem full = with_strides(p);
     const auto g = append_arguments(full, {});

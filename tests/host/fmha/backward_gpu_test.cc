@@ -193,9 +193,9 @@ TEST(FmhaBackwardFlash, PreparesMultipliesAndConverts) {
 
 TEST(FmhaBackwardFlash, StepsHaveNames) {
   const KernelSpec spec = parse_name(kGradients128);
-  EXPECT_EQ(family().stage(spec, "_prepare"), "prepare");
-  EXPECT_EQ(family().stage(spec, ""), "dq dk dv");
-  EXPECT_EQ(family().stage(spec, "_convert"), "convert");
+  EXPECT_EQ(family().stage(spec, load_target("sm90a"), "_prepare"), "prepare");
+  EXPECT_EQ(family().stage(spec, load_target("sm90a"), ""), "dq dk dv");
+  EXPECT_EQ(family().stage(spec, load_target("sm90a"), "_convert"), "convert");
 }
 
 // Every tensor that is read or written 16 bytes at a time, by the copy engine or by threads.

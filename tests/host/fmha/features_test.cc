@@ -170,7 +170,7 @@ TEST(FmhaFeatures, OfOneQueryWhoseKeysAreInParts) {
   const char* line = "fmha heads=8 heads_kv=2 seqlen_q=1 seqlen_k=65536 hdim=128 dtype=bf16";
   const char* kernel = "fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices132_s3_sm90a";
   const Problem p = parse_problem(line);
-  const Launch launch = fmha::bind(parse_name(kernel), p, FmhaOperands{});
+  const Launch launch = fmha::bind(parse_name(kernel), p, load_target("sm90a"), FmhaOperands{});
   const auto parts = static_cast<double>(launch.parts);
   EXPECT_GT(parts, 8);
   expect_values(line, "sm90a", kernel, 0,

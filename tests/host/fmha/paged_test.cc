@@ -235,10 +235,11 @@ TEST(FmhaPages, TheCheckIsAStepOfItsOwn) {
     const auto steps = [&](const std::string& fields) {
       const Problem p =
           parse_problem("fmha batch=2 heads=3 hdim=8 seqlen_k=9 pages=table page_size=4 " + fields);
-      const KernelSpec spec = family().general(p, load_target(target));
-      EXPECT_EQ(emit(spec, load_target(target)).entries, (std::vector<std::string>{"", "_check"}));
+      const Target row = load_target(target);
+      const KernelSpec spec = family().general(p, row);
+      EXPECT_EQ(emit(spec, row).entries, (std::vector<std::string>{"", "_check"}));
       std::vector<int> entries;
-      for (const Step& step : fmha::bind(spec, p, FmhaOperands{}).steps) {
+      for (const Step& step : fmha::bind(spec, p, row, FmhaOperands{}).steps) {
         entries.push_back(step.entry);
       }
       return entries;
@@ -263,7 +264,7 @@ TEST(FmhaPages, ACheckWithoutQueriesHasItsArguments) {
         kind));
     for (const KernelSpec& spec : family().candidates(p, target)) {
       if (!family().is_legal(spec, target) || !supports(spec, p, target)) continue;
-      const Launch launch = fmha::bind(spec, p, FmhaOperands{.bad_page = report.data()});
+      const Launch launch = fmha::bind(spec, p, target, FmhaOperands{.bad_page = report.data()});
       const std::string block(reinterpret_cast<const char*>(launch.arguments.data()),
                               launch.arguments.size());
       EXPECT_NE(block.find(bytes), std::string::npos) << name_of(spec);

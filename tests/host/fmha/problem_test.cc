@@ -311,7 +311,7 @@ TEST(FmhaBind, ArgumentsSayWhatTheProblemSays) {
   PlainCase c(fmha_of(problem));
   std::get<FmhaOperands>(c.operands).seed = 0x123456789abcdefULL;
   std::get<FmhaOperands>(c.operands).offset = 77;
-  const Launch launch = fmha::bind(family().general(problem, target), problem, c.operands);
+  const Launch launch = fmha::bind(family().general(problem, target), problem, target, c.operands);
   const device::FmhaArguments g = arguments_of(launch);
   const auto& o = std::get<FmhaOperands>(c.operands);
   EXPECT_EQ(g.q, o.q);
@@ -345,8 +345,9 @@ TEST(FmhaBind, ArgumentsSayWhatTheProblemSays) {
 TEST(FmhaBind, NothingToCompute) {
   const auto steps = [](const std::string& target, const std::string& fields) {
     const Problem p = parse_problem("fmha heads=3 hdim=8 " + fields);
-    const KernelSpec spec = family().general(p, load_target(target));
-    return fmha::bind(spec, p, FmhaOperands{}).steps.size();
+    const Target row = load_target(target);
+    const KernelSpec spec = family().general(p, row);
+    return fmha::bind(spec, p, row, FmhaOperands{}).steps.size();
   };
   for (const char* target : {"avx2", "sm90a"}) {
     for (const char* fields : {"seqlen_q=0 seqlen_k=4", "batch=0 seqlen_q=2 seqlen_k=4",

@@ -189,7 +189,7 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
   const Target target = load_target("avx2");
   const auto parts = [&](const std::string& fields) {
     const Problem p = parse_problem(line + fields);
-    return fmha::bind(family().general(p, target), p, FmhaOperands{}).parts;
+    return fmha::bind(family().general(p, target), p, target, FmhaOperands{}).parts;
   };
   EXPECT_EQ(parts(""), 17);  // of 512 keys of two heads at least
   EXPECT_EQ(parts("num_splits=1"), 1);
@@ -393,7 +393,7 @@ TEST_F(FmhaSplit, LatentLaunchSaysWhetherAllBlocksRunAtOnce) {
                       problem("dtype=bf16 heads=128 heads_kv=1 seqlen_q=1 hdim=576 "
                               "hdim_v=512 v_in_k=1 seqlen_k=4096 " +
                               words),
-                      FmhaOperands{});
+                      load_target("sm90a"), FmhaOperands{});
   };
   const auto waits = [](const Launch& launch) {
     device::SplitArguments g;
@@ -416,7 +416,8 @@ TEST_F(FmhaSplit, LaunchHasABlockForEachPart) {
   const KernelSpec spec =
       parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices264_s3_sm90a");
   const auto launch_of = [&](const std::string& words) {
-    return fmha::bind(spec, problem("dtype=bf16 hdim=128 " + words), FmhaOperands{});
+    return fmha::bind(spec, problem("dtype=bf16 hdim=128 " + words), load_target("sm90a"),
+                      FmhaOperands{});
   };
   const Launch many = launch_of("heads=64 heads_kv=8 seqlen_q=1 seqlen_k=131072");
   ASSERT_EQ(many.steps.size(), 1U);

@@ -87,7 +87,7 @@ void extract(const Problem& problem, const Target& target, int threads,
   };
   fill_columns(
       all_features(), f, {Op::fmha, specs.size(), columns, wanted},
-      [&](std::size_t i) { return kernel_facts(f, spec_of(i)); },
+      [&](std::size_t i) { return kernel_facts(f, spec_of(i), target); },
       [&](std::size_t i) { return estimate(spec_of(i), problem, target, threads); });
 }
 

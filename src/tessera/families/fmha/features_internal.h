@@ -49,7 +49,7 @@ struct KernelFacts {
   tile::EstimateFacts estimated = {};  // only where a feature of it is wanted
 };
 // The kernel has the problem's signature and serves it.
-KernelFacts kernel_facts(const ProblemFacts& problem, const KernelSpec& spec);
+KernelFacts kernel_facts(const ProblemFacts& problem, const KernelSpec& spec, const Target& target);
 
 using ProblemFeature = tile::ProblemFeature<ProblemFacts>;
 using KernelFeature = tile::KernelFeature<ProblemFacts, KernelFacts>;

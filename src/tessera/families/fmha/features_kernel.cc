@@ -195,8 +195,10 @@ constexpr auto kKernel = std::to_array<KernelFeature>({
 
 // ---- a kernel's numbers ----
 
-void put_tiles(const ProblemFacts& f, const KernelSpec& spec, KernelFacts& x) {
-  const bool packs = find_way(spec)->packs_heads;
+void put_tiles(const ProblemFacts& f, const KernelSpec& spec, const Target& target,
+               KernelFacts& x) {
+  const Case c{std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
+  const bool packs = find_way(c)->packs_heads;
   x.tile_m = std::max(1, x.a.tile.m);
   x.tile_n = std::max(1, x.a.tile.n);
   x.tile_k = std::max(1, x.a.tile.k);
@@ -224,8 +226,9 @@ void put_step(const Launch& launch, KernelFacts& x) {
   x.jobs = blocks_of_step(*main);
 }
 
-void put_launch(const ProblemFacts& f, const KernelSpec& spec, KernelFacts& x) {
-  const Launch launch = fmha::bind(spec, f.p, FmhaOperands{});
+void put_launch(const ProblemFacts& f, const KernelSpec& spec, const Target& target,
+                KernelFacts& x) {
+  const Launch launch = fmha::bind(spec, f.p, target, FmhaOperands{});
   x.steps = double(launch.steps.size());
   x.parts = number(std::max<std::int64_t>(1, launch.parts));
   x.workspace_bytes = double(launch.workspace.bytes);
@@ -244,10 +247,10 @@ void put_launch(const ProblemFacts& f, const KernelSpec& spec, KernelFacts& x) {
 std::span<const KernelFeature> kernel_features() { return kKernel; }
 std::span<const Pipeline> pipelines_with_flags() { return kFlagged; }
 
-KernelFacts kernel_facts(const ProblemFacts& f, const KernelSpec& spec) {
+KernelFacts kernel_facts(const ProblemFacts& f, const KernelSpec& spec, const Target& target) {
   KernelFacts x{.a = spec.algorithm};
-  put_tiles(f, spec, x);
-  put_launch(f, spec, x);
+  put_tiles(f, spec, target, x);
+  put_launch(f, spec, target, x);
   x.part_steps = f.row_keys / (x.tile_n * std::max(1, x.a.wave.n) * x.parts);
   return x;
 }

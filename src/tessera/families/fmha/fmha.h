@@ -92,10 +92,12 @@ std::span<const DerivedField> derived();
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem);
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem,
+                                        const Target& target);
 Source emit(const KernelSpec& spec, const Target& target);
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands);
-std::string stage(const KernelSpec& spec, std::string_view entry);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands);
+std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 

@@ -287,10 +287,11 @@ KernelSpec general(const Problem& problem, const Target& target) {
   throw Error(ErrorCode::unsupported, fmt::format("fmha: {}", why));
 }
 
-std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem) {
+std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem,
+                                        const Target& target) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
-  const std::int64_t heads = find_way(spec)->packs_heads ? p.heads / p.heads_kv : 1;
+  const std::int64_t heads = way_of(spec, target).packs_heads ? p.heads / p.heads_kv : 1;
   return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
 }
 
@@ -298,18 +299,19 @@ Source emit(const KernelSpec& spec, const Target& target) {
   return way_of(spec, target).emit(spec, target);
 }
 
-Launch bind(const KernelSpec& spec, const Problem& problem, const Operands& operands) {
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  Launch launch = find_way(spec)->bind(spec, p, std::get<FmhaOperands>(operands));
+  Launch launch = way_of(spec, target).bind(spec, p, std::get<FmhaOperands>(operands));
   for (const Tensor& tensor : tensors(problem)) {
     if (!tensor.is_empty()) launch.pointers.push(pointer(operands, tensor.operand));
   }
   return launch;
 }
 
-std::string stage(const KernelSpec& spec, std::string_view entry) {
+std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry) {
   if (entry == "_check") return "check pages";  // its suffix does not say it
-  const Way& way = *find_way(spec);
+  const Way& way = way_of(spec, target);
   const bool is_longer = !way.longer_stage.empty() && (extends(spec) || signature_in(spec).dbias);
   return tile::stage_of(is_longer ? way.longer_stage : way.stage, entry);
 }

@@ -35,18 +35,6 @@ const Way* find_way(const Case& c) {
   return find_way(c.target.backend, c.signature.kind, c.algorithm.pipeline);
 }
 
-// Only CPUs leave the number of threads to the caller.
-const Way* find_way(const KernelSpec& spec) {
-  const FmhaKind kind = std::get<FmhaSignature>(spec.signature).kind;
-  const bool on_cpu = spec.algorithm.wave.m == 0;
-  const Way* found = nullptr;
-  for (const Way* way : ways()) {
-    if (way->pipeline != spec.algorithm.pipeline || !makes(*way, kind)) continue;
-    if (found == nullptr || (way->backend == "cpu") == on_cpu) found = way;
-  }
-  return found;
-}
-
 std::string no_way(const Case& c) {
   std::vector<std::string> pipelines;
   for (const Way* way : ways()) {

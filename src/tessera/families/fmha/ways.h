@@ -54,9 +54,6 @@ std::span<const Way* const> ways();
 // Null where the backend has no such kernels.
 const Way* find_way(std::string_view backend, FmhaKind kind, Pipeline pipeline);
 const Way* find_way(const Case& c);
-// The row of a legal kernel. A launch is bound without the target's row, so that the algorithm must
-// tell on which machine it runs.
-const Way* find_way(const KernelSpec& spec);
 // Why there is no row for the kernel.
 std::string no_way(const Case& c);
 
