@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks budgets, public includes, names that clash, operations' names, ASCII, foreign words, and
-what comments and docs can be told by their form: torn markdown, "Of ..." and stale numbers.
+what comments and docs can be told by their form: torn markdown, "Of ..." and numbers that are stale
+or without a date.
 
 Prints one line per finding and exits 1 if there is any. Takes no arguments.
 """
@@ -64,6 +65,8 @@ OF_DOC = re.compile(r"(?:^|[.!?:] |^\s*(?:[-*]|#+|\|) )Of [a-z0-9`(]")
 OF_ALLOWED = ("compat/", "python/", "src/tessera/families/gemm/", "src/tessera/families/tile/")
 # What clang-format leaves of markdown: "#measure", "`tune /`", "first : `child.h`".
 TORN = re.compile(r"^#+[^#\s].*|`[\w.]+ /`|\w+ : `")
+# When figures were measured, and at which commit.
+DATED = re.compile(r"(?:Written|Recorded): \d{4}-\d\d-\d\d, ")
 # CONTRIBUTING.md alone says how many minutes `./dev test` takes, as tools/timed.py budgets them.
 MINUTES_PLACE = "CONTRIBUTING.md"
 MINUTES = re.compile(r"(?:\./dev test(?! --|-)|\.ci/run|^  test ).*?\b(\d+) minutes")
@@ -288,6 +291,18 @@ def check_markdown(path, lines):
         before = line
 
 
+def check_dates(path, lines):
+    """Each section of measurements with a table says when, and at which commit, it was written."""
+    heading, is_dated, has_table = 1, True, False
+    for number, line in enumerate([*lines, "# end"], 1):
+        if line.startswith("#"):
+            if has_table and not is_dated:
+                report(path, heading, "has a table without 'Written: DATE, COMMIT.' or 'Recorded:'")
+            heading, is_dated, has_table = number, False, False
+        is_dated = is_dated or DATED.search(line) is not None
+        has_table = has_table or line.startswith("|")
+
+
 def check_numbers(path, lines):
     """Numbers that a tool knows are said in one place, and are the tool's."""
     minutes = round(sum(numbers_of("tools/timed.py", "BUDGETS")) / 60)
@@ -326,6 +341,8 @@ def check_file(path):
         check_numbers(path, lines)
     if name.suffix == ".md":
         check_markdown(path, lines)
+    if path.startswith("docs/performance/"):
+        check_dates(path, lines)
     if name.suffix not in CODE:
         return
     limit = MAX_FILE

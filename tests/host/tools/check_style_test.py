@@ -186,6 +186,11 @@ for line in ("// A row of rows.", "// @Row. @ten.", "void @(int);", 'f("a. @ b")
     of("cli/a.h", line)
 
 # Markdown that clang-format tore.
+UNDATED = "# A\n\n{}\n\n| b |\n| --- |\n\n# C\n\nWords.\n"
+P = "docs/performance/p.md"
+expect({P: UNDATED.format("Written: 2026-11-28, 1234567."), "docs/a.md": UNDATED.format("")})
+expect({P: UNDATED.format("Recorded: yesterday.")},
+       f"{P}:1: has a table without 'Written: DATE, COMMIT.' or 'Recorded:'")
 for line, torn in (("#measure", "#measure"), ("here and in `tune /`.", "`tune /`"),
                    ("Read first : `child.h`.", "first : `")):
     expect({"docs/a.md": f"\n{line}\n"},
