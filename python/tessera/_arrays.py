@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from . import _dtypes, _values
 from ._abi import Error
@@ -75,6 +75,16 @@ def packed_strides(shape: Tuple[int, ...]) -> Tuple[int, ...]:
         strides.append(product)
         product *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def check_packed(name: str, view: View) -> None:
+    """That the elements are neighbours, in the order of the dimensions."""
+    packed = 1
+    for size, stride in zip(reversed(view.shape), reversed(view.strides)):
+        if size > 1 and stride != packed and 0 not in view.shape:
+            raise Error(f"{name} must have no gaps, got the strides {view.strides} over "
+                        f"{view.shape}")
+        packed *= size
 
 
 def _in_elements(strides: Tuple[int, ...], itemsize: int, what: str) -> Tuple[int, ...]:
@@ -206,8 +216,12 @@ def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
                     "made, because there is not so much memory", "out_of_memory") from None
 
 
+def package_of(array: Any) -> str:
+    return type(array).__module__.partition(".")[0]
+
+
 def _made(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
-    package = type(like).__module__.partition(".")[0]
+    package = package_of(like)
     if package == "torch":
         dtype = getattr(sys.modules["torch"], _dtypes.NAMES[word])
         return like.new_empty(shape, dtype=dtype)
@@ -219,14 +233,29 @@ def _made(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
     raise Error(f"a result on {view.device[0]} cannot be made for an array of {package}; give out=")
 
 
-def from_host(array: Any, like: Any) -> Any:
-    """An array of NumPy's, copied to where `like` lies and of its package, where that is PyTorch or
-    CuPy."""
-    package = type(like).__module__.partition(".")[0]
+def full(shape: Sequence[int], value: Any, dtype: str, like: Any, refusal: str) -> Any:
+    """A new array beside `like`, as empty() makes it, that holds a value. dtype: as NumPy calls it.
+    refusal: of a package whose arrays cannot be made on a GPU."""
+    package = package_of(like)
+    if package == "torch":
+        return like.new_full(shape, value, dtype=getattr(sys.modules["torch"], dtype))
+    if is_on_host(like):
+        import numpy
+        return numpy.full(shape, value, dtype)
+    if package == "cupy":
+        return sys.modules["cupy"].full(shape, value, dtype)
+    raise Error(f"{refusal} for an array of {package}")
+
+
+def from_host(array: Any, like: Any, refusal: str) -> Any:
+    """An array of NumPy's, copied to where `like` lies. refusal: as full() has it."""
+    package = package_of(like)
     if package == "torch":
         return sys.modules["torch"].from_numpy(array).to(like.device)
     if package == "cupy":
         return sys.modules["cupy"].asarray(array)
+    if not is_on_host(like):
+        raise Error(f"{refusal} for an array of {package}")
     return array
 
 
@@ -234,7 +263,7 @@ def check_output(view: View, what: str) -> None:
     if view.is_readonly:
         raise Error(f"{what} is read-only, but the result goes there")
     owner = view.owner[0] if isinstance(view.owner, tuple) else view.owner
-    if type(owner).__module__.partition(".")[0] in ("jax", "jaxlib"):
+    if package_of(owner) in ("jax", "jaxlib"):
         raise Error(f"{what} is an array of JAX, which may not be written; leave it out")
     for size, stride in zip(view.shape, view.strides):
         if stride == 0 and size > 1 and 0 not in view.shape:

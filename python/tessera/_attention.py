@@ -1,11 +1,10 @@
 """Attention: from arrays to a problem, its plan and its launch."""
 from __future__ import annotations
 
-import sys
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 from . import (_arrays, _attention_dropout, _attention_fields, _attention_scales,
-               _attention_shapes, _dtypes, _engine, _paged)
+               _attention_shapes, _dtypes, _engine, _sequences)
 from ._abi import Error
 from ._arrays import Array
 from ._checks import checked, refusal
@@ -13,6 +12,7 @@ from ._attention_shapes import Options
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row
 from ._problem import Problem
+from ._sequences import ARRAYS, NONE
 from ._values import flag
 
 # The order of a call's arrays.
@@ -83,12 +83,12 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
     try:
         if bias is not None and slopes is not None:
             raise Error("bias and slopes cannot both be given; add the slopes to the bias")
-        pages, report, lengths, longest = _NONE, None, _NONE, _NONE
+        pages, report, lengths, longest = NONE, None, NONE, NONE
         if page_table is not None or page_starts is not None or check_pages is not None:
-            pages, report = _pages(q, k, page_table, page_starts, check_pages, layout)
+            pages, report = _sequences.pages_of(ARRAYS, q, page_table, page_starts, check_pages)
         if not (seqlens_q is seqlens_k is max_seqlen_q is max_seqlen_k is page_table is None):
-            lengths, longest = _lengths(q, k, seqlens_q, seqlens_k, (max_seqlen_q, max_seqlen_k),
-                                        layout, pages)
+            lengths, longest = _sequences.lengths(ARRAYS, q, k, (seqlens_q, seqlens_k),
+                                                  (max_seqlen_q, max_seqlen_k), layout, pages)
         words = None
         if type(dropout) is not float or dropout != 0:
             words = _attention_dropout.words(dropout, seed, offset, q)
@@ -104,7 +104,7 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
                           wants_lse or lse is not None, wants_random)
         results = _engine.run(_ROW, arrays, options, stream, dispatcher)[_RESULTS:]
         if report is not None:
-            _paged.check_report(report, *pages, _arrays.shape_of(k, "k")[0])
+            _sequences.check_report(report, pages, k)
     except Exception as failure:
         raise refusal(attention, locals(), failure) from None
     if not wants_lse and not wants_random:
@@ -142,7 +142,7 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
             if in_runs and name in "kv":
                 continue
             lying = ((b, h * s * d), (s, d), (h, s * d), (d, 1))
-            fields = {**_attention_fields.stride_fields(name, lying), **fields}
+            fields = {**_attention_shapes.stride_fields(name, lying), **fields}
     word = _dtypes.word_of(dtype, "dtype")
     return Problem("fmha", **sizes, **{"in": word, "out": _attention_scales.RESULTS.get(word, word),
                                        "dtype_bias": word,
@@ -150,99 +150,7 @@ def attention_problem(*, batch: int, heads: int, seqlen_q: int, seqlen_k: int, h
                                        **fields})
 
 
-# ---- Lengths -------------------------------------------------------------------------------------
-
-def _lengths(q: Any, k: Any, seqlens_q: Any, seqlens_k: Any, most: Tuple[Any, Any], layout: Any,
-             pages: Tuple[Any, Any]
-             ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
-    """seqlens_q and seqlens_k in int32, and how long packed sequences are at most."""
-    most_q, most_k = (None if given is None else _attention_shapes.whole(name, given)
-                      for name, given in zip(("max_seqlen_q", "max_seqlen_k"), most))
-    if pages[0] is not None:
-        return _paged_lengths(q, k, (seqlens_q, seqlens_k), (most_q, most_k), layout, pages)
-    has_lengths = seqlens_q is not None or seqlens_k is not None
-    if not has_lengths and most_q is None and most_k is None:
-        return (None, None), (None, None)
-    _attention_shapes.layout_word(layout)
-    shapes = [_arrays.shape_of(array, name) for name, array in (("q", q), ("k", k))]
-    for name, shape in zip("qk", shapes):
-        _attention_shapes.check_ranks({name: len(shape)})
-    is_packed = has_lengths and len(shapes[0]) == 3
-    if not is_packed and (most_q is not None or most_k is not None):
-        name, limit = ("q", most_q) if most_q is not None else ("k", most_k)
-        raise Error(f"max_seqlen_{name} is for packed tokens, q of 3 dimensions and "
-                    f"seqlens_{name}; got {limit}")
-    found: List[Any] = []
-    longest: List[Optional[int]] = []
-    for name, given, other, shape, limit in (
-            ("q", seqlens_q, seqlens_k, shapes[0], most_q),
-            ("k", seqlens_k, seqlens_q, shapes[1], most_k)):
-        room = _attention_shapes.tokens_in(shape, layout)
-        array, length = _one_length(name, given, other, shape[0], room, is_packed)
-        found.append(array)
-        longest.append(_attention_shapes.check_most(name, limit, length)
-                       if length is not None else limit)
-    return (found[0], found[1]), (longest[0], longest[1])
-
-
-def _paged_lengths(q: Any, k: Any, given: Tuple[Any, Any],
-                   most: Tuple[Optional[int], Optional[int]], layout: Any, pages: Tuple[Any, Any]
-                   ) -> Tuple[Tuple[Any, Any], Tuple[Optional[int], Optional[int]]]:
-    """The same where the keys lie in pages, and how many keys a sequence has room for."""
-    shape, table = _arrays.shape_of(q, "q"), _arrays.shape_of(pages[0], "page_table")
-    _attention_shapes.check_ranks({"q": len(shape)})
-    is_packed = len(shape) == 3
-    longest_k = _paged.room_of(table, _paged.page_size(_arrays.shape_of(k, "k"), layout), most[1])
-    if most[0] is not None and not is_packed:
-        raise Error(f"max_seqlen_q is for packed tokens, q of 3 dimensions and seqlens_q; got "
-                    f"{most[0]}")
-    if given[1] is None and len(table) == 1:
-        raise Error("seqlens_k must be given with a list of pages, which may end within a page")
-    if given[0] is None and given[1] is None:
-        return (None, None), (None, longest_k)
-    batch = table[0] if len(table) == 2 else _arrays.shape_of(pages[1], "page_starts")[0] - 1
-    room = _attention_shapes.tokens_in(shape, layout)
-    of_q, longest_q = _one_length("q", given[0], given[1], batch, room, is_packed)
-    if longest_q is not None:
-        longest_q = _attention_shapes.check_most("q", most[0], longest_q)
-    of_k = _one_length("k", given[1], given[0], batch, longest_k, False)[0]
-    return (of_q, of_k), (longest_q if longest_q is not None else most[0], longest_k)
-
-
-def _pages(q: Any, k: Any, table: Any, starts: Any, is_checked: Optional[bool], layout: Any
-           ) -> Tuple[Tuple[Any, Any], Any]:
-    """page_table and page_starts in int32, and a new array for what a checked launch finds."""
-    if table is None:
-        _paged.refuse_without_table(starts, is_checked)
-    _paged.page_size(_arrays.shape_of(k, "k"), layout)
-    return _paged.tables(q, table, starts, is_checked)
-
-
-def _one_length(name: str, given: Any, other: Any, batch: int, room: int, is_packed: bool
-                ) -> Tuple[Any, Optional[int]]:
-    """The lengths or prefix sums as the kernel takes them, and the longest packed sequence where
-    they can be read."""
-    label = f"seqlens_{name}"
-    if given is None:
-        if is_packed or not _arrays.is_on_host(other):
-            why = "for packed tokens" if is_packed else "on a GPU"
-            raise Error(f"{label} must be given beside the other one {why}")
-        return sys.modules["numpy"].full(batch, room, "int32"), None
-    if not _arrays.is_on_host(given):
-        return given, None
-    array = _attention_shapes.row_of_numbers(label, given)
-    if is_packed:
-        longest = _attention_shapes.check_sums(label, array.tolist(), name, room)
-    else:
-        longest = None
-        _attention_shapes.check_lengths(label, array.tolist(), name, room)
-    return sys.modules["numpy"].ascontiguousarray(array, "int32"), longest
-
-
 # ---- Calls ---------------------------------------------------------------------------------------
-
-_NONE = (None, None)
-
 
 def _make(call: Call) -> List[New]:
     options, q, like = call.options, call.views["q"], call.given["q"]
@@ -262,7 +170,8 @@ def _make(call: Call) -> List[New]:
         made.append(New("lse", _arrays.empty(found.lse, "fp32", like, q),
                         float("-inf") if found.leaves else None))
     if options.random:
-        made.append(New("random_values", _attention_dropout.random_values(found.random, like), 0))
+        made.append(New("random_values", _arrays.full(
+            found.random, 0, "uint8", like, "random values on a GPU cannot be made"), 0))
     return made
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from typing import Any, List, Optional, Tuple
 
-from . import _arrays, _attention, _attention_dropout, _attention_fields, _attention_shapes, _engine
+from . import (_arrays, _attention, _attention_dropout, _attention_fields, _attention_shapes,
+               _engine, _sequences)
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
@@ -39,8 +40,8 @@ def attention_backward(dout: Array, q: Array, k: Array, v: Array, out: Array, ls
         return_dbias = flag("return_dbias", return_dbias)
         if return_dbias and bias is None:
             raise Error("return_dbias=True needs a bias")
-        lengths, longest = _attention._lengths(q, k, seqlens_q, seqlens_k,
-                                               (max_seqlen_q, max_seqlen_k), layout, (None, None))
+        lengths, longest = _sequences.lengths(_sequences.ARRAYS, q, k, (seqlens_q, seqlens_k),
+                                              (max_seqlen_q, max_seqlen_k), layout)
         ends = tuple(window) if isinstance(window, list) else window
         options = Options(layout, mask, ends, sink, scale, soft_cap, skip_q, *longest, dropout)
         words = _attention_dropout.words(dropout, seed, offset, q)

@@ -3,18 +3,19 @@ problems know nothing."""
 from __future__ import annotations
 
 import sys
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from . import _arrays, _values
 from ._abi import Error
 
 NAMES = ("dropout_rng", "random_values")
-_WORDS = 2**64
+_HALF = 2**63  # of the numbers that a word of 64 bits holds
 
 
-def whole_word(name: str, value: Any) -> int:
-    """A number that two's complement or an unsigned word of 64 bits holds, as the latter."""
-    return _values.whole(name, value, -_WORDS // 2, _WORDS) % _WORDS
+def numbers_of(seed: Any, offset: Any) -> List[int]:
+    """Both in two's complement; unsigned words of 64 bits are taken, too."""
+    return [(_values.whole(name, value, -_HALF, 2 * _HALF) + _HALF) % (2 * _HALF) - _HALF
+            for name, value in (("seed", seed), ("offset", offset))]
 
 
 def is_array(seed: Any) -> bool:
@@ -42,22 +43,9 @@ def words(dropout: Any, seed: Any, offset: Any, q: Any) -> Optional[Any]:
     if is_array(seed):
         check_array(seed, offset, seed.shape, seed.dtype)
         return seed
-    numbers = [whole_word("seed", seed), whole_word("offset", offset)]
-    if _arrays.is_on_host(q):
-        import numpy
-        return numpy.array(numbers, "uint64")
-    package = type(q).__module__.partition(".")[0]
-    if package == "torch":
-        torch = sys.modules["torch"]
-        return torch.tensor([signed(number) for number in numbers], device=q.device)
-    if package == "cupy":
-        return sys.modules["cupy"].array(numbers, "uint64")
-    raise Error(f"seed must be an array of seed and offset on the GPU for an array of {package}, "
-                f"got {_values.shown(seed)}")
-
-
-def signed(word: int) -> int:
-    return word - _WORDS if word >= _WORDS // 2 else word
+    import numpy
+    return _arrays.from_host(numpy.array(numbers_of(seed, offset), "int64"), q,
+                             "seed must be an array of seed and offset on the GPU")
 
 
 def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
@@ -66,23 +54,10 @@ def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
     given = str(getattr(array, "dtype", type(array).__name__)).rpartition(".")[2]
     if name == "random_values" and given != "uint8":
         raise Error(f"random_values must have the type uint8, got {given}")
-    package = type(array).__module__.partition(".")[0]
-    dtype = getattr(sys.modules["torch"], word) if package == "torch" else word
+    is_torch = _arrays.package_of(array) == "torch"
+    dtype = getattr(sys.modules["torch"], word) if is_torch else word
     try:
         same = array.view(dtype)
     except Exception:
         raise Error(f"{name} must have no gaps, got {_values.shown(array)}") from None
     return _arrays.view_of(same, name, stream)
-
-
-def random_values(shape: Sequence[int], q: Any) -> Any:
-    """A new array beside q, where the values of keys that a query does not see must become 0."""
-    package = type(q).__module__.partition(".")[0]
-    if package == "torch":
-        return q.new_empty(shape, dtype=sys.modules["torch"].uint8)
-    if _arrays.is_on_host(q):
-        import numpy
-        return numpy.empty(shape, "uint8")
-    if package == "cupy":
-        return sys.modules["cupy"].empty(shape, "uint8")
-    raise Error(f"random values on a GPU cannot be made for an array of {package}")

@@ -1,7 +1,6 @@
 """Factors of attention's numbers of 8 bits: from arrays and their shapes to a problem's fields."""
 from __future__ import annotations
 
-import sys
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from . import _arrays, _dtypes, _values
@@ -43,16 +42,7 @@ def _array(name: str, given: Any, q: Any) -> Any:
     except Error:
         raise Error(f"{name} must be a number or an array of float32, got "
                     f"{_values.shown(given)}") from None
-    package = type(q).__module__.partition(".")[0]
-    if package == "torch":
-        return q.new_full((1,), number, dtype=sys.modules["torch"].float32)
-    if _arrays.is_on_host(q):
-        import numpy
-        return numpy.array([number], "float32")
-    if package == "cupy":
-        return sys.modules["cupy"].array([number], "float32")
-    raise Error(f"{name} must be an array on the GPU for an array of {package}, got "
-                f"{_values.shown(given)}")
+    return _arrays.full((1,), number, "float32", q, f"{name} must be an array on the GPU")
 
 
 def _is_one(view: View) -> bool:
@@ -64,12 +54,7 @@ def _check(name: str, view: View, wanted: Tuple[int, ...], what: str) -> None:
         raise Error(f"{name} must have the type float32, got {_dtypes.NAMES[view.dtype]}")
     if view.shape != wanted and not (wanted == (1,) and view.shape == ()):
         raise Error(f"{name} must have the shape {wanted}{what}, got {view.shape}")
-    packed = 1
-    for size, stride in zip(reversed(view.shape), reversed(view.strides)):
-        if size > 1 and stride != packed and 0 not in view.shape:
-            raise Error(f"{name} must have no gaps, got the strides {view.strides} over "
-                        f"{view.shape}")
-        packed *= size
+    _arrays.check_packed(name, view)
 
 
 def fields(blocks: Blocks, views: Mapping[str, View], problem: Mapping[str, Any]

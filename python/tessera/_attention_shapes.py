@@ -1,12 +1,12 @@
 """From shapes and strides of arrays to the fields of a problem of attention. Pure functions."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _attention_scales, _dtypes
 from ._abi import Error
-from ._arrays import View
-from ._values import shown, whole
+from ._arrays import View, check_packed
+from ._values import check_equal, shown
 
 Dimension = Tuple[int, int]  # a size and its stride, in elements
 
@@ -49,26 +49,6 @@ def layout_word(layout: Any) -> str:
     return layout
 
 
-def whole_numbers(name: str, given: Any) -> Any:
-    """An array of NumPy's, of any type of whole numbers."""
-    import numpy
-    try:
-        found = numpy.asarray(given)
-    except Exception:
-        raise Error(f"{name} must hold whole numbers, got {shown(given)}") from None
-    if found.dtype.kind not in "iu":
-        raise Error(f"{name} must hold whole numbers, got the type {found.dtype}")
-    return found
-
-
-def row_of_numbers(name: str, given: Any) -> Any:
-    """The same of one dimension, whose values fit into int32 once they were checked."""
-    found = whole_numbers(name, given)
-    if found.ndim != 1:
-        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
-    return found
-
-
 # ---- Tokens --------------------------------------------------------------------------------------
 
 def tokens_in(shape: Sequence[int], layout: str) -> int:
@@ -83,50 +63,89 @@ def check_ranks(ranks: Mapping[str, int]) -> None:
         if rank not in (3, 4):
             raise Error(f"{name} must have 4 dimensions, or 3 where sequences are packed, got "
                         f"{rank}")
-        if rank != ranks[first]:
-            raise Error(f"{first} has {ranks[first]} dimensions and {name} {rank}; the two must be "
-                        "equal")
+        check_equal("{} dimensions", first, ranks[first], name, rank)
 
 
 def tokens_of(name: str, view: View, layout: str) -> Tokens:
+    if len(view.shape) == 5:
+        return _in_runs(name, view)
     pairs = list(zip(view.shape, view.strides))
     batch = pairs.pop(0) if len(pairs) == 4 else (1, 0)
     tokens, heads = pairs[:2] if layout == "bshd" else pairs[1::-1]
     return Tokens(name, batch, tokens, heads, pairs[2])
 
 
+def _in_runs(name: str, view: View) -> Tokens:
+    """k (pages, heads, hdim / x, tokens, x) or v (pages, heads, tokens / x, hdim, x) as tokens."""
+    run = 16 // _dtypes.BYTES[view.dtype]
+    if view.shape[4] != run:
+        raise Error(f"{name} of 5 dimensions must end with runs of {run} elements, 16 bytes of "
+                    f"{_dtypes.NAMES[view.dtype]}, got {view.shape[4]}")
+    check_packed(f"{name} of 5 dimensions", view)
+    pages, heads, runs, together = view.shape[:4]
+    hdim, tokens = (runs * run, together) if name == "k" else (together, runs * run)
+    return Tokens(name, (pages, 0), (tokens, 0), (heads, 0), (hdim, 0))
+
+
 # Pairs of arrays, and what is equal in both.
-_EQUAL = (("q", "k", "sequences", "batch"), ("q", "v", "sequences", "batch"),
-          ("q", "k", "elements a head", "hdim"), ("k", "v", "heads", "heads"),
-          ("k", "v", "tokens", "tokens"))
+Equal = Tuple[Tuple[str, str, str, str], ...]
+_CACHES: Equal = (("k", "v", "sequences", "batch"), ("k", "v", "heads", "heads"),
+                  ("k", "v", "tokens", "tokens"))
+_PAGES: Equal = (("k", "v", "pages", "batch"), ("k", "v", "heads", "heads"),
+                 ("k", "v", "tokens a page", "tokens"))
 
 
-def check_equal(tokens: Mapping[str, Tokens], rows: Sequence[Tuple[str, str, str, str]]) -> None:
-    """rows: those of a table such as _EQUAL."""
-    for one, other, what, field in rows:
-        if one in tokens and other in tokens:
-            size, wanted = getattr(tokens[one], field)[0], getattr(tokens[other], field)[0]
-            if size != wanted:
-                raise Error(f"{tokens[one].name} has {size} {what} and {tokens[other].name} "
-                            f"{wanted}; the two must be equal")
-
-
-def all_tokens(options: Options, views: Dict[str, View]) -> Dict[str, Tokens]:
-    """q, k and v, and out where it is there; all have one rank, and the first three one type."""
-    rank, found = len(views["q"].shape), {}
-    for name in ("q", "k", "v", "out"):
-        if name not in views:
-            continue
-        if len(views[name].shape) != rank:
-            raise Error(f"q has {rank} dimensions and {name} {len(views[name].shape)}; the two "
-                        "must be equal")
-        if name != "out" and views[name].dtype != views["q"].dtype:
-            raise Error(f"q has the type {_dtypes.NAMES[views['q'].dtype]} and {name} "
-                        f"{_dtypes.NAMES[views[name].dtype]}; the two must be equal")
-        found[name] = tokens_of(name, views[name], options.layout)
-    check_equal(found, _EQUAL)
+def all_tokens(views: Mapping[str, View], layout: str, groups: Sequence[Sequence[str]],
+               equal: Equal, untyped: str = "") -> Dict[str, Tokens]:
+    """The arrays of tokens that there are, which fit together. groups: names of arrays that have
+    as many dimensions as each other. All have the type of the first, but for `untyped`."""
+    first = groups[0][0]
+    for group in groups:
+        for name in [name for name in group if name in views]:
+            check_equal("{} dimensions", group[0], len(views[group[0]].shape), name,
+                        len(views[name].shape))
+            if name != untyped:
+                check_equal("the type {}", first, _dtypes.NAMES[views[first].dtype], name,
+                            _dtypes.NAMES[views[name].dtype])
+    found = {name: tokens_of(name, views[name], layout)
+             for group in groups for name in group if name in views}
+    for one, other, what, field in (*equal, *(_PAGES if "page_table" in views else _CACHES)):
+        if one in found and other in found:
+            check_equal("{} " + what, one, getattr(found[one], field)[0], other,
+                        getattr(found[other], field)[0])
     return found
 
+
+def stride_fields(name: str, dimensions: Sequence[Dimension], ends: str = "bshd"
+                  ) -> Dict[str, int]:
+    """The strides that do not follow from the sizes. dimensions: outermost first, as are the ends
+    of the fields' names."""
+    fields, expected = {}, 1
+    for end, (size, stride) in zip(reversed(ends), reversed(dimensions)):
+        if size <= 1:
+            stride = expected
+        if stride != expected:
+            fields[f"{name}_stride_{end}"] = stride
+        expected = stride * max(size, 1)
+    return fields
+
+
+def token_fields(views: Mapping[str, View], tokens: Mapping[str, Tokens]) -> Dict[str, Any]:
+    """The types, the heads and the strides. A cache in runs has no strides."""
+    k, v = tokens["k"], tokens["v"]
+    q, word = tokens.get("q", k), views["k"].dtype
+    fields = {"in": word, "dtype_bias": word, "heads": q.heads[0], "hdim": k.hdim[0]}
+    if k.heads[0] != q.heads[0]:
+        fields["heads_kv"] = k.heads[0]
+    if v.hdim[0] != k.hdim[0]:
+        fields["hdim_v"] = v.hdim[0]
+    for part in tokens.values():
+        if len(views[part.name].shape) != 5:
+            fields.update(stride_fields(part.name, part[1:]))
+    return fields
+
+
+# ---- Results -------------------------------------------------------------------------------------
 
 class Results(NamedTuple):
     """What new results are like."""
@@ -160,44 +179,3 @@ def leaves_gradients(options: Options, q: Tuple[int, ...], k: Tuple[int, ...], h
     there are no queries or no keys, the library sees no scores, and leaves the gradient of what a
     bias adds to them as it is."""
     return options.skip_q != 0 or (len(q) == 4 and has_lengths) or 0 in q or 0 in k
-
-
-# ---- Lengths -------------------------------------------------------------------------------------
-
-def check_sums(name: str, sums: List[int], array: str, tokens: int) -> int:
-    """The longest of packed sequences, from the prefix sums of their lengths."""
-    if not sums:
-        raise Error(f"{name} must hold at least 1 prefix sum, got 0")
-    if sums[0] != 0:
-        raise Error(f"{name} must begin with 0, got {sums[0]}")
-    longest = 0
-    for i, (before, after) in enumerate(zip(sums, sums[1:])):
-        if after < before:
-            raise Error(f"{name} must not fall, but [{i}] is {before} and [{i + 1}] is {after}")
-        longest = max(longest, after - before)
-    if sums[-1] != tokens:
-        raise Error(f"{name} ends with {sums[-1]}, but {array} has {tokens} tokens; the two must "
-                    "be equal")
-    return longest
-
-
-def check_lengths(name: str, lengths: List[int], array: str, room: int) -> None:
-    for i, length in enumerate(lengths):
-        if not 0 <= length <= room:
-            raise Error(f"{name}[{i}] must be at least 0 and at most {room}, the tokens of "
-                        f"{array}, got {length}")
-
-
-def check_most(name: str, given: Optional[int], longest: int) -> int:
-    """max_seqlen_q or max_seqlen_k beside the longest sequence that there is."""
-    if given is None:
-        return longest
-    if given < longest:
-        raise Error(f"max_seqlen_{name} must be at least {longest}, the longest of "
-                    f"seqlens_{name}, got {given}")
-    return given
-
-
-def check_count(name: str, count: int, wanted: int) -> None:
-    if count != wanted:
-        raise Error(f"{name} must hold {wanted} numbers, got {count}")

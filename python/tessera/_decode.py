@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Tuple
 
-from . import _append, _arrays, _attention_shapes, _paged
+from . import _append, _arrays, _attention_shapes, _sequences
 from ._abi import Error
 from ._arrays import Array
 from ._attention import attention
@@ -11,7 +11,8 @@ from ._attention_shapes import Options
 from ._checks import refusal
 from ._dispatcher import Dispatcher
 from ._extend import Appended, extend
-from ._values import flag, shown
+from ._sequences import ARRAYS
+from ._values import check_equal, flag, shown
 
 
 def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
@@ -52,9 +53,7 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
                              return_lse=return_lse, out=out, page_table=page_table,
                              page_starts=page_starts, check_pages=check_pages, layout=layout,
                              stream=stream, dispatcher=dispatcher)
-        if _tokens(k_new, layout, "k_new") != tokens:
-            raise Error(f"q has {tokens} tokens and k_new {_tokens(k_new, layout, 'k_new')}; the "
-                        "two must be equal")
+        check_equal("{} tokens", "q", tokens, "k_new", _tokens(k_new, layout, "k_new"))
         new = Appended(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
         return _extended((q, k_cache, v_cache), new, options._replace(mask=mask),
                          (page_table, page_starts, check_pages), slopes,
@@ -70,26 +69,24 @@ def _extended(arrays: Tuple[Any, Any, Any], new: Appended, options: Options,
     """Checks the lengths of what is appended, and appends and attends."""
     q, k_cache, v_cache = arrays
     _arrays.shape_of(v_cache, "v_cache")
-    _append.checked(new.rotary, None if new.rotary is None else q, new.cos, new.sin, None,
-                    options.layout)
-    found, report = _append.pages_of(k_cache, new.keys, *pages)
-    rooms = _append.rooms_of(k_cache, found, options.layout)
-    lengths, _ = _append.lengths_of(rooms, new.keys, new.lengths, new.counts, new.cos, None,
-                                    options.layout)
-    before = lengths["seqlens_k"]
-    counts = lengths.get("seqlens_q")
+    append = _append.checked(new.rotary, None if new.rotary is None else q, new.cos, new.sin, None,
+                             options.layout, None)
+    found, report = _sequences.pages_of(ARRAYS, new.keys, *pages)
+    (counts, before), _ = _append.lengths_of(ARRAYS, k_cache, new.keys, (new.counts, new.lengths),
+                                             new.cos, found, append)
     if counts is None:
         counts = before * 0 + _attention_shapes.tokens_in(_arrays.shape_of(q, "q"), options.layout)
-    longest = None
     if found[0] is not None:
-        size = _paged.page_size(_arrays.shape_of(k_cache, "k_cache"), options.layout)
-        longest = _paged.room_of(_arrays.shape_of(found[0], "page_table"), size,
-                                 options.longest_k)
+        size = _sequences.page_size(_arrays.shape_of(k_cache, "k_cache"), options.layout)
+        options = options._replace(longest_k=_sequences.room_of(
+            _arrays.shape_of(found[0], "page_table"), size, options.longest_k))
+    elif options.longest_k is not None:
+        raise Error("max_seqlen_k is for keys in pages, which need page_table")
     new = new._replace(counts=counts, lengths=before + counts)
-    out, lse = extend(q, k_cache, v_cache, slopes, new, options._replace(longest_k=longest),
-                      (found, report), results, stream, dispatcher)
+    out, lse = extend(q, k_cache, v_cache, slopes, new, options, (found, report), results, stream,
+                      dispatcher)
     if report is not None:
-        _paged.check_report(report, *found, _arrays.shape_of(k_cache, "k_cache")[0])
+        _sequences.check_report(report, found, k_cache)
     return out if results[1] is None else (out, lse)
 
 

@@ -87,18 +87,13 @@ def _fields(asked: _Asked, views: Views) -> Dict[str, Any]:
     return {**fields, "kind": "extend"}
 
 
-def _shortened(options: _attention_shapes.Options, views: Views
-               ) -> Dict[str, int]:
+def _shortened(options: _attention_shapes.Options, views: Views) -> Dict[str, int]:
     """The strides of caches whose last keys do not count, because cos has no rows for them. Keys
     there were refused, or are left out."""
     if "page_table" in views:
         return {}
-    fields = {}
-    for name in ("k", "v"):
-        tokens = _attention_shapes.tokens_of(name, views[name], options.layout)
-        for end, size in zip("bhsd", (tokens.batch, tokens.heads, tokens.tokens, tokens.hdim)):
-            fields[f"{name}_stride_{end}"] = size[1]
-    return fields
+    return {f"{name}_stride_{end}": stride for name in ("k", "v") for end, (_, stride) in
+            zip("bshd", _attention_shapes.tokens_of(name, views[name], options.layout)[1:])}
 
 
 _NEW = ("k_new", "v_new", "cos", "sin", "q_turned")

@@ -152,7 +152,7 @@ class KvCache:
         new = numpy.array(counts, "int32")
         old = numpy.array(before, "int32")
         is_even = len(set(counts)) <= 1
-        table, old, new, both = (_arrays.from_host(x, self._like)
+        table, old, new, both = (_arrays.from_host(x, self._like, "a step on a GPU cannot be made")
                                  for x in (table, old, new, old + new))
         return Step(self, table, old, both, None if is_even else new, max(counts, default=0), new,
                     tuple(rows), tuple(self._shortened[row] for row in rows))

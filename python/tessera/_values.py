@@ -83,6 +83,12 @@ def number(name: str, value: Any) -> float:
         raise Error(f"{name} must be a number, got {shown(value)}") from None
 
 
+def check_equal(what: str, one: str, size: Any, other: str, wanted: Any) -> None:
+    """what: how the sentence says it, such as "{} heads"."""
+    if size != wanted:
+        raise Error(f"{one} has {what.format(size)} and {other} {wanted}; the two must be equal")
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False, also those of NumPy, and 1 and 0."""
     if value is True or value is False:

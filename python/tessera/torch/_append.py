@@ -5,10 +5,11 @@ from typing import Any, Optional
 
 import torch
 
-from .. import _append
+from .. import _append, _sequences
 from .._abi import Error
-from ._append_run import run_append
-from ._attention_run import Pages
+from .._checks import named
+from . import _run
+from ._attention_ops import TENSORS
 from ._functions import _call, check_tensors, ops
 from ._operators import Operator, register
 
@@ -19,23 +20,36 @@ _SCHEMA = ("append_kv(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tens
            "Tensor seqlens_k, Tensor? q, Tensor? cos, Tensor? sin, Tensor? seqlens_q, "
            "Tensor? page_table, Tensor? page_starts, str? rotary, int? max_seqlen_q, "
            "bool? check_pages, str layout) -> Tensor")
+_ROW = _run.row(("k", "v", "k_new", "v_new", "q", "cos", "sin", "seqlens_q", "seqlens_k",
+                 "page_table", "page_starts", "bad_page", "out"), _append.problem_fields,
+                written=("k", "v"))
 
 
-def run(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,
-        q: Optional[Tensor], cos: Optional[Tensor], sin: Optional[Tensor],
-        seqlens_q: Optional[Tensor], page_table: Optional[Tensor], page_starts: Optional[Tensor],
-        rotary: Optional[str], max_seqlen_q: Optional[int], check_pages: Optional[bool],
-        layout: str) -> Tensor:
-    """q as it was turned; without q a tensor without elements."""
+def run(*arguments: Any) -> Tensor:
+    """q as it was turned, in new memory; without q a tensor without elements."""
     try:
-        options = _append.checked(rotary, q, cos, sin, None, layout)
-        return run_append(k_cache, v_cache, k_new, v_new, seqlens_k, q, cos, sin, seqlens_q,
-                          options._replace(longest_q=max_seqlen_q),
-                          Pages(page_table, page_starts, check_pages))
+        return _run_append(*arguments)
     except Error as error:
-        if str(error).startswith("fmha"):
-            raise
-        raise Error(f"append_kv: {error}", error.code, error.details) from None
+        raise named("append_kv", error) from None
+
+
+def _run_append(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,
+                q: Optional[Tensor], cos: Optional[Tensor], sin: Optional[Tensor],
+                seqlens_q: Optional[Tensor], page_table: Optional[Tensor],
+                page_starts: Optional[Tensor], rotary: Optional[str], max_seqlen_q: Optional[int],
+                check_pages: Optional[bool], layout: str) -> Tensor:
+    options = _append.checked(rotary, q, cos, sin, None, layout, max_seqlen_q)
+    pages, report = _sequences.pages_of(TENSORS, k_new, page_table, page_starts, check_pages)
+    lengths, options = _append.lengths_of(TENSORS, k_cache, k_new, (seqlens_q, seqlens_k), cos,
+                                          pages, options)
+    out = None if q is None else torch.empty_like(q)
+    if out is not None and seqlens_q is not None:
+        out.zero_()
+    tensors = (k_cache, v_cache, k_new, v_new, q, cos, sin, *lengths, *pages, report, out)
+    _run.run(_ROW, options, tensors, k_cache)
+    if report is not None:
+        _sequences.check_report(report, pages, k_cache)
+    return k_new.new_empty(0) if out is None else out
 
 
 def _fake(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, seqlens_k: Tensor,

@@ -7,9 +7,10 @@ import torch
 
 from .. import _attention_scales
 from .._abi import Error
+from .._checks import named
 from .._layout import broadcast
 from . import _attention_backward, _attention_ops
-from ._attention_run import random_words, scales_of, words_of
+from ._attention_ops import random_words, words_of
 from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
@@ -25,6 +26,14 @@ def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bo
     if why is not None:
         raise Error(f"attention: {why}", "unsupported")
     return True
+
+
+def _scales_of(given: Tuple[Any, ...], q: Tensor, out_dtype: Optional[torch.dtype]
+               ) -> Tuple[Optional[Tensor], ...]:
+    """As tensors beside q. A result of 8 bits has a factor where the inputs have."""
+    if given[0] is not None and given[3] is None and (out_dtype or q.dtype).itemsize == 1:
+        given = (*given[:3], 1.0 if out_dtype is not None else None)
+    return _attention_scales.arrays_of(given, q, None)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, window: Any = None,
@@ -65,9 +74,9 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         ends = list(window)
     try:
         words = words_of(dropout, seed, offset, q)
-        scales = scales_of((descale_q, descale_k, descale_v, scale_o), q, out_dtype)
+        scales = _scales_of((descale_q, descale_k, descale_v, scale_o), q, out_dtype)
     except Error as error:
-        raise Error(f"attention: {error}", error.code, error.details) from None
+        raise named("attention", error) from None
     check_tensors("attention", _attention_scales.NAMES, scales, 0)
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
     out, lse, random = _call(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,

@@ -2,15 +2,14 @@
 torch.ops.tessera.attention differentiable."""
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _attention_fields, _attention_shapes
 from .._abi import Error
-from .._attention_shapes import Options
 from . import _attention_ops, _run
-from ._attention_run import check_ranks, checked_lengths, view_of
+from ._attention_ops import How, check_ranks, lengths_of, needed_words, view_of
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
@@ -58,32 +57,25 @@ def _without_copies(bias: Tensor) -> Tensor:
 
 def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         slopes: Optional[Tensor], out: Tensor, lse: Tensor, seqlens_q: Optional[Tensor],
-        seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], layout: str,
-        mask: Optional[str], window: Optional[List[int]], sink: int, scale: Optional[float],
-        soft_cap: float, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int,
-        dropout: float, has_dbias: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], *others: Any
+        ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """dq, dk, dv and dbias, which is empty where it is not asked for. out, lse: what attention
     gave; dropout_rng: the same two words."""
-    options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
-                      soft_cap, skip_q, max_seqlen_q, max_seqlen_k, dropout)
-    _attention_shapes.layout_word(layout)
-    check_ranks(q, k, v, False)
-    (seqlens_q, seqlens_k), options = checked_lengths(q, k, (seqlens_q, seqlens_k), options)
-    if dropout != 0 and dropout_rng is None:
-        raise Error("dropout needs dropout_rng, the two words of its random numbers")
-    if dropout_rng is not None:
-        dropout_rng = dropout_rng.contiguous() if dropout != 0 else None
+    how, has_dbias = How(*others[:-1]), others[-1]
+    check_ranks(q, k, v, how.layout, False)
+    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), how.options())
+    words = needed_words(dropout_rng, how.dropout)
     if dout.dim() and dout.stride(-1) != 1:
         dout = dout.contiguous()
-    leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, seqlens_q is not None)
+    leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, lengths[0] is not None)
     dbias = None
     if has_dbias and bias is not None:
         bias = _without_copies(bias)
         make = torch.zeros if leaves else torch.empty
         dbias = make(bias.shape, dtype=bias.dtype, device=bias.device)
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
-    tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, out, lse.contiguous(),
-               dout, dq, dk, dv, dbias)
+    tensors = (q, k, v, bias, slopes, *lengths, words, out, lse.contiguous(), dout, dq, dk, dv,
+               dbias)
     _run.run(_ROW, options, tensors, dq)
     return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
 

@@ -1,15 +1,17 @@
 """The operator torch.ops.tessera.attention: what it computes, and its shapes. It is registered with
-its derivative, in _attention_backward.py."""
+its derivative, in _attention_backward.py. No tensor is copied; see _run.py."""
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _paged
+from .. import (_arrays, _attention_dropout, _attention_fields, _attention_scales,
+                _attention_shapes, _sequences)
 from .._abi import Error
 from .._attention_shapes import Options
-from ._attention_run import Pages, new_results, run_attention
+from .._checks import named
+from . import _run
 from ._operators import check
 
 Tensor = torch.Tensor
@@ -21,46 +23,189 @@ SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes,
           "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, "
           "Tensor? scale_o=None, int? scale_block_q=None, int? scale_block_k=None, "
           "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)")
+_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
+          "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
 
 
-def run(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
-        seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
-        page_table: Optional[Tensor], page_starts: Optional[Tensor], layout: str,
-        mask: Optional[str], window: Optional[List[int]], sink: int, scale: Optional[float],
-        soft_cap: float, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int,
-        dropout: float, has_lse: bool, has_random: bool, check_pages: Optional[bool] = None,
-        descale_q: Optional[Tensor] = None, descale_k: Optional[Tensor] = None,
-        descale_v: Optional[Tensor] = None, scale_o: Optional[Tensor] = None,
-        scale_block_q: Optional[int] = None, scale_block_k: Optional[int] = None,
-        out_dtype: Optional[torch.dtype] = None,
-        num_splits: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
+class How(NamedTuple):
+    """What the operators' schemas have behind the tensors, in their order and with their defaults;
+    that of the gradients ends with dropout."""
+
+    layout: str
+    mask: Optional[str]
+    window: Optional[Sequence[int]]
+    sink: int
+    scale: Optional[float]
+    soft_cap: float
+    max_seqlen_q: Optional[int]
+    max_seqlen_k: Optional[int]
+    skip_q: int
+    dropout: float
+    has_lse: bool = False
+    has_random: bool = False
+    check_pages: Optional[bool] = None
+    descale_q: Optional[Tensor] = None
+    descale_k: Optional[Tensor] = None
+    descale_v: Optional[Tensor] = None
+    scale_o: Optional[Tensor] = None
+    scale_block_q: Optional[int] = None
+    scale_block_k: Optional[int] = None
+    out_dtype: Optional[torch.dtype] = None
+    num_splits: int = 0
+
+    def options(self) -> Options:
+        return Options(self.layout, self.mask, None if self.window is None else tuple(self.window),
+                       self.sink, self.scale, self.soft_cap, self.skip_q, self.max_seqlen_q,
+                       self.max_seqlen_k, self.dropout, (self.scale_block_q, self.scale_block_k),
+                       self.num_splits, self.has_lse, self.has_random)
+
+
+# ---- Numbers in tensors --------------------------------------------------------------------------
+
+def _check_whole(name: str, given: Tensor) -> None:
+    if given.dtype not in (torch.int32, torch.int64):
+        raise Error(f"{name} must have the type int32 or int64, got "
+                    f"{str(given.dtype).rpartition('.')[2]}")
+
+
+def _row(name: str, given: Tensor) -> Tuple[Tensor, Optional[List[int]]]:
+    _check_whole(name, given)
+    if given.dim() != 1:
+        raise Error(f"{name} must have 1 dimension, got {given.dim()}")
+    return given.to(torch.int32).contiguous(), given.tolist() if given.is_cpu else None
+
+
+def _table(name: str, given: Tensor) -> Tensor:
+    _check_whole(name, given)
+    if given.dtype == torch.int64 and given.is_cpu and given.numel():
+        _sequences.check_bounds(name, int(given.min()), int(given.max()))
+    given = given.to(torch.int32)
+    return given if given.dim() == 0 or given.stride(-1) == 1 else given.contiguous()
+
+
+def _full(like: Tensor, count: int, number: int, _: str) -> Tensor:
+    return like.new_full((count,), number, dtype=torch.int32)
+
+
+TENSORS = _sequences.Reader(lambda tensor: tensor.is_cpu, _row, _table, _full)
+
+
+def lengths_of(q: Tensor, k: Tensor, seqlens: _sequences.Pair, options: Options,
+               pages: _sequences.Pair = _sequences.NONE) -> Tuple[_sequences.Pair, Options]:
+    """The lengths as kernels take them, and the options with the longest ones."""
+    found, longest = _sequences.lengths(TENSORS, q, k, seqlens, options[7:9], options.layout, pages)
+    return found, options._replace(longest_q=longest[0], longest_k=longest[1])
+
+
+# ---- Dropout -------------------------------------------------------------------------------------
+
+def random_words(like: Tensor) -> Tensor:
+    """Seed and offset from PyTorch's generator of the tensor's device, which a captured graph draws
+    anew at each replay."""
+    return torch.randint(2**63 - 1, (2,), dtype=torch.int64, device=like.device)
+
+
+def words_of(dropout: float, seed: Any, offset: int, like: Tensor) -> Optional[Tensor]:
+    """None without dropout."""
+    if dropout == 0:
+        return None
+    if seed is None and offset == 0:
+        return random_words(like)
+    if isinstance(seed, Tensor):
+        _attention_dropout.check_array(seed, offset, seed.shape, seed.dtype)
+        return seed
+    return torch.tensor(_attention_dropout.numbers_of(seed, offset), dtype=torch.int64,
+                        device=like.device)
+
+
+def needed_words(words: Optional[Tensor], dropout: float) -> Optional[Tensor]:
+    """What the operators are given, as kernels take it."""
+    if dropout == 0:
+        return None
+    if words is None:
+        raise Error("dropout needs dropout_rng, the two words of its random numbers")
+    return words.contiguous()
+
+
+# ---- What it computes ----------------------------------------------------------------------------
+
+def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths: bool,
+                 dtype: Optional[torch.dtype]) -> Tuple[Tensor, Tensor, Tensor]:
+    """out, whose heads and tokens lie in memory as those of q do, and lse and random values, which
+    are empty where they are not asked for. Rows that no kernel writes are 0, and minus infinity in
+    lse."""
+    found = _attention_shapes.results_of(options, tuple(q.shape), q.stride(), tuple(k.shape),
+                                         tuple(v.shape), has_lengths)
+    lse = q.new_empty(found.lse if options.lse else (0,), dtype=torch.float32)
+    random = q.new_zeros(found.random if options.random else (0,), dtype=torch.uint8)
+    dtype = dtype or (torch.float16 if q.itemsize == 1 else q.dtype)
+    if found.swapped:
+        lead = len(found.out) - 3
+        order = (*range(lead), lead + 1, lead, lead + 2)
+        out = _run.new_in_order(q, found.out, order, dtype)
+    else:
+        out = q.new_empty(found.out, dtype=dtype)
+    if found.leaves:
+        out.zero_()
+        lse.fill_(float("-inf"))
+    return out, lse, random
+
+
+def view_of(tensor: Tensor, what: str) -> _arrays.View:
+    """Of a tensor whose memory is not read."""
+    if what == "dropout_rng":
+        _attention_dropout.check_array(tensor, 0, tensor.shape, tensor.dtype)
+        return _run.lying_view(tensor.contiguous().view(torch.int32), "the seed")
+    if what == "random_values":
+        return _run.lying_view(tensor.view(torch.int8), "the random values")
+    return _run.lying_view(tensor, what)
+
+
+_ROW = _run.row(_NAMES, _attention_fields.problem_fields, sized=("out",), view=view_of,
+                check=_attention_fields.plain)
+
+
+def check_ranks(q: Tensor, k: Tensor, v: Tensor, layout: str, is_paged: bool) -> None:
+    """What new results rely on; caches are looked at with their pages."""
+    _attention_shapes.layout_word(layout)
+    if is_paged:
+        _sequences.check_rank("v", v.dim())
+        return _attention_shapes.check_ranks({"q": q.dim()})
+    return _attention_shapes.check_ranks({"q": q.dim(), "k": k.dim(), "v": v.dim()})
+
+
+def run(*arguments: Any) -> Tuple[Tensor, Tensor, Tensor]:
     """out, lse and dropout's random values, which are empty where they are not asked for."""
+    try:
+        return _run_attention(*arguments[:10], How(*arguments[10:]))
+    except Error as error:
+        raise named("attention", error) from None
+
+
+def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
+                   slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
+                   seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
+                   page_table: Optional[Tensor], page_starts: Optional[Tensor], how: How
+                   ) -> Tuple[Tensor, Tensor, Tensor]:
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
-    options = Options(layout, mask, None if window is None else tuple(window), sink, scale,
-                      soft_cap, skip_q, max_seqlen_q, max_seqlen_k, dropout,
-                      (scale_block_q, scale_block_k), num_splits, has_lse, has_random)
-    try:
-        return run_attention(q, k, v, bias, slopes, seqlens_q, seqlens_k, dropout_rng, options,
-                             Pages(page_table, page_starts, check_pages),
-                             (descale_q, descale_k, descale_v, scale_o), out_dtype)
-    except Error as error:
-        if str(error).startswith("fmha"):
-            raise
-        raise Error(f"attention: {error}", error.code, error.details) from None
+    check_ranks(q, k, v, how.layout, page_table is not None)
+    pages, report = _sequences.pages_of(TENSORS, q, page_table, page_starts, how.check_pages)
+    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), how.options(), pages)
+    words = needed_words(dropout_rng, how.dropout)
+    out, lse, random = _new_results(q, k, v, options, lengths[0] is not None, how.out_dtype)
+    tensors = (q, k, v, bias, slopes, *lengths, words, *pages, report, out,
+               lse if options.lse else None, random if options.random else None, *how[13:17])
+    _run.run(_ROW, options, tensors, out)
+    if report is not None:
+        _sequences.check_report(report, pages, k)
+    return out, lse, random
 
 
-def fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Optional[Tensor],
-          seqlens_q: Optional[Tensor], seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
-          page_table: Optional[Tensor], page_starts: Optional[Tensor], layout: str,
-          mask: Optional[str], window: Optional[List[int]], sink: int, scale: Optional[float],
-          soft_cap: float, max_seqlen_q: Optional[int], max_seqlen_k: Optional[int], skip_q: int,
-          dropout: float, has_lse: bool, has_random: bool, check_pages: Optional[bool] = None,
-          descale_q: Optional[Tensor] = None, descale_k: Optional[Tensor] = None,
-          descale_v: Optional[Tensor] = None, scale_o: Optional[Tensor] = None,
-          scale_block_q: Optional[int] = None, scale_block_k: Optional[int] = None,
-          out_dtype: Optional[torch.dtype] = None,
-          num_splits: int = 0) -> Tuple[Tensor, Tensor, Tensor]:
+# ---- Shapes, for tensors without memory ----------------------------------------------------------
+
+def fake(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tuple[Tensor, Tensor, Tensor]:
+    how, seqlens_q, page_table = How(*others[7:]), others[2], others[5]
     is_paged, hdim = page_table is not None, k.shape[-1]
     check(q.dim() in (3, 4), "q must have 4 dimensions, or 3")
     for tensor in (k, v):
@@ -70,15 +215,15 @@ def fake(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], slopes: Option
     if k.dim() == 5:
         hdim = k.shape[2] * k.shape[4]
     check(q.shape[-1] == hdim, "q and k must have heads of one length")
-    if page_table is not None and has_random:
-        max_seqlen_k = _paged.room_of(tuple(page_table.shape),
-                                      _paged.page_size(tuple(k.shape), layout), max_seqlen_k)
+    options = how.options()._replace(window=None)
+    if is_paged and how.has_random:
+        size = _sequences.page_size(tuple(k.shape), how.layout)
+        options = options._replace(longest_k=_sequences.room_of(tuple(page_table.shape), size,
+                                                                how.max_seqlen_k))
     is_packed = q.dim() == 3 and seqlens_q is not None
-    check(not (is_packed and has_random and max_seqlen_k is None),
+    check(not (is_packed and how.has_random and options.longest_k is None),
           "random values of packed tokens need max_seqlen_k here")
-    options = Options(layout, mask, None, sink, scale, soft_cap, skip_q, max_seqlen_q,
-                      max_seqlen_k, dropout, lse=has_lse, random=has_random)
-    return new_results(q, k, v, options, False, out_dtype)
+    return _new_results(q, k, v, options, False, how.out_dtype)
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------

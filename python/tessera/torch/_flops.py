@@ -14,7 +14,7 @@ from typing import Any, List, Optional
 
 import torch
 
-from .. import _attention_shapes, _paged
+from .. import _attention_shapes, _sequences
 
 Tensor = torch.Tensor
 _MODULE = "torch.utils.flop_counter"
@@ -57,7 +57,7 @@ def _pairs(q: Tensor, k: Tensor, seqlens_q: Optional[Tensor], seqlens_k: Optiona
     if table is None:
         keys, packed_k = _attention_shapes.tokens_in(tuple(k.shape), layout), is_packed
     else:
-        keys = table.shape[-1] * _paged.page_size(tuple(k.shape), layout)
+        keys = table.shape[-1] * _sequences.page_size(tuple(k.shape), layout)
         packed_k = False
     products = zip(_lengths(seqlens_q, is_packed, queries, batch),
                    _lengths(seqlens_k, packed_k, keys, batch))
