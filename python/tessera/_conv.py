@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _arrays, _conv_shapes, _dtypes, _engine
+from . import _arrays, _conv_shapes, _dtypes, _engine, _epilogue
 from ._abi import Error
 from ._arrays import Array
 from ._checks import checked, refusal
@@ -11,7 +11,7 @@ from ._conv_shapes import Block, Geometry
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row, Views
 from ._problem import Problem
-from ._values import items, number, shown
+from ._values import check_equal, items
 
 # The order in which a call's arrays stand in the table of plans: images, filters, images, extras.
 SLOTS = ("x", "w", "y", "bias", "residual")
@@ -147,12 +147,7 @@ def _call(options: Options, arrays: Tuple[Any, ...], stream: Any,
 
 def _check(options: Options, views: Views) -> Options:
     """The same options with plain numbers and tuples of them."""
-    options = options._replace(alpha=number("alpha", options.alpha),
-                               beta=number("beta", options.beta),
-                               layout=_conv_shapes.layout_word(options.layout))
-    if options.activation is not None and not isinstance(options.activation, str):
-        raise Error(f"activation must be a word such as 'relu', got "
-                    f"{shown(options.activation)}")
+    options = _epilogue.plain(options)._replace(layout=_conv_shapes.layout_word(options.layout))
     _blocks(options, views)
     how = _geometry(options, views)
     name = "size" if options.result == "x" else "filter"
@@ -167,8 +162,7 @@ def _make(call: Call) -> List[New]:
     options, views = call.options, call.views
     if options.result in views:
         return []
-    if options.beta != 0:
-        raise Error(f"beta is {options.beta}, but there is no out whose contents it multiplies")
+    _epilogue.check_new(options)
     shape, word, memory = result_of(options, views)
     order = _conv_shapes.to_memory(len(shape), options.layout, memory)
     first = next(iter(views))
@@ -197,9 +191,7 @@ def _blocks(options: Options, views: Views) -> Dict[str, Block]:
         name, rank = options.name_of(slot), len(views[slot].shape)
         if not 3 <= rank <= 5:
             raise Error(f"{name} must have 3 to 5 dimensions, got {rank}")
-        if rank != len(first.shape):
-            raise Error(f"{options.name_of(given[0])} has {len(first.shape)} dimensions and {name} "
-                        f"{rank}; the two must be equal")
+        check_equal("{} dimensions", options.name_of(given[0]), len(first.shape), name, rank)
     return {slot: _conv_shapes.block_of(options.name_of(slot), *views[slot][2:4], options.layout)
             for slot in given}
 
@@ -234,39 +226,34 @@ def _check_channels(blocks: Dict[str, Block], groups: int) -> None:
             raise Error(f"groups must divide the {size} {what} of {block.name}, got {groups}")
 
 
-def result_of(options: Options, views: Views
-              ) -> Tuple[Tuple[int, ...], str, str]:
+def result_of(options: Options, views: Views) -> Tuple[Tuple[int, ...], str, str]:
     """The shape of a result that was not given, its type, and the layout of its memory."""
     blocks, how = _blocks(options, views), _geometry(options, views)
     _check_channels(blocks, how.groups)
     memory = _conv_shapes.memory_of(options.layout, list(blocks.values()))
     if options.direction == "forward":
         x, w = blocks["x"], blocks["w"]
+        outer, channels, like = x.outer[0], w.outer[0], "x"
         spatial = _conv_shapes.out_sizes(_sizes(x), _sizes(w), how)
-        shape = _conv_shapes.shape_of(x.outer[0], w.outer[0], spatial, options.layout)
-        word = views["x"].dtype
-        return shape, {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(word, word), memory
-    y = blocks["y"]
-    if options.direction == "backward_data":
-        w = blocks["w"]
+    elif options.direction == "backward_data":
+        y, w = blocks["y"], blocks["w"]
+        outer, channels, like = y.outer[0], w.channels[0] * how.groups, "y"
         spatial = (_conv_shapes.least_sizes(_sizes(y), _sizes(w), how) if options.size is None
                    else _conv_shapes.for_each("size", options.size, len(how.stride)))
-        channels = w.channels[0] * how.groups
-        shape = _conv_shapes.shape_of(y.outer[0], channels, spatial, options.layout)
-        return shape, views["y"].dtype, memory
-    if options.size is None:
+    elif options.size is None:
         raise Error("give the filter's size, such as filter=(3, 3), or out")
-    spatial = _conv_shapes.for_each("filter", options.size, len(how.stride))
-    channels = blocks["x"].channels[0] // how.groups
-    shape = _conv_shapes.shape_of(y.channels[0], channels, spatial, options.layout)
-    return shape, views["x"].dtype, memory
+    else:
+        outer, channels = blocks["y"].channels[0], blocks["x"].channels[0] // how.groups
+        spatial = _conv_shapes.for_each("filter", options.size, len(how.stride))
+        like = "x"
+    word = views[like].dtype
+    return (_conv_shapes.shape_of(outer, channels, spatial, options.layout),
+            _dtypes.RESULTS.get(word, word) if options.direction == "forward" else word, memory)
 
 
 def _check_sizes(blocks: Dict[str, Block], how: Geometry) -> None:
     x, w, y = blocks["x"], blocks["w"], blocks["y"]
-    if x.outer[0] != y.outer[0]:
-        raise Error(f"{x.name} has {x.outer[0]} images and {y.name} {y.outer[0]}; the two must be "
-                    "equal")
+    check_equal("{} images", x.name, x.outer[0], y.name, y.outer[0])
     wanted = _conv_shapes.out_sizes(_sizes(x), _sizes(w), how)
     if _sizes(y) != wanted:
         raise Error(f"{y.name} must have the spatial size {wanted}, which a filter of {_sizes(w)} "
@@ -283,60 +270,24 @@ def _check_asked(options: Options, blocks: Dict[str, Block]) -> None:
         raise Error(f"{name} is {options.size}, but out has the spatial size {found}")
 
 
-def _epilogue(options: Options, views: Views
-            ) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The epilogue's fields, and the operands that it and beta read."""
-    steps: List[str] = []
-    slots: Dict[str, str] = {}
-    words = {slot: views[slot].dtype for slot in ("bias", "residual") if slot in views}
-    if len(set(words.values())) > 1:
-        raise Error("bias and residual must have one type, got " +
-                    " and ".join(_dtypes.NAMES[word] for word in words.values()))
-    if "bias" in views:
-        slots[f"d{len(slots)}"] = "bias"
-        steps.append("bias")
-    if options.activation is not None:
-        steps.append(options.activation)
+def _check_residual(views: Views) -> None:
     if "residual" in views:
-        slots[f"d{len(slots)}"] = "residual"
-        steps.append("add")
-    fields: Dict[str, Any] = {"alpha": options.alpha, "beta": options.beta}
-    if steps:
-        fields["epilogue"] = "+".join(steps)
-    if words:
-        fields["dtype_d"] = next(iter(words.values()))
-    if options.beta != 0:
-        slots["c"] = options.result
-    return fields, slots
-
-
-def _check_extras(views: Views, k: int) -> None:
-    y = views["y"]
-    if "bias" in views:
-        bias = views["bias"]
-        if bias.shape != (k,) or (k > 1 and bias.strides != (1,)):
-            raise Error(f"bias must have the shape {(k,)} and the stride 1, got {bias.shape} and "
-                        f"{bias.strides}")
-    if "residual" in views:
-        residual = views["residual"]
+        y, residual = views["y"], views["residual"]
         if residual.shape != y.shape:
             raise Error(f"residual must have the shape {y.shape}, got {residual.shape}")
-        uneven = any(size > 1 and a != b
-                     for size, a, b in zip(y.shape, residual.strides, y.strides))
-        if uneven:
+        if any(size > 1 and a != b for size, a, b in zip(y.shape, residual.strides, y.strides)):
             raise Error(f"residual must lie as out does, got the strides {residual.strides} and "
                         f"{y.strides}")
 
 
-def problem_of(options: Options, views: Views
-               ) -> Tuple[Dict[str, Any], Dict[str, str]]:
+def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The problem's fields, and which array each operand is."""
     blocks, how = _blocks(options, views), _geometry(options, views)
     x, w, y = blocks["x"], blocks["w"], blocks["y"]
     _check_channels(blocks, how.groups)
     _check_sizes(blocks, how)
     _check_asked(options, blocks)
-    _check_extras(views, w.outer[0])
+    _check_residual(views)
     # Channels last where the arrays lie as both layouts say: more kernels know it.
     memory = _conv_shapes.memory_of("nhwgc", [x, w, y])
     fields: Dict[str, Any] = {"direction": options.direction, "layout": memory, "n": x.outer[0],
@@ -348,8 +299,10 @@ def problem_of(options: Options, views: Views
     fields.update(_conv_shapes.image_strides("in_stride_", "c", x, how.groups, memory))
     fields.update(_conv_shapes.filter_strides(w, how.groups, memory))
     fields.update(_conv_shapes.image_strides("out_stride_", "k", y, how.groups, memory))
-    extras, slots = _epilogue(options, views)
+    extras, slots = _epilogue.fields(options, views, w.outer[0], "dtype_d")
     slots.update(zip(_OPERANDS[options.direction], "xwy"))
+    if options.beta != 0:
+        slots["c"] = options.result
     return {**fields, **extras}, slots
 
 

@@ -14,6 +14,8 @@ NAMES["tf32"] = "float32"  # stored alike
 # DLPack's (code, bits) of them.
 DLPACK = {(2, 32): "fp32", (2, 16): "fp16", (4, 16): "bf16", (10, 8): "fp8", (12, 8): "bf8",
           (0, 8): "int8", (0, 32): "int32"}
+# The type of a product's result, where it is not that of its operands.
+RESULTS = {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}
 BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "bf8": 1, "int8": 1, "int32": 4}
 
 

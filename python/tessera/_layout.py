@@ -31,6 +31,12 @@ def check_strides(name: str, shape: Sequence[int], strides: Sequence[int]) -> No
                         "are at least 0, copy it with numpy.ascontiguousarray()")
 
 
+def check_row(name: str, shape: Tuple[int, ...], strides: Tuple[int, ...], columns: int) -> None:
+    if shape != (columns,) or (columns > 1 and strides != (1,)):
+        raise Error(f"{name} must have the shape {(columns,)} and the stride 1, got {shape} and "
+                    f"{strides}")
+
+
 def _is_rows(size: Tuple[int, int], stride: Tuple[int, int]) -> bool:
     (rows, columns), (down, along) = size, stride
     return (columns <= 1 or along == 1) and (rows <= 1 or down >= max(columns, 1))

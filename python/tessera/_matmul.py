@@ -4,7 +4,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _arrays, _dtypes, _engine
+from . import _arrays, _dtypes, _engine, _epilogue
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
@@ -13,7 +13,6 @@ from ._engine import Call, New, Row, Views
 from ._layout import (Matrices, broadcast, check_strides, collapse, gemm_sizes, layout_of,
                       longest_run)
 from ._prepack import PackedWeight
-from ._values import number, shown
 
 # The order of a call's arrays.
 SLOTS = ("a", "b", "bias", "residual", "out")
@@ -60,30 +59,22 @@ def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Option
 
 
 def _check(given: Tuple[Any, ...], views: Views) -> Options:
-    options = Options(*given)
-    options = options._replace(alpha=number("alpha", options.alpha),
-                               beta=number("beta", options.beta))
-    if options.activation is not None and not isinstance(options.activation, str):
-        raise Error(f"activation must be a word such as 'relu', got "
-                    f"{shown(options.activation)}")
-    return options
+    return _epilogue.plain(Options(*given))
 
 
 def _make(call: Call) -> List[New]:
     shape, word = result_of(call.views, call.packed)
     if "out" in call.views:
-        _check_shape(call.views["out"], shape)
+        if call.views["out"].shape != shape:
+            raise Error(f"matmul: out must have the shape {shape}, got {call.views['out'].shape}")
         return []
-    beta = call.options.beta
-    if beta != 0:
-        raise Error(f"beta is {beta}, but there is no out whose contents it multiplies")
+    _epilogue.check_new(call.options)
     return [New("out", _arrays.empty(shape, word, call.given["a"], call.views["a"]))]
 
 
 # ---- Batches that lie at several distances -------------------------------------------------------
 
-def _launches_of(views: Views
-                 ) -> Tuple[Views, List[Dict[str, int]]]:
+def _launches_of(views: Views) -> Tuple[Views, List[Dict[str, int]]]:
     """The views of one launch, and how many bytes further on those of each launch lie. A problem
     has one distance from batch to batch; where both a and b repeat their batches, there are
     several, and as many launches as the smaller dimensions have elements."""
@@ -157,77 +148,33 @@ def result_of(views: Views, packed: Any = None) -> Tuple[Tuple[int, ...], str]:
         return shape, views["out"].dtype
     if packed is not None:
         return shape, packed.out
-    return shape, {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(a.dtype, a.dtype)
+    return shape, _dtypes.RESULTS.get(a.dtype, a.dtype)
 
 
-def _check_shape(out: _arrays.View, shape: Tuple[int, ...]) -> None:
-    if out.shape != shape:
-        raise Error(f"matmul: out must have the shape {shape}, got {out.shape}")
-
-
-def _matrices(name: str, view: _arrays.View, at: Optional[int]) -> Matrices:
-    """at: where a vector lacks the dimension of one element, -1 (a column) or -2 (a row)."""
+def _matrices(name: str, view: _arrays.View, lacks_row: bool, lacks_column: bool) -> Matrices:
+    """With the dimensions of one element that vectors, and results of vectors, lack."""
     shape, strides = view.shape, view.strides
-    check_strides(name, shape, strides)
-    if at == -1:
-        return Matrices(name, (*shape, 1), (*strides, 0))
-    if at == -2:
-        return Matrices(name, (*shape[:-1], 1, *shape[-1:]), (*strides[:-1], 0, *strides[-1:]))
-    return Matrices(name, shape, strides)
-
-
-def _result_matrices(name: str, view: _arrays.View, views: Views) -> Matrices:
-    """out and residual have the result's shape, without the dimensions of vectors."""
-    shape, strides = view.shape, view.strides
-    if len(views["b"].shape) == 1:
+    if lacks_column:
         shape, strides = (*shape, 1), (*strides, 0)
-    if len(views["a"].shape) == 1:
+    if lacks_row:
         shape = (*shape[:-1], 1, *shape[-1:])
         strides = (*strides[:-1], 0, *strides[-1:])
     check_strides(name, shape, strides)
     return Matrices(name, shape, strides)
 
 
-def _epilogue(options: Options, views: Views, n: int) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The epilogue's fields, and the operands that it reads."""
-    steps: List[str] = []
-    slots: Dict[str, str] = {}
-    words = {name: views[name].dtype for name in ("bias", "residual") if name in views}
-    if len(set(words.values())) > 1:
-        raise Error("matmul: bias and residual must have one type, got " +
-                    " and ".join(_dtypes.NAMES[word] for word in words.values()))
-    if "bias" in views:
-        bias = views["bias"]
-        if bias.shape != (n,) or (n > 1 and bias.strides != (1,)):
-            raise Error(f"matmul: bias must have the shape {(n,)} and the stride 1, got "
-                        f"{bias.shape} and {bias.strides}")
-        slots[f"d{len(slots)}"] = "bias"
-        steps.append("bias")
-    if options.activation is not None:
-        steps.append(options.activation)
-    if "residual" in views:
-        slots[f"d{len(slots)}"] = "residual"
-        steps.append("add")
-    fields: Dict[str, Any] = {"alpha": options.alpha, "beta": options.beta}
-    if steps:
-        fields["epilogue"] = "+".join(steps)
-    if words:
-        fields["d"] = next(iter(words.values()))
-    return fields, slots
-
-
 def problem_of(options: Options, views: Views) -> Tuple[Dict[str, Any], Dict[str, str]]:
     """The problem's fields, and which array each operand is."""
-    a = _matrices("a", views["a"], -2 if len(views["a"].shape) == 1 else None)
-    b = _matrices("b", views["b"], -1 if len(views["b"].shape) == 1 else None)
-    out = _result_matrices("out", views["out"], views)
+    lacks = len(views["a"].shape) == 1, len(views["b"].shape) == 1
+    a, b = _matrices("a", views["a"], lacks[0], False), _matrices("b", views["b"], False, lacks[1])
+    out = _matrices("out", views["out"], *lacks)
     residual = None
     if "residual" in views:
         if views["residual"].shape != views["out"].shape:
             raise Error(f"matmul: residual must have the shape {views['out'].shape}, got "
                         f"{views['residual'].shape}")
-        residual = _result_matrices("residual", views["residual"], views)
-    extras, slots = _epilogue(options, views, b.shape[-1])
+        residual = _matrices("residual", views["residual"], *lacks)
+    extras, slots = _epilogue.fields(options, views, b.shape[-1], "d", "matmul: ")
     slots.update(a="a", b="b", out="out", **({"c": "out"} if options.beta != 0 else {}))
     if layout_of(out)[0] == "c":  # out.T = b.T @ a.T
         if "bias" in views:

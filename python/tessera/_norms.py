@@ -10,7 +10,7 @@ from ._arrays import Array
 from ._checks import refusal
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row
-from ._layout import check_strides, collapse
+from ._layout import check_row, check_strides, collapse
 from ._values import number
 
 SLOTS = ("in", "residual", "scale", "shift", "sum", "out")
@@ -91,10 +91,8 @@ def fields_of(options: Tuple[str, Optional[float]], views: Dict[str, _arrays.Vie
     fields: Dict[str, Any] = {"kind": kind, "columns": columns, "in": x.dtype}
     for name in ("scale", "shift"):
         fields[name] = name in views
-        if name in views and (views[name].shape != (columns,) or
-                              (columns > 1 and views[name].strides != (1,))):
-            raise Error(f"{kind}: {name} must have the shape {(columns,)} and the stride 1, got "
-                        f"{views[name].shape} and {views[name].strides}")
+        if name in views:
+            check_row(f"{kind}: {name}", views[name].shape, views[name].strides, columns)
     words = {views[name].dtype for name in ("scale", "shift") if name in views}
     if len(words) > 1:
         raise Error(f"{kind}: scale and shift must have one type, got {views['scale'].dtype} and "

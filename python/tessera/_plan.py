@@ -167,6 +167,12 @@ class Plan(_abi.Handle):
     def _array_of(addresses: Sequence[int]) -> Any:
         return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
 
+    def _pack(self, weight: int, packed: int, options: Optional[_abi.LaunchOptions] = None) -> None:
+        """Writes the weight at an address to another one, in the kernel's own form."""
+        operands = self._array_of([weight if op.name == "b" else 0 for op in self.operands])
+        _abi.call("tsr_pack", self, operands, len(self.operands), packed,
+                  None if options is None else ctypes.byref(options))
+
     def synchronize(self, stream: Any = None) -> None:
         """Waits until the stream's work is done; returns at once on a CPU."""
         options = self._options(stream, None, False)

@@ -1,7 +1,6 @@
 """Weights that are packed once, in a kernel's own form, for many multiplications."""
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Dict, Optional
 
 from . import _abi, _arrays, _dtypes
@@ -64,11 +63,13 @@ def packed_fields(fields: Dict[str, Any]) -> Dict[str, Any]:
     return {**kept, "preshuffle": True}
 
 
-def _signature(view: _arrays.View, layout: str, bias: bool, activation: Optional[str],
-               residual: bool, out: Any, extra: Any) -> Dict[str, Any]:
+def signature_of(operands: str, layout: str, bias: bool, activation: Optional[str],
+                 residual: bool = False, out: Any = None, extra: Any = None) -> Dict[str, Any]:
+    """The fields of a multiplication's kind. operands: their type. layout: the weight's, "r" or
+    "c". out, extra: types as prepack() has them."""
     word = (_dtypes.word_of(out, "out") if out is not None else
-            {"int8": "int32", "fp8": "fp16", "bf8": "fp16"}.get(view.dtype, view.dtype))
-    fields = {"a": view.dtype, "b": view.dtype, "out": word, "layout": f"r{layout}r"}
+            _dtypes.RESULTS.get(operands, operands))
+    fields = {"a": operands, "b": operands, "out": word, "layout": f"r{layout}r"}
     steps = ["bias"] * bool(bias) + [activation] * (activation is not None)
     steps += ["add"] * bool(residual)
     if steps:
@@ -97,7 +98,7 @@ def prepack(b: Any, *, rows: int = 128, bias: bool = False, activation: Optional
     check_views(chosen, [("b", view)])
     check_strides("b", view.shape, view.strides)
     layout, ld = layout_of(Matrices("b", view.shape, view.strides))
-    signature = _signature(view, layout, bias, activation, residual, out, extra)
+    signature = signature_of(view.dtype, layout, bias, activation, residual, out, extra)
     k, n = view.shape
     problem = Problem("gemm", m=rows, n=n, k=k, preshuffle=True, **signature,
                       **({} if ld is None else {"ld_b": ld}))
@@ -107,8 +108,6 @@ def prepack(b: Any, *, rows: int = 128, bias: bool = False, activation: Optional
     start = -_arrays.view_of(memory, "memory").address % 256
     memory = memory[start:start + size]
     at = _arrays.view_of(memory, "memory").address
-    operands = plan._array_of([view.address if op.name == "b" else 0 for op in plan.operands])
-    options = _abi.LaunchOptions(stream=_arrays.stream_address(stream))
-    _abi.call("tsr_pack", plan, operands, len(plan.operands), at, ctypes.byref(options))
+    plan._pack(view.address, at, _abi.LaunchOptions(stream=_arrays.stream_address(stream)))
     packed = view._replace(address=at, owner=memory, is_readonly=True)
     return PackedWeight(problem, plan.kernel, signature, packed)

@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 import torch
 
 from .. import _abi, _dtypes
 from .._abi import Error
+from .._prepack import signature_of
 from .._problem import Problem
 from . import _ops, _packed, _run
 from ._functions import linear, packed_linear
@@ -61,14 +62,11 @@ class Linear(torch.nn.Linear):
     def problem(self, rows: int, packed: bool = False, activation: Optional[str] = None) -> Problem:
         """What forward() asks for an input of so many rows, or with_activation()."""
         word = _dtypes.word_of(self.weight.dtype, "the weight")
-        steps = ["bias"] * (self.bias is not None) + [activation or self.activation or ""]
-        n, k = self.weight.shape
-        fields: Dict[str, Any] = dict(m=rows, n=n, k=k, layout="rcr", a=word, b=word, out=word)
-        if any(steps):
-            fields["epilogue"] = "+".join(filter(None, steps))
-        if self.bias is not None:
-            fields["d"] = _dtypes.word_of(self.bias.dtype, "the bias")
-        return Problem("gemm", **fields, preshuffle=packed)
+        bias = None if self.bias is None else self.bias.dtype
+        fields = signature_of(word, "c", bias is not None, activation or self.activation,
+                              extra=bias)
+        return Problem("gemm", m=rows, n=self.weight.shape[0], k=self.weight.shape[1], **fields,
+                       preshuffle=packed)
 
     def pack(self, rows: int = 128, activation: Optional[str] = None) -> None:
         """Packs the weight for inputs of about so many rows; any number stays right. The weight
@@ -91,9 +89,7 @@ class Linear(torch.nn.Linear):
         source = _packed.Source(weight)
         laid = weight.detach().contiguous()
         memory = torch.empty(_abi.size("tsr_packed_bytes", plan), dtype=torch.uint8)
-        operands = (ctypes.c_void_p * len(plan.operands))(
-            *[laid.data_ptr() if op.name == "b" else 0 for op in plan.operands])
-        _abi.call("tsr_pack", plan, operands, len(plan.operands), memory.data_ptr(), None)
+        plan._pack(laid.data_ptr(), memory.data_ptr())
         made = _packed.Copy(wish.rows, wish.activation)
         made.kernel, made.memory = plan.kernel, _packed.mark(memory, source)
         return made
@@ -117,8 +113,8 @@ class Linear(torch.nn.Linear):
         x = self.weight.new_empty(rows, self.in_features).normal_()
         tensors = {"a": x, "b": self.packed if packed else self.weight.detach().contiguous(),
                    "d0": self.bias, "out": x.new_empty(rows, self.out_features)}
-        addresses = (ctypes.c_void_p * len(plan.operands))(
-            *[tensors[op.name].data_ptr() for op in plan.operands])  # type: ignore[union-attr]
+        addresses = plan._array_of(
+            [tensors[op.name].data_ptr() for op in plan.operands])  # type: ignore[union-attr]
         options = _abi.BenchOptions(rounds=7, warmup=1, flush_caches=1)
         found = _abi.text("tsr_bench", plan, addresses, len(plan.operands), ctypes.byref(options),
                           None)

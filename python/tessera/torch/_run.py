@@ -19,6 +19,7 @@ from .._layout import broadcast, collapse
 from .._plan import Plan
 from .._prepack import packed_fields
 from .._problem import Operand, Problem
+from .._values import check_equal
 
 Tensor = torch.Tensor
 MOST_ENTRIES = 4096
@@ -56,9 +57,8 @@ def type_word(tensor: Tensor, what: str) -> str:
 
 
 def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
-    word = type_word(tensor, what)
-    return _arrays.View(tensor.data_ptr(), word, tuple(tensor.shape), tuple(tensor.stride()),
-                        device_key(tensor.device, what), False, tensor)
+    return lying_view(tensor, what)._replace(
+        address=tensor.data_ptr(), device=device_key(tensor.device, what), owner=tensor)
 
 
 def lying_view(tensor: Tensor, what: str) -> _arrays.View:
@@ -361,9 +361,8 @@ def _check_inner(a: _arrays.View, b: _arrays.View) -> None:
         got = a.shape[-1] if a.shape else "a single number"
         raise Error(f"the input's last dimension must have {b.shape[0]} elements as the weight's "
                     f"has, got {got}")
-    if a.dtype != b.dtype:
-        raise Error(f"the input has the type {_dtypes.NAMES[a.dtype]} and the weight "
-                    f"{_dtypes.NAMES[b.dtype]}; the two must be equal")
+    check_equal("the type {}", "the input", _dtypes.NAMES[a.dtype], "the weight",
+                _dtypes.NAMES[b.dtype])
 
 
 def _plan_gemm(fields: Dict[str, Any], device: torch.device, packed: Optional[Tensor],
