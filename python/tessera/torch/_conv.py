@@ -42,11 +42,17 @@ def _paddings(padding: Union[str, Numbers], stride: Tuple[int, ...], dilation: T
     return (*[t // 2 for t in total], *[t - t // 2 for t in total])
 
 
-def _how(ndim: int, x: Tensor, weight: Tensor, stride: Numbers, padding: Union[str, Numbers],
-         dilation: Numbers, groups: int) -> How:
+def images_of(name: str, ndim: int, x: Tensor, weight: Tensor) -> Tensor:
+    """The input, which may be a single image, with a dimension of images."""
     if x.dim() not in (ndim + 1, ndim + 2) or weight.dim() != ndim + 2:
-        raise Error(f"conv{ndim}d: the input must have {ndim + 1} or {ndim + 2} dimensions and the "
+        raise Error(f"{name}: the input must have {ndim + 1} or {ndim + 2} dimensions and the "
                     f"weight {ndim + 2}, got {x.dim()} and {weight.dim()}")
+    return x if x.dim() == ndim + 2 else x.unsqueeze(0)
+
+
+def _how(weight: Tensor, stride: Numbers, padding: Union[str, Numbers], dilation: Numbers,
+         groups: int) -> How:
+    ndim = weight.dim() - 2
     strides, dilations = _each("stride", stride, ndim), _each("dilation", dilation, ndim)
     return How(strides, _paddings(padding, strides, dilations, weight), dilations, groups)
 
@@ -55,8 +61,8 @@ def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: 
           padding: Union[str, Numbers], dilation: Numbers, groups: int,
           activation: Optional[str]) -> Tensor:
     check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
-    how = _how(ndim, x, weight, stride, padding, dilation, groups)
-    images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
+    images = images_of(f"conv{ndim}d", ndim, x, weight)
+    how = _how(weight, stride, padding, dilation, groups)
     y = _call(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
     return y if x.dim() == ndim + 2 else y.squeeze(0)
 
@@ -128,9 +134,9 @@ class _Fused:
         me: Any = self
         x, padding = self._padded(x.detach().to("meta"))
         ndim = len(me.stride)
-        how = _how(ndim, x, me.weight, me.stride, padding, me.dilation, me.groups)
+        images = images_of(f"conv{ndim}d", ndim, x, me.weight)
+        how = _how(me.weight, me.stride, padding, me.dilation, me.groups)
         weight, bias = (None if t is None else t.detach().to("meta") for t in (me.weight, me.bias))
-        images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
         return _conv_run.forward_problem(images, weight, bias, how, activation or self.activation)
 
 

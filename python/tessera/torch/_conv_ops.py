@@ -4,7 +4,7 @@ Each direction's derivatives are the other two directions, so that gradients hav
 """
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -19,57 +19,48 @@ _HOW = "int[] stride, int[] padding, int[] dilation, int groups"
 
 # ---- What they compute ---------------------------------------------------------------------------
 
-def _how(stride: List[int], padding: List[int], dilation: List[int], groups: int) -> How:
+def _how(stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+         ) -> How:
     return How(tuple(stride), tuple(padding), tuple(dilation), groups)
 
 
-def run_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: List[int],
-                padding: List[int], dilation: List[int], groups: int,
-                activation: Optional[str] = None) -> Tensor:
-    return _conv_run.run_conv("forward", x, weight, None, bias,
-                              _how(stride, padding, dilation, groups), activation)
+def run_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], *others: Any) -> Tensor:
+    """others: those of How, and the activation, which may be left out."""
+    return _conv_run.run_conv("forward", x, weight, None, bias, _how(*others[:4]), *others[4:])
 
 
-def run_backward_data(grad: Tensor, weight: Tensor, size: List[int], stride: List[int],
-                      padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    return _conv_run.run_conv("backward_data", None, weight, grad, None,
-                              _how(stride, padding, dilation, groups), None, tuple(size))
+def run_backward_data(grad: Tensor, weight: Tensor, size: List[int], *how: Any) -> Tensor:
+    return _conv_run.run_conv("backward_data", None, weight, grad, None, _how(*how), None,
+                              tuple(size))
 
 
-def run_backward_weight(x: Tensor, grad: Tensor, filter: List[int], stride: List[int],
-                        padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    return _conv_run.run_conv("backward_weight", x, None, grad, None,
-                              _how(stride, padding, dilation, groups), None, tuple(filter))
+def run_backward_weight(x: Tensor, grad: Tensor, filter: List[int], *how: Any) -> Tensor:
+    return _conv_run.run_conv("backward_weight", x, None, grad, None, _how(*how), None,
+                              tuple(filter))
 
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------
 
-def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: List[int],
-                  padding: List[int], dilation: List[int], groups: int,
-                  activation: Optional[str] = None) -> Tensor:
-    ndim = len(stride)
-    _conv_run.check_ranks((("x", x), ("w", weight)), _how(stride, padding, dilation, groups))
-    check(x.shape[1] == weight.shape[1] * groups,
+def _fake_forward(x: Tensor, weight: Tensor, bias: Optional[Tensor], *others: Any) -> Tensor:
+    how = _how(*others[:4])
+    _conv_run.check_ranks((("x", x), ("w", weight)), how)
+    check(x.shape[1] == weight.shape[1] * how.groups,
           "the input's channels must be those of the weight times the groups")
-    spatial = [(x.shape[2 + i] + padding[i] + padding[ndim + i] -
-                dilation[i] * (weight.shape[2 + i] - 1) - 1) // stride[i] + 1 for i in range(ndim)]
+    spatial = [(x.shape[2 + i] + sum(pads) - how.dilation[i] * (weight.shape[2 + i] - 1) - 1) //
+               how.stride[i] + 1 for i, pads in enumerate(how.pairs())]
     shape = (x.shape[0], weight.shape[0], *spatial)
     return new_in(memory_of(x, weight), x, shape, _RESULTS.get(x.dtype, x.dtype))
 
 
-def _fake_backward_data(grad: Tensor, weight: Tensor, size: List[Any], stride: List[int],
-                        padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    _conv_run.check_ranks((("w", weight), ("grad_out", grad)),
-                          _how(stride, padding, dilation, groups), size)
-    shape = (grad.shape[0], weight.shape[1] * groups, *size)
+def _fake_backward_data(grad: Tensor, weight: Tensor, size: List[Any], *how: Any) -> Tensor:
+    _conv_run.check_ranks((("w", weight), ("grad_out", grad)), _how(*how), size)
+    shape = (grad.shape[0], weight.shape[1] * how[3], *size)
     return new_in(memory_of(weight, grad), grad, shape, grad.dtype)
 
 
-def _fake_backward_weight(x: Tensor, grad: Tensor, filter: List[Any], stride: List[int],
-                          padding: List[int], dilation: List[int], groups: int) -> Tensor:
-    _conv_run.check_ranks((("x", x), ("grad_out", grad)),
-                          _how(stride, padding, dilation, groups), filter)
-    shape = (grad.shape[1], x.shape[1] // groups, *filter)
+def _fake_backward_weight(x: Tensor, grad: Tensor, filter: List[Any], *how: Any) -> Tensor:
+    _conv_run.check_ranks((("x", x), ("grad_out", grad)), _how(*how), filter)
+    shape = (grad.shape[1], x.shape[1] // how[3], *filter)
     return new_in(memory_of(x, grad), x, shape, x.dtype)
 
 

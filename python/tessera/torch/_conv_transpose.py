@@ -9,7 +9,7 @@ from torch import nn
 
 from .._abi import Error
 from . import _conv_ops
-from ._conv import Numbers, _each
+from ._conv import Numbers, _each, images_of
 from ._conv_run import How
 from ._functions import _call, check_tensors, ops
 
@@ -39,9 +39,7 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
                     ) -> Tensor:
     name = f"conv_transpose{ndim}d"
     check_tensors(name, ("input", "weight", "bias"), (x, weight, bias), 2)
-    if x.dim() not in (ndim + 1, ndim + 2) or weight.dim() != ndim + 2:
-        raise Error(f"{name}: the input must have {ndim + 1} or {ndim + 2} dimensions and the "
-                    f"weight {ndim + 2}, got {x.dim()} and {weight.dim()}")
+    images = images_of(name, ndim, x, weight)
     channels = weight.shape[1] * groups
     if bias is not None and bias.shape != (channels,):
         raise Error(f"{name}: bias must have the shape {(channels,)}, got {tuple(bias.shape)}")
@@ -49,7 +47,6 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
     if min(size) < 1:
         raise Error(f"{name}: the result would have the spatial size {tuple(size)}; it must have "
                     "at least 1 element in each dimension")
-    images = x if x.dim() == ndim + 2 else x.unsqueeze(0)
     y = _call(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size, *how)
     if bias is not None:
         y = y + bias.to(y.dtype).reshape(-1, *[1] * ndim)

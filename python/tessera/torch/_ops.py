@@ -1,7 +1,7 @@
 """The operators torch.ops.tessera.*: what they compute, their shapes, their derivatives."""
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -273,66 +273,53 @@ def _norm_tangent(x: Tensor, scale: Optional[Tensor], of_x: Optional[Tensor],
     return (found if of_shift is None else found + of_shift.float()).to(x.dtype)
 
 
-def _rms_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
-                       results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
-    x, scale, epsilon = inputs
-    return (_norm_tangent(x, scale, *tangents[:2], None, epsilon, False),)
+class _Norm(NamedTuple):
+    """The derivatives of a norm. adds: whether the first two inputs are added, and their sum is the
+    second result. centred: whether a shift follows the scale."""
+
+    adds: bool
+    centred: bool
+
+    def parts(self, inputs: Tuple[Any, ...]) -> List[Any]:
+        """x, residual, scale, shift and epsilon; None for what it does not have."""
+        found = list(inputs)
+        if not self.adds:
+            found.insert(1, None)
+        if not self.centred:
+            found.insert(3, None)
+        return found
+
+    def setup(self, ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+        x, _, scale, shift, ctx.epsilon = self.parts(inputs)
+        ctx.shift = None if shift is None else shift.dtype
+        ctx.save_for_backward(output[1] if self.adds else x, scale)
+
+    def backward(self, ctx: Any, grad: Tensor, grad_sum: Optional[Tensor] = None
+                 ) -> Tuple[Any, ...]:
+        x, scale = ctx.saved_tensors
+        d_x, d_scale, d_shift = _norm_gradients(grad, x, scale, ctx.epsilon, self.centred)
+        if self.adds:
+            d_x = d_x + grad_sum
+        return (*[d_x] * (1 + self.adds), None if scale is None else d_scale.to(scale.dtype),
+                *[None if ctx.shift is None else d_shift.to(ctx.shift)] * self.centred, None)
+
+    def tangents(self, inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
+                 results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
+        x, _, scale, _, epsilon = self.parts(inputs)
+        of_x, of_residual, of_scale, of_shift, _ = self.parts(tangents)
+        x = results[1] if self.adds else x
+        given = [tangent for tangent in (of_x, of_residual) if tangent is not None]
+        of_sum = total(given) if given else None
+        of_out = _norm_tangent(x, scale, of_sum, of_scale, of_shift, epsilon, self.centred)
+        if not self.adds:
+            return (of_out,)
+        return of_out, torch.zeros_like(x) if of_sum is None else of_sum
 
 
-def _layer_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
-                         results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
-    x, scale, _, epsilon = inputs
-    return (_norm_tangent(x, scale, *tangents[:3], epsilon, True),)
-
-
-def _add_norm_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
-                       results: Tuple[Tensor, ...]) -> Tuple[Tensor, ...]:
-    centred, whole = len(inputs) == 5, results[1]
-    given = [tangent for tangent in tangents[:2] if tangent is not None]
-    of_sum = total(given) if given else None
-    of_out = _norm_tangent(whole, inputs[2], of_sum, tangents[2], tangents[3] if centred else None,
-                           inputs[-1], centred)
-    return of_out, torch.zeros_like(whole) if of_sum is None else of_sum
-
-
-def _rms_norm_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    x, scale, ctx.epsilon = inputs
-    ctx.save_for_backward(x, scale)
-
-
-def _rms_norm_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
-    x, scale = ctx.saved_tensors
-    d_x, d_scale, _ = _norm_gradients(grad, x, scale, ctx.epsilon, False)
-    return d_x, None if scale is None else d_scale.to(scale.dtype), None
-
-
-def _layer_norm_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    x, scale, shift, ctx.epsilon = inputs
-    ctx.shift = None if shift is None else shift.dtype
-    ctx.save_for_backward(x, scale)
-
-
-def _layer_norm_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
-    x, scale = ctx.saved_tensors
-    d_x, d_scale, d_shift = _norm_gradients(grad, x, scale, ctx.epsilon, True)
-    return (d_x, None if scale is None else d_scale.to(scale.dtype),
-            None if ctx.shift is None else d_shift.to(ctx.shift), None)
-
-
-def _add_norm_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tuple[Tensor, Tensor]) -> None:
-    ctx.epsilon, ctx.count = inputs[-1], len(inputs)
-    ctx.shift = inputs[3].dtype if len(inputs) == 5 and inputs[3] is not None else None
-    ctx.save_for_backward(output[1], inputs[2])
-
-
-def _add_norm_backward(ctx: Any, grad: Tensor, grad_sum: Tensor) -> Tuple[Any, ...]:
-    total, scale = ctx.saved_tensors
-    centred = ctx.count == 5
-    d_x, d_scale, d_shift = _norm_gradients(grad, total, scale, ctx.epsilon, centred)
-    d_x = d_x + grad_sum
-    d_scale = None if scale is None else d_scale.to(scale.dtype)
-    d_shift = None if ctx.shift is None else d_shift.to(ctx.shift)
-    return (d_x, d_x, d_scale, d_shift, None) if centred else (d_x, d_x, d_scale, None)
+def _norm(schema: str, run: Any) -> Operator:
+    made = _Norm("residual" in schema, "shift" in schema)
+    return Operator(schema, run, _fake_two if made.adds else _fake_one, made.setup, made.backward,
+                    made.tangents, rows=(0, 1) if made.adds else (0,))
 
 
 for _operator in (
@@ -344,17 +331,13 @@ for _operator in (
                  _matmul_backward, _matmul_tangents),
         Operator("softmax(Tensor x) -> Tensor", run_softmax, _fake_one, _softmax_setup,
                  _softmax_backward, _softmax_tangents, rows=(0,)),
-        Operator("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor", run_rms_norm,
-                 _fake_one, _rms_norm_setup, _rms_norm_backward, _rms_norm_tangents, rows=(0,)),
-        Operator("layer_norm(Tensor x, Tensor? scale, Tensor? shift, float epsilon) -> Tensor",
-                 run_layer_norm, _fake_one, _layer_norm_setup, _layer_norm_backward,
-                 _layer_norm_tangents, rows=(0,)),
-        Operator("add_rms_norm(Tensor x, Tensor residual, Tensor? scale, float epsilon) "
-                 "-> (Tensor, Tensor)", run_add_rms_norm, _fake_two, _add_norm_setup,
-                 _add_norm_backward, _add_norm_tangents, rows=(0, 1)),
-        Operator("add_layer_norm(Tensor x, Tensor residual, Tensor? scale, Tensor? shift, "
-                 "float epsilon) -> (Tensor, Tensor)", run_add_layer_norm, _fake_two,
-                 _add_norm_setup, _add_norm_backward, _add_norm_tangents, rows=(0, 1))):
+        _norm("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor", run_rms_norm),
+        _norm("layer_norm(Tensor x, Tensor? scale, Tensor? shift, float epsilon) -> Tensor",
+              run_layer_norm),
+        _norm("add_rms_norm(Tensor x, Tensor residual, Tensor? scale, float epsilon) "
+              "-> (Tensor, Tensor)", run_add_rms_norm),
+        _norm("add_layer_norm(Tensor x, Tensor residual, Tensor? scale, Tensor? shift, "
+              "float epsilon) -> (Tensor, Tensor)", run_add_layer_norm)):
     register(_operator)
 
 
