@@ -216,6 +216,15 @@ def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
                     "made, because there is not so much memory", "out_of_memory") from None
 
 
+def empty_in(order: Sequence[int], shape: Sequence[int], word: str, like: Any, view: View) -> Any:
+    """The same, with the dimensions in that order in memory."""
+    made = empty(tuple(shape[i] for i in order), word, like, view)
+    if list(order) == sorted(order):
+        return made
+    back = [list(order).index(i) for i in range(len(order))]
+    return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
+
+
 def package_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 

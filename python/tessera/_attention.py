@@ -159,13 +159,8 @@ def _make(call: Call) -> List[New]:
     made = []
     if "out" not in call.given:
         word = _attention_scales.RESULTS.get(q.dtype, q.dtype)
-        # A new array of NumPy's has its heads and tokens in memory as q has.
-        shape, swaps = found.out, found.swapped and type(like).__module__ == "numpy"
-        if swaps:
-            shape = (*shape[:-3], shape[-2], shape[-3], shape[-1])
-        out = _arrays.empty(shape, word, like, q)
-        made.append(New("out", out.swapaxes(-2, -3) if swaps else out,
-                        0.0 if found.leaves else None))
+        out = _arrays.empty_in(found.order, found.out, word, like, q)
+        made.append(New("out", out, 0.0 if found.leaves else None))
     if options.lse and "lse" not in call.given:
         made.append(New("lse", _arrays.empty(found.lse, "fp32", like, q),
                         float("-inf") if found.leaves else None))

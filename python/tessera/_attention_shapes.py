@@ -153,7 +153,7 @@ class Results(NamedTuple):
     out: Tuple[int, ...]     # its shape
     lse: Tuple[int, ...]
     random: Tuple[Any, ...]  # no shape where the call stores none
-    swapped: bool            # out lies as in memory of the other layout, as q does
+    order: Tuple[int, ...]   # of out's dimensions in memory, where heads and tokens lie as q's do
     leaves: bool             # some rows may be left as they are
 
 
@@ -166,10 +166,11 @@ def results_of(options: Options, q: Sequence[int], strides: Sequence[int], k: Se
     keys = options.longest_k
     if keys is None and options.random:
         keys = tokens_in(k, options.layout)
-    swapped = False
+    order = list(range(len(q)))
     if not (q[heads] == 1 or q[tokens] == 1 or strides[heads] == strides[tokens]):
-        swapped = bool(strides[heads] < strides[tokens]) != (options.layout == "bshd")
-    return Results((*q[:-1], v[3] if len(v) == 5 else v[-1]), rows, (*rows, keys), swapped,
+        heads_last = bool(strides[heads] < strides[tokens])
+        order[-3:-1] = (tokens, heads) if heads_last else (heads, tokens)
+    return Results((*q[:-1], v[3] if len(v) == 5 else v[-1]), rows, (*rows, keys), tuple(order),
                    options.skip_q != 0 or (len(q) == 4 and has_lengths))
 
 

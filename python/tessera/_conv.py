@@ -166,11 +166,8 @@ def _make(call: Call) -> List[New]:
     shape, word, memory = result_of(options, views)
     order = _conv_shapes.to_memory(len(shape), options.layout, memory)
     first = next(iter(views))
-    made = _arrays.empty(tuple(shape[i] for i in order), word, call.given[first], views[first])
-    if memory != options.layout:
-        back = _conv_shapes.inverse(order)
-        made = made.permute(back) if hasattr(made, "permute") else made.transpose(back)
-    return [New(options.result, made)]
+    return [New(options.result,
+                _arrays.empty_in(order, shape, word, call.given[first], views[first]))]
 
 
 def _row(direction: str) -> Tuple[Row, int]:

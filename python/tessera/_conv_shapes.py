@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from ._abi import Error
 from ._layout import check_strides
-from ._values import shown, whole
+from ._values import at_least, shown
 
 Dimension = Tuple[int, int]  # a size and its stride, in elements
 
@@ -38,40 +38,33 @@ class Block(NamedTuple):
 
 def layout_word(layout: Any) -> str:
     if not isinstance(layout, str) or layout not in LAYOUTS:
-        raise Error(f"layout must be one of {', '.join(LAYOUTS)}, got "
-                    f"{shown(layout)}")
+        raise Error(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
     return LAYOUTS[layout]
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    number = whole(name, value)
-    if number < least:
-        raise Error(f"{name} must be at least {least}, got {number}")
-    return number
+def _each(name: str, value: Any, ndim: int, kinds: str = "") -> Tuple[Any, ...]:
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
+    if len(values) != ndim:
+        raise Error(f"{name} must be 1 number, or {ndim} {kinds}because there are {ndim} spatial "
+                    f"dimensions, got {len(values)}")
+    return values
 
 
 def for_each(name: str, value: Any, ndim: int, least: int = 1) -> Tuple[int, ...]:
     """One number for every spatial dimension, or a number for each."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
-    if len(values) != ndim:
-        raise Error(f"{name} must be 1 number, or {ndim} because there are {ndim} spatial "
-                    f"dimensions, got {len(values)}")
-    return tuple(_whole(name, number, least) for number in values)
+    return tuple(at_least(name, number, least) for number in _each(name, value, ndim))
 
 
 def _pads(value: Any, ndim: int) -> List[Tuple[int, ...]]:
     """(before, behind) of each dimension. A number of a pair that is negative behind leaves out so
     many of the last elements."""
-    values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * ndim
-    if len(values) != ndim:
-        raise Error(f"padding must be 1 number, or {ndim} numbers or pairs because there are "
-                    f"{ndim} spatial dimensions, got {len(values)}")
-    pairs = [tuple(pad) if isinstance(pad, (tuple, list)) else (pad, pad) for pad in values]
+    pairs = [tuple(pad) if isinstance(pad, (tuple, list)) else (pad, pad)
+             for pad in _each("padding", value, ndim, "numbers or pairs ")]
     for pair in pairs:
         if len(pair) != 2:
             raise Error("padding of one dimension must be a number or a pair (before, behind), got "
                         f"{len(pair)} numbers")
-    return [(_whole("padding", before, 0), _whole("padding", behind, -_MOST_PADDING))
+    return [(at_least("padding", before, 0), at_least("padding", behind, -_MOST_PADDING))
             for before, behind in pairs]
 
 
@@ -81,7 +74,7 @@ def geometry_of(ndim: int, stride: Any, padding: Any, dilation: Any, groups: Any
     pads = _pads(padding, ndim)
     return Geometry(for_each("stride", stride, ndim), for_each("dilation", dilation, ndim),
                     tuple(pad[0] for pad in pads), tuple(pad[1] for pad in pads),
-                    _whole("groups", groups, 1))
+                    at_least("groups", groups, 1))
 
 
 def block_of(name: str, shape: Sequence[int], strides: Sequence[int], layout: str) -> Block:

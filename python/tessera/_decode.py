@@ -1,9 +1,9 @@
 """Attention of the newest tokens of sequences over a cache of their keys and values."""
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, Optional
 
-from . import _append, _arrays, _attention_shapes, _sequences
+from . import _arrays, _attention_shapes
 from ._abi import Error
 from ._arrays import Array
 from ._attention import attention
@@ -11,7 +11,6 @@ from ._attention_shapes import Options
 from ._checks import refusal
 from ._dispatcher import Dispatcher
 from ._extend import Appended, extend
-from ._sequences import ARRAYS
 from ._values import check_equal, flag, shown
 
 
@@ -41,8 +40,6 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
     Returns out, (batch, tokens, heads, hdim_v), or (out, lse), of one launch.
     """
     try:
-        options = Options(layout, None, tuple(window) if isinstance(window, list) else window, sink,
-                          scale, soft_cap, 0, None, max_seqlen_k, num_splits=num_splits)
         tokens = _tokens(q, layout)
         _check_new(k_new, v_new, rotary, seqlens_k)
         mask = None if tokens == 1 and window is None else "bottom_right"
@@ -54,40 +51,14 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
                              page_starts=page_starts, check_pages=check_pages, layout=layout,
                              stream=stream, dispatcher=dispatcher)
         check_equal("{} tokens", "q", tokens, "k_new", _tokens(k_new, layout, "k_new"))
+        options = Options(layout, mask, tuple(window) if isinstance(window, list) else window, sink,
+                          scale, soft_cap, 0, None, max_seqlen_k, num_splits=num_splits,
+                          lse=flag("return_lse", return_lse))
         new = Appended(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
-        return _extended((q, k_cache, v_cache), new, options._replace(mask=mask),
-                         (page_table, page_starts, check_pages), slopes,
-                         (out, True if flag("return_lse", return_lse) else None), stream,
-                         dispatcher)
+        return extend((q, k_cache, v_cache), new, options, (page_table, page_starts, check_pages),
+                      slopes, out, stream, dispatcher)
     except Exception as failure:
         raise refusal(decode, locals(), failure) from None
-
-
-def _extended(arrays: Tuple[Any, Any, Any], new: Appended, options: Options,
-              pages: Tuple[Any, Any, Optional[bool]], slopes: Any, results: Tuple[Any, Any],
-              stream: Any, dispatcher: Optional[Dispatcher]) -> Any:
-    """Checks the lengths of what is appended, and appends and attends."""
-    q, k_cache, v_cache = arrays
-    _arrays.shape_of(v_cache, "v_cache")
-    append = _append.checked(new.rotary, None if new.rotary is None else q, new.cos, new.sin, None,
-                             options.layout, None)
-    found, report = _sequences.pages_of(ARRAYS, new.keys, *pages)
-    (counts, before), _ = _append.lengths_of(ARRAYS, k_cache, new.keys, (new.counts, new.lengths),
-                                             new.cos, found, append)
-    if counts is None:
-        counts = before * 0 + _attention_shapes.tokens_in(_arrays.shape_of(q, "q"), options.layout)
-    if found[0] is not None:
-        size = _sequences.page_size(_arrays.shape_of(k_cache, "k_cache"), options.layout)
-        options = options._replace(longest_k=_sequences.room_of(
-            _arrays.shape_of(found[0], "page_table"), size, options.longest_k))
-    elif options.longest_k is not None:
-        raise Error("max_seqlen_k is for keys in pages, which need page_table")
-    new = new._replace(counts=counts, lengths=before + counts)
-    out, lse = extend(q, k_cache, v_cache, slopes, new, options, (found, report), results, stream,
-                      dispatcher)
-    if report is not None:
-        _sequences.check_report(report, found, k_cache)
-    return out if results[1] is None else (out, lse)
 
 
 def _tokens(array: Any, layout: Any, name: str = "q") -> int:

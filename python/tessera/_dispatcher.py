@@ -182,15 +182,11 @@ def run_plan(plan: Plan, operands: Dict[str, Any], stream: Any, verify: bool = F
 def _make_output(op: Operand, like: Any, view: _arrays.View) -> Any:
     """A new array without gaps, whatever the order of its dimensions in memory."""
     order = sorted(range(len(op.shape)), key=lambda i: -op.strides[i])
-    shape = tuple(op.shape[i] for i in order)
-    if tuple(op.strides[i] for i in order) != _arrays.packed_strides(shape):
+    packed = _arrays.packed_strides(tuple(op.shape[i] for i in order))
+    if tuple(op.strides[i] for i in order) != packed:
         raise Error(f"{op.name} has the strides {op.strides}; give the array, because only arrays "
                     "without gaps are made")
-    made = _arrays.empty(shape, op.dtype, like, view)
-    if order == sorted(order):
-        return made
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
+    return _arrays.empty_in(order, op.shape, op.dtype, like, view)
 
 
 _defaults: Dict[Any, Dispatcher] = {}

@@ -3,13 +3,15 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _append, _arrays, _attention_fields, _attention_shapes, _engine
+from . import _append, _arrays, _attention_fields, _attention_shapes, _engine, _sequences
+from ._abi import Error
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row, Views
+from ._sequences import ARRAYS
 
 
 class Appended(NamedTuple):
-    """What is appended, and how many keys and new tokens each sequence has then."""
+    """What is appended, and how many new tokens and, before them, keys each sequence has."""
 
     keys: Any
     values: Any
@@ -20,25 +22,37 @@ class Appended(NamedTuple):
     lengths: Any
 
 
-def extend(q: Any, k_cache: Any, v_cache: Any, slopes: Any, new: Appended,
-           options: _attention_shapes.Options, pages: Tuple[Tuple[Any, Any], Any],
-           results: Tuple[Any, Any], stream: Any, dispatcher: Optional[Dispatcher]
-           ) -> Tuple[Any, Any]:
-    """out and lse of a call of decode(). The lengths were checked. pages: the table, its starts,
-    and the report of a checked launch; results: out or None, lse or None, or True for a new one."""
-    (table, starts), report = pages
-    out, lse = results
-    arrays = (q, k_cache, v_cache, new.keys, new.values, new.cos, new.sin, slopes, new.counts,
-              new.lengths, table, starts, report, None, out, None if lse is True else lse)
-    asked = _Asked(options, new.rotary, lse is not None)
-    found = _engine.run(_ROW, arrays, asked, stream, dispatcher)
-    return found[-2], found[-1]
+def extend(caches: Tuple[Any, Any, Any], new: Appended, options: _attention_shapes.Options,
+           pages: Tuple[Any, Any, Optional[bool]], slopes: Any, out: Any, stream: Any,
+           dispatcher: Optional[Dispatcher]) -> Any:
+    """What a call of decode() with new keys returns. caches: q, k and v. pages: the table, its
+    starts, and whether they are checked."""
+    q, k_cache, v_cache = caches
+    _arrays.shape_of(v_cache, "v_cache")
+    append = _append.checked(new.rotary, None if new.rotary is None else q, new.cos, new.sin, None,
+                             options.layout, None)
+    tables, report = _sequences.pages_of(ARRAYS, new.keys, *pages)
+    (counts, before), _ = _append.lengths_of(ARRAYS, k_cache, new.keys, (new.counts, new.lengths),
+                                             new.cos, tables, append)
+    if counts is None:
+        counts = before * 0 + _attention_shapes.tokens_in(_arrays.shape_of(q, "q"), options.layout)
+    if tables[0] is not None:
+        size = _sequences.page_size(_arrays.shape_of(k_cache, "k_cache"), options.layout)
+        options = options._replace(longest_k=_sequences.room_of(
+            _arrays.shape_of(tables[0], "page_table"), size, options.longest_k))
+    elif options.longest_k is not None:
+        raise Error("max_seqlen_k is for keys in pages, which need page_table")
+    arrays = (*caches, new.keys, new.values, new.cos, new.sin, slopes, counts, before + counts,
+              *tables, report, None, out, None)
+    found = _engine.run(_ROW, arrays, _Asked(options, new.rotary), stream, dispatcher)
+    if report is not None:
+        _sequences.check_report(report, tables, k_cache)
+    return found[-2:] if options.lse else found[-2]
 
 
 class _Asked(NamedTuple):
     options: _attention_shapes.Options
     rotary: Optional[str]
-    lse: bool  # whether lse is wanted
 
 
 _SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", "seqlens_k",
@@ -51,7 +65,7 @@ def _check(asked: _Asked, views: Views) -> _Asked:
 
 def _make(call: Call) -> List[New]:
     """Rows that no query has are zeros, and minus infinity in lse."""
-    options, rotary, wants_lse = call.options
+    options, rotary = call.options
     like, q = call.given["q"], call.views["q"]
     found = _attention_shapes.results_of(options, q.shape, q.strides, call.views["k"].shape,
                                          call.views["v"].shape, True)
@@ -60,14 +74,14 @@ def _make(call: Call) -> List[New]:
         made.append(New("q_turned", _arrays.empty(q.shape, q.dtype, like, q), 0.0))
     if "out" not in call.views:
         made.append(New("out", _arrays.empty(found.out, q.dtype, like, q), 0.0))
-    if wants_lse and "lse" not in call.views:
+    if options.lse:
         made.append(New("lse", _arrays.empty(found.lse, "fp32", like, q), float("-inf")))
     return made
 
 
 def _fields(asked: _Asked, views: Views) -> Dict[str, Any]:
     """Those of attention, and those of appending that it does not have."""
-    options, rotary, _ = asked
+    options, rotary = asked
     fields = _attention_fields.problem_fields(
         options, {name: view for name, view in views.items() if name not in _NEW})
     appended = dict(views)

@@ -35,7 +35,7 @@ class KvCache:
                  like: Any = None) -> None:
         hdim_v = hdim if hdim_v is None else hdim_v
         pages, heads_kv, hdim, page_size, hdim_v, layers = (
-            _at_least_1(name, value) for name, value in (
+            _values.at_least(f"KvCache: {name}", value, 1) for name, value in (
                 ("pages", pages), ("heads_kv", heads_kv), ("hdim", hdim),
                 ("page_size", page_size), ("hdim_v", hdim_v), ("layers", layers)))
         if like is None:
@@ -231,13 +231,6 @@ _ATTENDED = ("mask", "window", "sink", "bias", "slopes", "scale", "soft_cap", "s
 
 def _whole(name: str, value: Any) -> int:
     return _values.whole(f"KvCache: {name}", value)
-
-
-def _at_least_1(name: str, value: Any) -> int:
-    found = _whole(name, value)
-    if found < 1:
-        raise Error(f"KvCache: {name} must be at least 1, got {found}")
-    return found
 
 
 def _zeros(shape: Any, word: str, like: Any, view: _arrays.View) -> Any:

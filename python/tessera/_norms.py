@@ -24,10 +24,7 @@ def softmax(x: Array, *, out: Optional[Array] = None, stream: Any = None,
     x: (..., columns) of float32, float16 or bfloat16. out: the same shape, of x's type or float32;
     it may be x. stream, dispatcher: as in matmul(). Returns out.
     """
-    try:
-        return _norm("softmax", (x, None, None, None, None, out), None, stream, dispatcher)
-    except Exception as failure:
-        raise refusal(softmax, locals(), failure) from None
+    return _norm(softmax, "softmax", (x, None, None, None, None, out), None, stream, dispatcher)
 
 
 def rms_norm(x: Array, scale: Optional[Array] = None, *, residual: Optional[Array] = None,
@@ -39,10 +36,8 @@ def rms_norm(x: Array, scale: Optional[Array] = None, *, residual: Optional[Arra
     residual: x's shape and type; x + residual is normalised instead of x, and is stored in `sum`.
     out, sum: x's shape. Returns out, and (out, sum) where there is a residual.
     """
-    try:
-        return _norm("rmsnorm", (x, residual, scale, None, sum, out), epsilon, stream, dispatcher)
-    except Exception as failure:
-        raise refusal(rms_norm, locals(), failure) from None
+    return _norm(rms_norm, "rmsnorm", (x, residual, scale, None, sum, out), epsilon, stream,
+                 dispatcher)
 
 
 def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] = None, *,
@@ -53,16 +48,17 @@ def layer_norm(x: Array, scale: Optional[Array] = None, shift: Optional[Array] =
 
     Arrays and results are those of rms_norm(); shift has scale's shape and type.
     """
-    try:
-        return _norm("layernorm", (x, residual, scale, shift, sum, out), epsilon, stream,
-                     dispatcher)
-    except Exception as failure:
-        raise refusal(layer_norm, locals(), failure) from None
+    return _norm(layer_norm, "layernorm", (x, residual, scale, shift, sum, out), epsilon, stream,
+                 dispatcher)
 
 
-def _norm(kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
+def _norm(function: Any, kind: str, arrays: Tuple[Any, ...], epsilon: Any, stream: Any,
           dispatcher: Optional[Dispatcher]) -> Any:
-    whole = _engine.run(_ROW, arrays, (kind, epsilon), stream, dispatcher)
+    try:
+        whole = _engine.run(_ROW, arrays, (kind, epsilon), stream, dispatcher)
+    except Exception as failure:
+        given = dict(zip(("x", *SLOTS[1:]), arrays), epsilon=epsilon, dispatcher=dispatcher)
+        raise refusal(function, given, failure) from None
     return whole[5] if whole[4] is None else (whole[5], whole[4])
 
 

@@ -63,8 +63,7 @@ class Problem(_abi.Handle):
     def from_json(cls, given: Union[str, Dict[str, Any]]) -> "Problem":
         """From {"op": "gemm", "m": 128, ...}, as text or as a dict."""
         made = cls.__new__(cls)
-        made._make("tsr_problem_from_json",
-                   _abi.given_json(given))
+        made._make("tsr_problem_from_json", _abi.given_json(given))
         _abi.call("tsr_problem_validate", made)
         return made
 

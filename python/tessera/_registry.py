@@ -71,8 +71,7 @@ class KernelSet(_abi.Handle):
         """{"name", "kernels": [...]}, and what is written by hand: "target", "groups",
         "preselected", "receipt", "problems"."""
         made = cls.__new__(cls)
-        made._make("tsr_kernel_set_from_json",
-                   _abi.given_json(given))
+        made._make("tsr_kernel_set_from_json", _abi.given_json(given))
         return made
 
     @checked

@@ -61,6 +61,13 @@ def whole(name: str, value: Any, least: int = _LEAST, end: int = _END) -> int:
     return found
 
 
+def at_least(name: str, value: Any, least: int) -> int:
+    found = whole(name, value)
+    if found < least:
+        raise Error(f"{name} must be at least {least}, got {found}")
+    return found
+
+
 def _power(bound: int) -> str:
     size = abs(bound)
     if size < 2**16 or size & (size - 1):

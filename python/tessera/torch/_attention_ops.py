@@ -139,12 +139,7 @@ def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths:
     lse = q.new_empty(found.lse if options.lse else (0,), dtype=torch.float32)
     random = q.new_zeros(found.random if options.random else (0,), dtype=torch.uint8)
     dtype = dtype or (torch.float16 if q.itemsize == 1 else q.dtype)
-    if found.swapped:
-        lead = len(found.out) - 3
-        order = (*range(lead), lead + 1, lead, lead + 2)
-        out = _run.new_in_order(q, found.out, order, dtype)
-    else:
-        out = q.new_empty(found.out, dtype=dtype)
+    out = _run.new_in_order(q, found.out, found.order, dtype)
     if found.leaves:
         out.zero_()
         lse.fill_(float("-inf"))
