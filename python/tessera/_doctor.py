@@ -7,6 +7,7 @@ from typing import Any, Dict, List
 from . import _abi, _warm
 from ._checks import checked
 from ._commands import command
+from ._dispatcher import default_dispatcher
 
 
 class Report:
@@ -43,7 +44,7 @@ def doctor() -> Report:
     try:
         facts["library"] = str(_abi.find_library())
         facts["release"] = _abi.version()
-        facts["machine"] = _machine()
+        facts["machine"] = default_dispatcher().target["name"]
     except _abi.Error as error:
         problems.append(str(error))
     facts["warm call"] = "tessera._fast"
@@ -58,8 +59,3 @@ def doctor() -> Report:
     except _abi.Error as error:
         problems.append(f"the library's own doctor: {error}")
     return Report(facts, problems)
-
-
-def _machine() -> str:
-    from ._dispatcher import default_dispatcher
-    return default_dispatcher().target["name"]

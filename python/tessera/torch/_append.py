@@ -1,6 +1,7 @@
 """Appending to a cache of keys and values: the operator torch.ops.tessera.append_kv."""
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional
 
 import torch
@@ -20,9 +21,10 @@ _SCHEMA = ("append_kv(Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k_new, Tens
            "Tensor seqlens_k, Tensor? q, Tensor? cos, Tensor? sin, Tensor? seqlens_q, "
            "Tensor? page_table, Tensor? page_starts, str? rotary, int? max_seqlen_q, "
            "bool? check_pages, str layout) -> Tensor")
-_ROW = _run.row(("k", "v", "k_new", "v_new", "q", "cos", "sin", "seqlens_q", "seqlens_k",
-                 "page_table", "page_starts", "bad_page", "out"), _append.problem_fields,
-                written=("k", "v"))
+_ROW = functools.partial(
+    _run.bind_row, ("k", "v", "k_new", "v_new", "q", "cos", "sin", "seqlens_q", "seqlens_k",
+                    "page_table", "page_starts", "bad_page", "out"),
+    _append.problem_fields, written=("k", "v"))
 
 
 def run(*arguments: Any) -> Tensor:

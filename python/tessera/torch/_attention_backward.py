@@ -2,6 +2,7 @@
 torch.ops.tessera.attention differentiable."""
 from __future__ import annotations
 
+import functools
 from typing import Any, Optional, Sequence, Tuple
 
 import torch
@@ -39,8 +40,9 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
-_ROW = _run.row(_NAMES, _attention_fields.gradient_fields, sized=("dq", "dk", "dv", "dbias"),
-                view=view_of, check=_attention_fields.plain)
+_ROW = functools.partial(_run.bind_row, _NAMES, _attention_fields.gradient_fields,
+                         sized=("dq", "dk", "dv", "dbias"), view=view_of,
+                         check=_attention_fields.plain)
 
 
 def _gradient_of(tensor: Tensor, leaves: bool) -> Tensor:

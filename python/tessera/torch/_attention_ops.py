@@ -2,6 +2,7 @@
 its derivative, in _attention_backward.py. No tensor is copied; see _run.py."""
 from __future__ import annotations
 
+import functools
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -156,8 +157,8 @@ def view_of(tensor: Tensor, what: str) -> _arrays.View:
     return _run.lying_view(tensor, what)
 
 
-_ROW = _run.row(_NAMES, _attention_fields.problem_fields, sized=("out",), view=view_of,
-                check=_attention_fields.plain)
+_ROW = functools.partial(_run.bind_row, _NAMES, _attention_fields.problem_fields, sized=("out",),
+                         view=view_of, check=_attention_fields.plain)
 
 
 def check_ranks(q: Tensor, k: Tensor, v: Tensor, layout: str, is_paged: bool) -> None:

@@ -11,7 +11,7 @@ import torch
 from . import _conv_run
 from ._conv_run import How, memory_of, new_in
 from ._operators import Operator, _library, check, register, total
-from ._ops import _RESULTS, _cast_and_call, _needs, through_activation
+from ._ops import _RESULTS, _cast_and_call, _needs, through_fused
 
 Tensor = torch.Tensor
 _HOW = "int[] stride, int[] padding, int[] dilation, int groups"
@@ -72,20 +72,15 @@ def _save_how(ctx: Any, how: Tuple[Any, ...]) -> None:
 
 
 def _forward_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias = inputs[:3]
     _save_how(ctx, inputs[3:7])
     ctx.activation = inputs[7] if len(inputs) > 7 else None
-    ctx.save_for_backward(x, weight, *([] if bias is None else [bias]))
+    ctx.save_for_backward(*inputs[:3])
 
 
 def _forward_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
-    """With an activation the convolution is done again, because the forward pass fuses the
-    activation and keeps only its result."""
-    x, weight, *bias = ctx.saved_tensors
+    x, weight, bias = ctx.saved_tensors
     ops = torch.ops.tessera
-    if ctx.activation is not None:
-        before = ops.conv(x, weight, bias[0] if bias else None, *ctx.how)
-        grad = through_activation(grad, before, ctx.activation)
+    grad = through_fused(grad, ctx.activation, ops.conv, x, weight, bias, *ctx.how)
     d_x = d_weight = d_bias = None
     if _needs(ctx, 0):
         d_x = ops.conv_backward_data(grad, weight, x.shape[2:], *ctx.how)
@@ -93,7 +88,7 @@ def _forward_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
         d_weight = ops.conv_backward_weight(x, grad, weight.shape[2:], *ctx.how)
     if _needs(ctx, 2):
         others = [0, *range(2, grad.dim())]
-        d_bias = grad.sum(others, dtype=torch.float32).to(bias[0].dtype)
+        d_bias = grad.sum(others, dtype=torch.float32).to(bias.dtype)
     return (d_x, d_weight, d_bias, *[None] * 5)
 
 
@@ -130,9 +125,7 @@ def _forward_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
                    conv(x, of_weight, None, *how) if of_weight is not None else None,
                    of_bias[:, None][(...,) + (None,) * (x.dim() - 3)].to(x.dtype)
                    if of_bias is not None else None]).expand(results[0].shape)
-    if activation is None:
-        return (found,)
-    return (through_activation(found, conv(x, weight, bias, *how), activation),)
+    return (through_fused(found, activation, conv, x, weight, bias, *how),)
 
 
 def _pair_tangents(op: str) -> Any:

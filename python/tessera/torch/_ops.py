@@ -115,6 +115,12 @@ def through_activation(grad: Tensor, before: Tensor, activation: str) -> Tensor:
                 ", ".join(ACTIVATIONS))
 
 
+def through_fused(grad: Tensor, activation: Optional[str], op: Any, *inputs: Any) -> Tensor:
+    """The same of an activation that op's kernel applies. op makes again what it was applied to,
+    because the forward pass keeps only the result."""
+    return grad if activation is None else through_activation(grad, op(*inputs), activation)
+
+
 def _needs(ctx: Any, position: int) -> bool:
     """Whether an argument needs a gradient. PyTorch leaves arguments out that are at their default
     at the end."""
@@ -142,10 +148,7 @@ def _product_tangents(op: Any, tangents: Tuple[Any, ...], inputs: Tuple[Any, ...
              of_bias]
     if all(term is None for term in terms):
         return torch.zeros_like(out)
-    found = total(terms).expand(out.shape)
-    if activation is None:
-        return found
-    return through_activation(found, op(a, b, bias), activation)
+    return through_fused(total(terms).expand(out.shape), activation, op, a, b, bias)
 
 
 def _linear_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
@@ -162,40 +165,35 @@ def _matmul_tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...],
 
 
 def _linear_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias, ctx.activation = inputs[:4]
-    ctx.save_for_backward(x, weight, *([] if bias is None else [bias]))
+    ctx.activation = inputs[3]
+    ctx.save_for_backward(*inputs[:3])
 
 
 def _linear_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
-    """Three products. With an activation a fourth one before, which makes again what it was applied
-    to, because the forward pass fuses it and keeps only the result."""
-    x, weight, *bias = ctx.saved_tensors
+    """Three products. With an activation a fourth one before."""
+    x, weight, bias = ctx.saved_tensors
     ops = torch.ops.tessera
-    if ctx.activation is not None:
-        before = ops.linear(x, weight, bias[0] if bias else None)
-        grad = through_activation(grad, before, ctx.activation)
+    grad = through_fused(grad, ctx.activation, ops.linear, x, weight, bias)
     d_x = ops.matmul(grad, weight) if _needs(ctx, 0) else None
     d_weight = d_bias = None
     if _needs(ctx, 1):
         d_weight = ops.matmul(_rows(grad).mT, _rows(x))
     if _needs(ctx, 2):
-        d_bias = _sum_rows(grad).to(bias[0].dtype)
+        d_bias = _sum_rows(grad).to(bias.dtype)
     return d_x, d_weight, d_bias, None, None, None
 
 
 def _matmul_setup(ctx: Any, inputs: Tuple[Any, ...], output: Tensor) -> None:
     a, b, bias, residual, ctx.activation = inputs
     ctx.residual = None if residual is None else residual.dtype
-    ctx.save_for_backward(a, b, *([] if bias is None else [bias]))
+    ctx.save_for_backward(a, b, bias)
 
 
 def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
-    a, b, *bias = ctx.saved_tensors
+    a, b, bias = ctx.saved_tensors
     ops = torch.ops.tessera
     d_residual = grad.to(ctx.residual) if _needs(ctx, 3) else None
-    if ctx.activation is not None:
-        before = ops.matmul(a, b, bias[0] if bias else None)
-        grad = through_activation(grad, before, ctx.activation)
+    grad = through_fused(grad, ctx.activation, ops.matmul, a, b, bias)
     matrix_a, matrix_b = a if a.dim() > 1 else a[None], b if b.dim() > 1 else b[:, None]
     over = grad[..., None] if b.dim() == 1 else grad
     over = over[..., None, :] if a.dim() == 1 else over
@@ -205,7 +203,7 @@ def _matmul_backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     if _needs(ctx, 1):
         d_b = ops.matmul(matrix_a.mT, over).sum_to_size(matrix_b.shape).reshape(b.shape)
     if _needs(ctx, 2):
-        d_bias = _sum_rows(over).to(bias[0].dtype)
+        d_bias = _sum_rows(over).to(bias.dtype)
     return d_a, d_b, d_bias, d_residual, None
 
 

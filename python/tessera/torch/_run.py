@@ -226,19 +226,13 @@ def forget() -> None:
     _bound.clear()
 
 
-def row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.View]], Dict[str, Any]],
-        **looks: Any) -> Callable[[Any, Any], Bound]:
-    """What run() takes for an operation of attention, none of whose tensors is copied. names: of
-    its tensors, in the order of a call, with the results. fields: those of a problem, from options
-    and views. looks: see _bind_row."""
-    return functools.partial(_bind_row, names, fields, **looks)
-
-
-def _bind_row(names: Tuple[str, ...], fields: Any, options: Any,
-              tensors: Sequence[Optional[Tensor]], sized: Tuple[str, ...] = (),
-              written: Tuple[str, ...] = (), view: Any = tensor_view, check: Any = None) -> Bound:
-    """sized: nothing is launched where none of these has an element. written: tensors that are
-    looked at, because the caller gave them. check: makes the options plain."""
+def bind_row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.View]], Any],
+             options: Any, tensors: Sequence[Optional[Tensor]], sized: Tuple[str, ...] = (),
+             written: Tuple[str, ...] = (), view: Any = tensor_view, check: Any = None) -> Bound:
+    """Of an operation of attention, none of whose tensors is copied. names: of its tensors, in the
+    order of a call, with the results. fields: those of a problem, from options and views. sized:
+    nothing is launched where none of these has an element. written: tensors that are looked at,
+    because the caller gave them. check: makes the options plain."""
     given = [(name, tensor) for name, tensor in zip(names, tensors) if tensor is not None]
     check_devices(given)
     views = {name: view(tensor, name) for name, tensor in given}
