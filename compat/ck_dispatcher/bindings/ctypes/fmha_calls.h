@@ -3,44 +3,37 @@
 
 #include <array>
 #include <cstdint>
-#include <string>
+#include <map>
+#include <string_view>
 
 #include "live.h"
 
 namespace ck_compat {
 
-struct FmhaCall {
-  std::string family;
-  std::string data_type;
-  std::int64_t batch = 1, heads = 1, heads_kv = 1;
-  std::int64_t seqlen_q = 1, seqlen_k = 1, hdim = 1, hdim_v = 1;
-  float scale = 0;
-  std::string mask = "no", bias = "no", rope = "none", qscale = "no";
-  bool lse = false, perm = true, groups = false, v_rowmajor = true;
-  bool has_window = false;
-  std::array<std::int64_t, 2> window = {-1, -1};
-  float p_drop = 0, soft_cap = 0;
-  std::int64_t sink = 0, skip = 0, splits = 0;
-  std::int64_t page_size = 0;  // above 0: K and V are laid out in pages
-  bool vectorized = false, listed = false;
-  bool dbias = false, deterministic = false, store_random = false, verify = false;
-  const void* q = nullptr;
-  const void* k = nullptr;
-  const void* v = nullptr;
-  void* out = nullptr;
-  const void* lse_in = nullptr;
-  const void* dout = nullptr;
-  void* dq = nullptr;
-  void* dk = nullptr;
-  void* dv = nullptr;
-  const float* descale_q = nullptr;
-  const float* descale_k = nullptr;
-  const float* descale_v = nullptr;
+struct FmhaSizes {
+  std::int64_t batch, heads, heads_kv, seqlen_q, seqlen_k, hdim, hdim_v;
 };
 
-// The problem with its strides. Throws what the problem builder throws.
-tessera::FmhaProblem problem_of(const FmhaCall& call);
-// Whether a tensor that the family needs is null.
+// The arguments of a function as it got them. A switch is on where it is not 0.
+struct FmhaCall : FmhaSizes {
+  FmhaCall(const char* family_word, const char* type, const FmhaSizes& sizes)
+      : FmhaSizes(sizes), family(family_word), data_type(type == nullptr ? "fp16" : type) {}
+
+  std::string_view family, data_type;
+  // By the names of the problem's operands; none of them may be null.
+  std::map<std::string_view, const void*> tensors;
+  float scale = 0;
+  int mask = 0, bias = 0, rope = 0, qscale = 0;
+  int lse = 0, dropout = 0, logits = 0, sink = 0;
+  std::optional<std::array<int, 2>> window;
+  int skip = 0, splits = 0;
+  int perm = 1, groups = 0, v_rowmajor = 1;
+  int pages = 0, page_size = 0;  // pages: K and V are laid out in them; page_size <= 0: the usual
+  int cache_layout = 1, cache_lookup = 1;
+  int dbias = 0, deterministic = 0, store_random = 0, verify = 0;
+};
+
+// Whether a tensor that the call needs is null.
 bool lacks_tensor(const FmhaCall& call);
 // The seconds of one run. Throws tessera::Error.
 double run_attention(const Live& live, const FmhaCall& call);

@@ -1,7 +1,8 @@
 // libdispatcher_gemm_lib.so: products of one type and layout, fp16 and rcr where CMake does not say
 // another (DISPATCHER_DTYPE, DISPATCHER_LAYOUT).
-#include <optional>
+#include <array>
 
+#include "ck_tile/dispatcher/registry.hpp"
 #include "dispatcher_libs.h"
 #include "live.h"
 
@@ -10,20 +11,11 @@ using ck_compat::Outcome;
 
 namespace {
 
-ck_compat::Slot slot;
-
-constexpr const char* kDtype = DISPATCHER_DTYPE;
-constexpr const char* kLayout = DISPATCHER_LAYOUT;
-
-std::shared_ptr<const Live> live_or_error() {
-  std::shared_ptr<const Live> live = slot.get();
-  if (live == nullptr) ck_compat::set_error("dispatcher_init() was not called");
-  return live;
-}
+ck_compat::Library gemm_library("dispatcher_init");
 
 tessera::GemmProblem problem_of(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return tessera::gemm_problem(tessera::parse_dtype(kDtype), tessera::parse_gemm_layout(kLayout), m,
-                               n, k);
+  return tessera::gemm_problem(tessera::parse_dtype(DISPATCHER_DTYPE),
+                               tessera::parse_gemm_layout(DISPATCHER_LAYOUT), m, n, k);
 }
 
 bool are_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -33,13 +25,11 @@ bool are_sizes(std::int64_t m, std::int64_t n, std::int64_t k) {
   return false;
 }
 
-// The chosen kernel's name; nothing where there is none, with a sentence. Builds nothing.
-std::optional<std::string> selected(const Live& live, std::int64_t m, std::int64_t n,
-                                    std::int64_t k) {
-  std::optional<std::string> name;
-  if (!are_sizes(m, n, k)) return name;
-  ck_compat::guarded([&] { name = live.dispatcher().explain(problem_of(m, n, k)).name; });
-  return name;
+// The chosen kernel's name; nothing where there is none, with a sentence.
+std::optional<std::string> selected(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto live = gemm_library.required();
+  if (live == nullptr || !are_sizes(m, n, k)) return std::nullopt;
+  return live->chosen(ck_compat::key_of(std::array{m, n, k}), [&] { return problem_of(m, n, k); });
 }
 
 void multiply(const Live& live, const void* a, const void* b, void* c,
@@ -62,41 +52,34 @@ void multiply(const Live& live, const void* a, const void* b, void* c,
 extern "C" {
 
 int dispatcher_initialize() {
-  const Outcome outcome = ck_compat::guarded([] {
-    slot.ensure([] {
-      return ck_compat::make_live("", {std::string(kDtype) + "_" + kLayout + "_essential"}, 1, 3);
-    });
+  return gemm_library.ensure([] {
+    return std::make_shared<Live>(
+        "", std::vector<std::string>{DISPATCHER_DTYPE "_" DISPATCHER_LAYOUT "_essential"}, 1, 3);
   });
-  return outcome == Outcome::done ? 0 : -1;
 }
 
 int dispatcher_init() { return dispatcher_initialize(); }
 
 int dispatcher_is_supported(int64_t M, int64_t N, int64_t K) {
-  const auto live = live_or_error();
-  if (live == nullptr) return 0;
-  return selected(*live, M, N, K).has_value() ? 1 : 0;
+  return selected(M, N, K).has_value() ? 1 : 0;
 }
 
 int dispatcher_select_kernel(int64_t M, int64_t N, int64_t K, char* name_buffer, int buffer_size) {
-  const auto live = live_or_error();
-  if (live == nullptr) return -1;
-  const std::optional<std::string> name = selected(*live, M, N, K);
+  const std::optional<std::string> name = selected(M, N, K);
   return name.has_value() ? ck_compat::copy_name(*name, name_buffer, buffer_size) : -1;
 }
 
+// As the original's: -2 where choosing finds no kernel for the problem, -1 for all that fails
+// otherwise, be it in choosing or in what follows.
 int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_t N, int64_t K,
                         float* time_ms) {
-  const auto live = live_or_error();
+  const auto live = gemm_library.required();
   if (live == nullptr) return -1;
   if (A == nullptr || B == nullptr || C == nullptr) {
     ck_compat::set_error("A, B and C must not be null");
     return -1;
   }
-  if (!live->refusal().empty()) {
-    ck_compat::set_error(live->refusal());
-    return -1;
-  }
+  if (live->is_refused()) return -1;
   const auto without_time = [time_ms](int status) {
     if (time_ms != nullptr) *time_ms = -1.0F;
     return status;
@@ -110,56 +93,57 @@ int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_
     multiply(*live, A, B, C, problem, time_ms);
   });
   if (outcome == Outcome::done) return 0;
-  const bool has_kernel = outcome == Outcome::failed || (is_chosen && outcome == Outcome::invalid);
-  return has_kernel ? -1 : without_time(-2);
+  return is_chosen || outcome == Outcome::failed ? -1 : without_time(-2);
 }
 
-int dispatcher_get_kernel_count() {
-  const auto live = slot.get();
-  return live == nullptr ? 0 : static_cast<int>(live->kernels.size());
-}
+int dispatcher_get_kernel_count() { return gemm_library.kernel_count(); }
 
 const char* dispatcher_export_registry_json() {
-  const auto live = live_or_error();
-  if (live == nullptr) return ck_compat::keep("{}");
-  return ck_compat::keep(ck_compat::registry_json(*live));
+  const auto live = gemm_library.required();
+  if (live == nullptr) return "{}";
+  ck_tile::dispatcher::Registry registry("gemm");
+  registry.register_specs(live->kernels, live->machine);
+  return ck_compat::keep(registry.export_json());
 }
 
-void dispatcher_cleanup() { slot.set(nullptr); }
+void dispatcher_cleanup() { gemm_library.end(); }
 
 int dispatcher_get_kernel_config(int* tile_m, int* tile_n, int* tile_k, int* warp_tile_m,
                                  int* warp_tile_n, int* warp_tile_k, int* warp_m, int* warp_n,
                                  int* warp_k) {
-  const auto live = live_or_error();
+  const auto live = gemm_library.required();
   if (live == nullptr) return -1;
   if (live->kernels.empty()) {
-    ck_compat::set_error(ck_compat::target_text(live) + " has no kernels of this type and layout");
+    ck_compat::set_error(std::string(gemm_library.target()) +
+                         " has no kernels of this type and layout");
     return -1;
   }
+  const std::array places{tile_m,      tile_n, tile_k, warp_tile_m, warp_tile_n,
+                          warp_tile_k, warp_m, warp_n, warp_k};
   const tessera::Algorithm& how = live->kernels.front().algorithm;
-  const auto store = [](const tessera::Shape3& shape, int* m, int* n, int* k) {
-    if (m == nullptr || n == nullptr || k == nullptr) return false;
-    *m = shape.m, *n = shape.n, *k = shape.k;
-    return true;
-  };
-  const bool stored = store(how.tile, tile_m, tile_n, tile_k) &&
-                      store(how.warp_tile, warp_tile_m, warp_tile_n, warp_tile_k) &&
-                      store(how.wave, warp_m, warp_n, warp_k);
-  if (!stored) ck_compat::set_error("the nine places of the shapes must not be null");
-  return stored ? 0 : -1;
+  const std::array sizes{how.tile.m,      how.tile.n, how.tile.k, how.warp_tile.m, how.warp_tile.n,
+                         how.warp_tile.k, how.wave.m, how.wave.n, how.wave.k};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] == nullptr) {
+      ck_compat::set_error("the nine places of the shapes must not be null");
+      return -1;
+    }
+    *places[i] = sizes[i];
+  }
+  return 0;
 }
 
 const char* dispatcher_get_kernel_name() {
-  const auto live = slot.get();
+  const auto live = gemm_library.get();
   if (live == nullptr || live->kernels.empty()) return "";
   return ck_compat::keep(tessera::name_of(live->kernels.front()));
 }
 
 int dispatcher_get_kernel_name_at(int index, char* buffer, int size) {
-  return ck_compat::copy_name_at(slot.get(), index, buffer, size);
+  return gemm_library.copy_name_at(index, buffer, size);
 }
 
 const char* dispatcher_last_error() { return ck_compat::last_error(); }
-const char* dispatcher_target() { return ck_compat::keep(ck_compat::target_text(slot.get())); }
+const char* dispatcher_target() { return gemm_library.target(); }
 
 }  // extern "C"

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <tessera/tessera.hpp>
 
 #include "dispatcher_libs.h"
 
@@ -24,23 +25,13 @@ struct Checked {
   std::int64_t total = 0;
 };
 
-double value_of(std::uint16_t half) {
-  const int exponent = half >> 10 & 0x1F, fraction = half & 0x3FF;
-  const double sign = (half & 0x8000) != 0 ? -1.0 : 1.0;
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  if (exponent == 31) {
-    return fraction == 0 ? sign * std::numeric_limits<double>::infinity()
-                         : std::numeric_limits<double>::quiet_NaN();
-  }
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
-}
-
 Checked check(const std::vector<std::uint16_t>& c, std::int64_t k) {
   Checked checked;
   checked.total = static_cast<std::int64_t>(c.size());
   const auto wanted = static_cast<double>(k);
-  for (const std::uint16_t element : c) {
-    const double error = std::abs(value_of(element) - wanted);
+  for (std::int64_t i = 0; i < checked.total; ++i) {
+    const double error =
+        std::abs(tessera::load_element(tessera::DType::fp16, c.data(), i) - wanted);
     if (error / wanted < kWrong) ++checked.correct;
     if (!(error <= checked.max_error)) checked.max_error = error;
   }

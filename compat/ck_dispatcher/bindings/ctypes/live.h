@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ck_tile/dispatcher/machine.hpp"
@@ -14,37 +16,61 @@ namespace ck_compat {
 
 using ck_tile::dispatcher::Machine;
 
-// A machine and the kernels that the library counts. It does not change once it is made.
-struct Live {
-  std::shared_ptr<Machine> machine;
-  std::vector<tessera::KernelSpec> kernels;
-  ck_tile::dispatcher::Timing timing;
-  tessera::Dispatcher& dispatcher(bool is_deterministic = false) const {
-    tessera::Dispatcher& chosen = machine->dispatcher_for(is_deterministic);
-    chosen.set_timing(timing.cold, timing.repeat);
-    return chosen;
-  }
-  const std::string& refusal() const { return machine->refusal; }
-};
-
-// The place of a library's Live, which its functions share.
-class Slot {
+// A machine, the kernels that the library counts, and the choices that were made.
+class Live {
  public:
-  std::shared_ptr<const Live> get() const;
-  void set(std::shared_ptr<const Live> live);
-  // Makes it where it is not yet there.
-  void ensure(const std::function<std::shared_ptr<const Live>()>& make);
+  // `arch`: a target's name; empty and "native": TESSERA_TARGET, this machine's GPU, or its CPU.
+  // sets: names of preselected sets; those that the target lacks are left out.
+  Live(const std::string& arch, const std::vector<std::string>& sets, int cold, int repeat);
+
+  const std::shared_ptr<Machine> machine;
+  std::vector<tessera::KernelSpec> kernels;
+
+  tessera::Dispatcher& dispatcher(bool is_deterministic = false) const;
+  // Why nothing runs here, which becomes the last error; whether there is such a reason.
+  bool is_refused() const;
+  // The chosen kernel's name; nothing where there is none, with a sentence. Builds nothing, and
+  // chooses once for a key, which tells problems apart.
+  std::optional<std::string> chosen(std::string key,
+                                    const std::function<tessera::Problem()>& problem) const;
 
  private:
+  const ck_tile::dispatcher::Timing timing_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::string, std::string> chosen_;
+};
+
+// The bytes of a struct of numbers, as Live::chosen() takes them.
+template <class Numbers>
+std::string key_of(const Numbers& numbers) {
+  return {reinterpret_cast<const char*>(&numbers), sizeof numbers};
+}
+
+// A library's Live, which its functions share.
+class Library {
+ public:
+  using Make = std::function<std::shared_ptr<const Live>()>;
+
+  // `first`: the function that must be called before all others.
+  explicit Library(const char* first) : first_(first) {}
+  // Makes it anew, or only where it is not yet there: 0, or -1 with a sentence.
+  int renew(const Make& make);
+  int ensure(const Make& make);
+  void end();
+
+  // Null where it is not initialised; required() says so.
+  std::shared_ptr<const Live> get() const;
+  std::shared_ptr<const Live> required() const;
+  int kernel_count() const;
+  // The name of a kernel by its number; -1 where there is none, with a sentence.
+  int copy_name_at(int index, char* buffer, int size) const;
+  const char* target() const;
+
+ private:
+  const char* first_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Live> live_;
 };
-
-// `arch`: a target's name; empty and "native": TESSERA_TARGET, this machine's GPU, or its CPU.
-// sets: names of preselected sets; those that the target lacks are left out.
-std::shared_ptr<Live> make_live(const std::string& arch, const std::vector<std::string>& sets,
-                                int cold, int repeat);
-std::string target_text(const std::shared_ptr<const Live>& live);
 
 // The calling thread's last sentence. Each library has its own, because each holds this file.
 void set_error(const std::string& sentence);
@@ -53,12 +79,9 @@ const char* last_error();
 const char* keep(std::string text);
 // Copies a name; -1 where there is no room for it with its ending zero.
 int copy_name(const std::string& name, char* buffer, int size);
-// The name of a kernel by its number; -1 where there is none, with a sentence.
-int copy_name_at(const std::shared_ptr<const Live>& live, int index, char* buffer, int size);
 
 // What became of a call.
 enum class Outcome { done, failed, no_kernel, invalid };
-Outcome outcome_of(const tessera::Error& error);
 // Runs `work`; its exceptions become the last error.
 Outcome guarded(const std::function<void()>& work);
 
@@ -83,8 +106,5 @@ class Staging {
   std::vector<tessera::runtime::DeviceBuffer> buffers_;
   std::vector<Written> written_;
 };
-
-// The registry's JSON as the original has it: metadata, statistics, kernels.
-std::string registry_json(const Live& live);
 
 }  // namespace ck_compat
