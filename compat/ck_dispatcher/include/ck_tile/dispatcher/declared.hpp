@@ -105,6 +105,6 @@ inline void tell_other_kernels(const Machine& machine, const std::string& pipeli
 
 #define CK_TILE_JOIN_(a, b) a##b
 #define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
-#define CK_TILE_DECLARE_SET(registry, set, name, ...)                    \
+#define CK_TILE_DECLARE_SET(set, name, ...)                              \
   [[maybe_unused]] static const bool CK_TILE_JOIN(declared_, __LINE__) = \
-      registry::instance().add(name, set() __VA_ARGS__)
+      ::ck_tile::dispatcher::decl::NamedSets<set>::instance().add(name, set() __VA_ARGS__)

@@ -69,52 +69,33 @@ class FmhaDispatcher
                      void* stream = nullptr) const {
     return run(named(id), call, stream);
   }
-  float run_fwd(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::Fwd, p, args, stream);
+#define CK_TILE_RUN(name, family)                                                             \
+  float name(const FmhaProblem& p, const tessera::FmhaOperands& args, void* stream = nullptr) \
+      const {                                                                                 \
+    return run_family(FmhaApiFamily::family, p, args, stream);                                \
   }
-  float run_fwd_pagedkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                        void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::FwdPagedKv, p, args, stream);
-  }
-  float run_fwd_splitkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                        void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::FwdSplitKv, p, args, stream);
-  }
-  float run_fwd_appendkv(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                         void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::FwdAppendKv, p, args, stream);
-  }
-  float run_batch_prefill(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                          void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::BatchPrefill, p, args, stream);
-  }
-  float run_bwd(const FmhaProblem& p, const tessera::FmhaOperands& args,
-                void* stream = nullptr) const {
-    return run_family(FmhaApiFamily::Bwd, p, args, stream);
-  }
+  CK_TILE_RUN(run_fwd, Fwd)
+  CK_TILE_RUN(run_fwd_pagedkv, FwdPagedKv)
+  CK_TILE_RUN(run_fwd_splitkv, FwdSplitKv)
+  CK_TILE_RUN(run_fwd_appendkv, FwdAppendKv)
+  CK_TILE_RUN(run_batch_prefill, BatchPrefill)
+  CK_TILE_RUN(run_bwd, Bwd)
+#undef CK_TILE_RUN
 
  private:
   float run(const FmhaKernelInstancePtr& kernel, const FmhaInvocation& call, void* stream) const {
     return kernel->run(call, stream, benchmarking_enabled(), timing_);
   }
   static std::vector<FmhaKernelFamily> stages_of(FmhaApiFamily family) {
-    switch (family) {
-      case FmhaApiFamily::Fwd:
-        return {FmhaKernelFamily::Fwd};
-      case FmhaApiFamily::FwdPagedKv:
-        return {FmhaKernelFamily::FwdPagedKv};
-      case FmhaApiFamily::FwdSplitKv:
-        return {FmhaKernelFamily::FwdSplitKv, FmhaKernelFamily::FwdSplitKvCombine};
-      case FmhaApiFamily::FwdAppendKv:
-        return {FmhaKernelFamily::FwdAppendKv};
-      case FmhaApiFamily::BatchPrefill:
-        return {FmhaKernelFamily::BatchPrefill};
-      case FmhaApiFamily::Bwd:
-        break;
-    }
-    return {FmhaKernelFamily::BwdDotDoO, FmhaKernelFamily::BwdDqDkDv,
-            FmhaKernelFamily::BwdConvertDq};
+    using Kernel = FmhaKernelFamily;
+    static const std::vector<FmhaKernelFamily> kStages[] = {
+        {Kernel::Fwd},
+        {Kernel::FwdPagedKv},
+        {Kernel::FwdSplitKv, Kernel::FwdSplitKvCombine},
+        {Kernel::FwdAppendKv},
+        {Kernel::BatchPrefill},
+        {Kernel::BwdDotDoO, Kernel::BwdDqDkDv, Kernel::BwdConvertDq}};
+    return kStages[static_cast<std::size_t>(family)];
   }
   float run_family(FmhaApiFamily family, const FmhaProblem& p, const tessera::FmhaOperands& args,
                    void* stream) const {

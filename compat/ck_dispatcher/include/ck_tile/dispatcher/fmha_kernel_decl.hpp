@@ -226,7 +226,6 @@ using FmhaKernelSetRegistry = decl::NamedSets<FmhaKernelSet>;
 
 }  // namespace ck_tile::dispatcher
 
-#define DECL_FMHA_KERNEL_SET(name, ...)                             \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::FmhaKernelSetRegistry, \
-                      ::ck_tile::dispatcher::FmhaKernelSet, #name, __VA_ARGS__)
+#define DECL_FMHA_KERNEL_SET(name, ...) \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::FmhaKernelSet, #name, __VA_ARGS__)
 #define FMHA_KERNEL_SET(name) ::ck_tile::dispatcher::FmhaKernelSetRegistry::instance().get(#name)

@@ -81,6 +81,14 @@ class GroupedConvKernelSet
     return add(GroupedConvSignature().dtype(dtype).layout(layout).conv_type(conv_type),
                GroupedConvAlgorithm().tile(1, tile_k, tile_c), arch);
   }
+  // Every kernel of a type and layout on this machine, in all directions.
+  GroupedConvKernelSet& add_all(const std::string& dtype, const std::string& layout) {
+    for (const char* direction : {"forward", "bwd_data", "bwd_weight"}) {
+      add(GroupedConvSignature().dtype(dtype).layout(layout).conv_type(direction),
+          GroupedConvAlgorithm().pipeline(decl::ANY), "*");
+    }
+    return *this;
+  }
 };
 
 namespace detail {
@@ -141,26 +149,11 @@ using GroupedConvKernelSetRegistry = decl::NamedSets<GroupedConvKernelSet>;
 
 }  // namespace ck_tile::dispatcher
 
-#define DECL_GROUPED_CONV_KERNEL_SET(name, ...)                            \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSetRegistry, \
-                      ::ck_tile::dispatcher::GroupedConvKernelSet, #name, __VA_ARGS__)
-// All kernels of a type and layout on this machine, in all directions.
-#define DECL_GROUPED_CONV_KERNEL_ALL(dtype_, layout_)                                     \
-  CK_TILE_DECLARE_SET(                                                                    \
-      ::ck_tile::dispatcher::GroupedConvKernelSetRegistry,                                \
-      ::ck_tile::dispatcher::GroupedConvKernelSet, #dtype_ "_" #layout_ "_all",           \
-      .add(::ck_tile::dispatcher::GroupedConvSignature().dtype(#dtype_).layout(#layout_), \
-           ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*")              \
-          .add(::ck_tile::dispatcher::GroupedConvSignature()                              \
-                   .dtype(#dtype_)                                                        \
-                   .layout(#layout_)                                                      \
-                   .conv_type("bwd_data"),                                                \
-               ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*")          \
-          .add(::ck_tile::dispatcher::GroupedConvSignature()                              \
-                   .dtype(#dtype_)                                                        \
-                   .layout(#layout_)                                                      \
-                   .conv_type("bwd_weight"),                                              \
-               ::ck_tile::dispatcher::GroupedConvAlgorithm().pipeline("*"), "*"))
+#define DECL_GROUPED_CONV_KERNEL_SET(name, ...) \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSet, #name, __VA_ARGS__)
+#define DECL_GROUPED_CONV_KERNEL_ALL(dtype, layout)                                           \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSet, #dtype "_" #layout "_all", \
+                      .add_all(#dtype, #layout))
 #define GROUPED_CONV_KERNEL_SET(name) \
   ::ck_tile::dispatcher::GroupedConvKernelSetRegistry::instance().get(#name)
 #define BEGIN_GROUPED_CONV_KERNEL_SET() ::ck_tile::dispatcher::GroupedConvKernelSet()

@@ -122,30 +122,18 @@ class GroupedConvProblemBuilder {
     return p_.C = c, p_.K = k, *this;
   }
   GroupedConvProblemBuilder& groups(std::int64_t g) { return p_.G = g, *this; }
-  GroupedConvProblemBuilder& input_size(std::int64_t h, std::int64_t w) {
-    return input_size(1, h, w);
+  // Sizes of two dimensions, and of three, the depth first; `flat` is the depth of two.
+#define CK_TILE_SIZES(name, field, flat)                                                       \
+  GroupedConvProblemBuilder& name(std::int64_t h, std::int64_t w) { return name(flat, h, w); } \
+  GroupedConvProblemBuilder& name(std::int64_t d, std::int64_t h, std::int64_t w) {            \
+    return p_.field = {d, h, w}, *this;                                                        \
   }
-  GroupedConvProblemBuilder& input_size(std::int64_t d, std::int64_t h, std::int64_t w) {
-    return p_.input_spatial = {d, h, w}, *this;
-  }
-  GroupedConvProblemBuilder& filter_size(std::int64_t y, std::int64_t x) {
-    return filter_size(1, y, x);
-  }
-  GroupedConvProblemBuilder& filter_size(std::int64_t z, std::int64_t y, std::int64_t x) {
-    return p_.filter_spatial = {z, y, x}, *this;
-  }
-  GroupedConvProblemBuilder& stride(std::int64_t h, std::int64_t w) { return stride(1, h, w); }
-  GroupedConvProblemBuilder& stride(std::int64_t d, std::int64_t h, std::int64_t w) {
-    return p_.stride = {d, h, w}, *this;
-  }
-  GroupedConvProblemBuilder& padding(std::int64_t h, std::int64_t w) { return padding(0, h, w); }
-  GroupedConvProblemBuilder& padding(std::int64_t d, std::int64_t h, std::int64_t w) {
-    return p_.padding = {d, h, w}, *this;
-  }
-  GroupedConvProblemBuilder& dilation(std::int64_t h, std::int64_t w) { return dilation(1, h, w); }
-  GroupedConvProblemBuilder& dilation(std::int64_t d, std::int64_t h, std::int64_t w) {
-    return p_.dilation = {d, h, w}, *this;
-  }
+  CK_TILE_SIZES(input_size, input_spatial, 1)
+  CK_TILE_SIZES(filter_size, filter_spatial, 1)
+  CK_TILE_SIZES(stride, stride, 1)
+  CK_TILE_SIZES(padding, padding, 0)
+  CK_TILE_SIZES(dilation, dilation, 1)
+#undef CK_TILE_SIZES
   GroupedConvProblemBuilder& operation(GroupedConvOp op) { return p_.op = op, *this; }
   GroupedConvProblemBuilder& data_type(const std::string& dtype) { return p_.dtype = dtype, *this; }
   // Throws std::invalid_argument with the sizes.

@@ -89,6 +89,12 @@ class KernelSet : public BaseKernelSet<KernelSet, Signature, Algorithm> {
     return add(Signature().dtype(dtype).layout(layout), Algorithm().tile(tile_m, tile_n, tile_k),
                arch);
   }
+  // Every kernel of a type and layout on this machine.
+  KernelSet& add_all(const std::string& dtype, const std::string& layout) {
+    Algorithm any;
+    any.pipeline(ANY).scheduler("auto").tile(ANY_INT).wave(ANY_INT).warp(ANY_INT);
+    return add(Signature().dtype(dtype).layout(layout), any);
+  }
   KernelSet& merge(const KernelSet& other) {
     declarations_.insert(declarations_.end(), other.declarations_.begin(),
                          other.declarations_.end());
@@ -168,25 +174,15 @@ using KernelSetRegistry = NamedSets<KernelSet>;
 
 }  // namespace ck_tile::dispatcher::decl
 
-#define DECL_KERNEL_SET(name, ...)                                    \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry, \
-                      ::ck_tile::dispatcher::decl::KernelSet, #name, __VA_ARGS__)
+#define DECL_KERNEL_SET(name, ...) \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, #name, __VA_ARGS__)
 // One kernel, and all of a type and layout on this machine, in sets named after the line and both.
 #define DECL_KERNEL(...)                                                                          \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSetRegistry,                             \
-                      ::ck_tile::dispatcher::decl::KernelSet, "line_" + std::to_string(__LINE__), \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, "line_" + std::to_string(__LINE__), \
                       .add(__VA_ARGS__))
-#define DECL_KERNEL_ALL(dtype_, layout_)                                                      \
-  CK_TILE_DECLARE_SET(                                                                        \
-      ::ck_tile::dispatcher::decl::KernelSetRegistry, ::ck_tile::dispatcher::decl::KernelSet, \
-      #dtype_ "_" #layout_ "_all",                                                            \
-      .add(::ck_tile::dispatcher::decl::Signature().dtype(#dtype_).layout(#layout_),          \
-           ::ck_tile::dispatcher::decl::Algorithm()                                           \
-               .pipeline(::ck_tile::dispatcher::decl::ANY)                                    \
-               .scheduler("auto")                                                             \
-               .tile(::ck_tile::dispatcher::decl::ANY_INT)                                    \
-               .wave(::ck_tile::dispatcher::decl::ANY_INT)                                    \
-               .warp(::ck_tile::dispatcher::decl::ANY_INT)))
+#define DECL_KERNEL_ALL(dtype, layout)                                                   \
+  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, #dtype "_" #layout "_all", \
+                      .add_all(#dtype, #layout))
 // The set of a name, and an empty one to add to.
 #define KERNEL_SET(name) ::ck_tile::dispatcher::decl::KernelSetRegistry::instance().get(#name)
 #define BEGIN_KERNEL_SET() ::ck_tile::dispatcher::decl::KernelSet()
