@@ -14,6 +14,7 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
+from tessera_ck import fields as _fields
 from tessera_ck import gemm as _gemm
 from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
@@ -37,41 +38,18 @@ __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "Gem
            "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
 
 
-@dataclasses.dataclass
+@_fields.table(
+    ("dtype_a dtype_b dtype_c", "fp16"), ("dtype_acc", "fp32", _hints.SUMS),
+    ("layout_a layout_b layout_c", ("row", "col", "row")),
+    ("tile_m tile_n tile_k", (128, 128, 32)),
+    ("wave_m wave_n wave_k", (2, 2, 1)),
+    ("warp_m warp_n warp_k", (32, 32, 16)),
+    ("block_size", 256, _hints.OWN), ("pipeline", "compv4"), ("scheduler", "intrawave"),
+    ("epilogue", "cshuffle", _hints.OWN), ("pad_m pad_n pad_k", True, _hints.ANY_SIZE),
+    ("gfx_arch", None), ("variant", "standard"), ("elementwise_op", "MultiDAdd"),
+    ("num_d_tensors", 1), ("persistent", False))
 class KernelConfig:
     """What a GEMM kernel computes and how. gfx_arch: None means this machine."""
-
-    dtype_a: str = "fp16"
-    dtype_b: str = "fp16"
-    dtype_c: str = "fp16"
-    dtype_acc: str = "fp32"
-    layout_a: str = "row"
-    layout_b: str = "col"
-    layout_c: str = "row"
-    tile_m: int = 128
-    tile_n: int = 128
-    tile_k: int = 32
-    wave_m: int = 2
-    wave_n: int = 2
-    wave_k: int = 1
-    warp_m: int = 32
-    warp_n: int = 32
-    warp_k: int = 16
-    block_size: int = 256
-    pipeline: str = "compv4"
-    scheduler: str = "intrawave"
-    epilogue: str = "cshuffle"
-    pad_m: bool = True
-    pad_n: bool = True
-    pad_k: bool = True
-    gfx_arch: Optional[str] = None
-    variant: str = "standard"
-    elementwise_op: str = "MultiDAdd"
-    num_d_tensors: int = 1
-    persistent: bool = False
-
-    def __post_init__(self) -> None:
-        _checked.fields(self)
 
     @property
     def layout(self) -> str:
@@ -79,21 +57,20 @@ class KernelConfig:
 
     @property
     def tile_str(self) -> str:
-        return _gemm.triple(self.tile_m, self.tile_n, self.tile_k)
+        return _fields.shape(self, "tile")
 
     def target(self) -> _targets.Target:
         return _targets.resolve(self.gfx_arch)
 
     def print_config(self, indent: str = "  ") -> None:
-        print(f"{indent}types     A={self.dtype_a} B={self.dtype_b} C={self.dtype_c} "
-              f"acc={self.dtype_acc}")
-        print(f"{indent}layout    {self.layout}")
-        print(f"{indent}variant   {self.variant}")
-        print(f"{indent}tile      {self.tile_str}")
-        print(f"{indent}wave      {_gemm.triple(self.wave_m, self.wave_n, self.wave_k)}")
-        print(f"{indent}warp tile {_gemm.triple(self.warp_m, self.warp_n, self.warp_k)}")
-        print(f"{indent}pipeline  {self.pipeline}/{self.scheduler}/{self.epilogue}")
-        print(f"{indent}target    {self.target()}")
+        for name, text in (
+                ("types", f"A={self.dtype_a} B={self.dtype_b} C={self.dtype_c} "
+                          f"acc={self.dtype_acc}"),
+                ("layout", self.layout), ("variant", self.variant), ("tile", self.tile_str),
+                ("wave", _fields.shape(self, "wave")), ("warp tile", _fields.shape(self, "warp")),
+                ("pipeline", f"{self.pipeline}/{self.scheduler}/{self.epilogue}"),
+                ("target", self.target())):
+            print(f"{indent}{name:9} {text}")
 
 
 @dataclasses.dataclass
@@ -150,8 +127,7 @@ class DispatcherLib(_libraries.Library):
         """Builds the default configuration's kernels. output_path: the folder of the list."""
         return setup_multiple_gemm_dispatchers([KernelConfig()], output_path, verbose)[0]
 
-    def get_kernel_count(self) -> int:
-        return len(self.wish.kernels)
+    get_kernel_count = _libraries.Library.kernel_count
 
     def is_supported(self, M: int, N: int, K: int) -> bool:
         return self.select_kernel(M, N, K) is not None
@@ -168,7 +144,7 @@ class DispatcherLib(_libraries.Library):
         _checked.sizes(M=M, N=N, K=K)
         if min(M, N, K) <= 0:
             return None
-        return self._decision(lambda: _gemm.problem_of(self.config, M, N, K))
+        return self._decision((M, N, K), lambda: _gemm.problem_of(self.config, M, N, K))
 
     def _plan(self, M: int, N: int, K: int) -> Any:
         return self._plan_of((M, N, K), lambda: _gemm.problem_of(self.config, M, N, K))
@@ -301,10 +277,6 @@ class Registry(_libraries.Configurations):
     def __init__(self, lib: Optional[DispatcherLib] = None, name: str = "default") -> None:
         super().__init__(name)
         self._lib = lib
-
-    def register_kernel(self, config: KernelConfig) -> bool:
-        """Whether it is new here."""
-        return self._register(config)
 
     def get_kernels(self) -> List[KernelConfig]:
         return list(self._configs)

@@ -7,18 +7,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import pathlib
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
 import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
+from tessera_ck import fields as _fields
 from tessera_ck import fmha as _fmha
 from tessera_ck import hints as _hints
-from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
@@ -47,18 +46,16 @@ class FmhaResult:
     outputs: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass
-class FmhaProblem:
-    batch: int = 2
-    nhead_q: int = 8
-    nhead_k: int = 8
-    seqlen_q: int = 128
-    seqlen_k: int = 128
-    hdim_q: int = 128
-    hdim_v: int = 128
+def _shape(*names: str) -> Any:
+    return property(lambda self: tuple(getattr(self, name) for name in ("batch", *names)))
 
-    def __post_init__(self) -> None:
-        _checked.fields(self)
+
+@_fields.table(("batch", 2), ("nhead_q nhead_k", 8), ("seqlen_q seqlen_k hdim_q hdim_v", 128))
+class FmhaProblem:
+    q_shape = _shape("nhead_q", "seqlen_q", "hdim_q")
+    k_shape = _shape("nhead_k", "seqlen_k", "hdim_q")
+    v_shape = _shape("nhead_k", "seqlen_k", "hdim_v")
+    o_shape = _shape("nhead_q", "seqlen_q", "hdim_v")
 
     @property
     def scale(self) -> float:
@@ -69,84 +66,25 @@ class FmhaProblem:
         scores = self.batch * self.nhead_q * self.seqlen_q * self.seqlen_k
         return 2 * scores * (self.hdim_q + self.hdim_v)
 
-    @property
-    def q_shape(self) -> Tuple[int, ...]:
-        return self.batch, self.nhead_q, self.seqlen_q, self.hdim_q
 
-    @property
-    def k_shape(self) -> Tuple[int, ...]:
-        return self.batch, self.nhead_k, self.seqlen_k, self.hdim_q
-
-    @property
-    def v_shape(self) -> Tuple[int, ...]:
-        return self.batch, self.nhead_k, self.seqlen_k, self.hdim_v
-
-    @property
-    def o_shape(self) -> Tuple[int, ...]:
-        return self.batch, self.nhead_q, self.seqlen_q, self.hdim_v
-
-
-@dataclasses.dataclass
+@_fields.table(
+    ("family", "fwd"), ("data_type", "fp16"), ("mode", "batch"), ("vlayout", "r"),
+    ("hdim_q hdim_v", 128), ("gfx_arch", None), ("tile_m0 tile_n0", 128),
+    ("tile_k0 tile_n1 tile_k1", (32, 128, 32), _hints.OWN), ("tile_k0max", 128),
+    ("wave_m0 wave_n0 wave_k0", (4, 1, 1), _hints.OWN),
+    ("wave_m1 wave_n1 wave_k1", (4, 1, 1), _hints.OWN),
+    ("wave_m2 wave_n2 wave_k2", 1, _hints.OWN),
+    ("warp_m0 warp_n0 warp_k0", (32, 32, 16), _hints.OWN),
+    ("warp_m1 warp_n1 warp_k1", (32, 32, 16), _hints.OWN),
+    ("warp_m2 warp_n2 warp_k2", 16, _hints.OWN),
+    ("pad_s pad_sk pad_d pad_dv", 1, _hints.ANY_SIZE), ("pipeline", "qr_async"),
+    ("block_per_cu num_wave_groups", (-1, 1), _hints.OWN), ("mask bias", "no"),
+    ("lse dropout", False), ("qscale", "no"), ("rope", "none"),
+    ("logits paged_kv sink skip_min_seqlen_q", False), ("page_size", 1),
+    ("kv_memory_layout", "vectorized"), ("kv_lookup_table", "sglang"),
+    ("deterministic dbias", False), ("use_trload", False, _hints.OWN), either="mask bias")
 class FmhaKernelConfig:
     """gfx_arch: None means this machine."""
-
-    family: str = "fwd"
-    data_type: str = "fp16"
-    mode: str = "batch"
-    vlayout: str = "r"
-    hdim_q: int = 128
-    hdim_v: int = 128
-    gfx_arch: Optional[str] = None
-    tile_m0: int = 128
-    tile_n0: int = 128
-    tile_k0: int = 32
-    tile_n1: int = 128
-    tile_k1: int = 32
-    tile_k0max: int = 128
-    wave_m0: int = 4
-    wave_n0: int = 1
-    wave_k0: int = 1
-    wave_m1: int = 4
-    wave_n1: int = 1
-    wave_k1: int = 1
-    wave_m2: int = 1
-    wave_n2: int = 1
-    wave_k2: int = 1
-    warp_m0: int = 32
-    warp_n0: int = 32
-    warp_k0: int = 16
-    warp_m1: int = 32
-    warp_n1: int = 32
-    warp_k1: int = 16
-    warp_m2: int = 16
-    warp_n2: int = 16
-    warp_k2: int = 16
-    pad_s: int = 1
-    pad_sk: int = 1
-    pad_d: int = 1
-    pad_dv: int = 1
-    pipeline: str = "qr_async"
-    block_per_cu: int = -1
-    num_wave_groups: int = 1
-    mask: Union[int, str] = "no"
-    bias: Union[int, str] = "no"
-    lse: bool = False
-    dropout: bool = False
-    qscale: str = "no"
-    rope: str = "none"
-    logits: bool = False
-    paged_kv: bool = False
-    sink: bool = False
-    skip_min_seqlen_q: bool = False
-    page_size: int = 1
-    kv_memory_layout: str = "vectorized"
-    kv_lookup_table: str = "sglang"
-    deterministic: bool = False
-    dbias: bool = False
-    use_trload: bool = False
-
-    def __post_init__(self) -> None:
-        _checked.fields(self)
 
     def target(self) -> _targets.Target:
         return _targets.resolve(self.gfx_arch)
@@ -156,11 +94,10 @@ class FmhaKernelConfig:
         """Everything that differs from the defaults is in the name."""
         words = ["fmha", self.family, self.data_type, self.mode, f"h{self.hdim_q}x{self.hdim_v}",
                  self.pipeline]
-        plain = FmhaKernelConfig()
         known = {"family", "data_type", "mode", "hdim_q", "hdim_v", "pipeline"}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name not in known and value != getattr(plain, field.name):
+            if field.name not in known and value != field.default:
                 words.append(f"{field.name.replace('_', '')}{value}")
         return "_".join(words)
 
@@ -226,9 +163,6 @@ class FmhaDispatcherLib(_libraries.Library):
     def __init__(self, config: Optional[FmhaKernelConfig] = None) -> None:
         super().__init__(config or FmhaKernelConfig(), _fmha.named_kernels)
 
-    def kernel_count(self) -> int:
-        return len(self.wish.kernels)
-
     def live(self, deterministic: bool = False) -> tessera.Dispatcher:
         return self._live(deterministic)
 
@@ -237,15 +171,14 @@ class FmhaDispatcherLib(_libraries.Library):
         return self._plan_of((problem.line, deterministic), lambda: problem, deterministic)
 
 
-class FmhaRunner:
-    """Runs attention on NumPy's arrays. Nothing is loaded, and no GPU started, before the first
-    run."""
+class FmhaRunner(_libraries.LateRunner):
+    """As LateRunner, on NumPy's arrays."""
+
+    _make_library, _make_config = FmhaDispatcherLib, FmhaKernelConfig
 
     def __init__(self, config: Optional[FmhaKernelConfig] = None,
                  library_path: Optional[Any] = None) -> None:
-        self.library_path = None if library_path is None else pathlib.Path(library_path)
-        self._config = config
-        self._lib: Optional[FmhaDispatcherLib] = None
+        super().__init__(library_path, config)
 
     @classmethod
     def from_prebuilt(cls) -> "FmhaRunner":
@@ -256,15 +189,6 @@ class FmhaRunner:
     def from_library(cls, path: Any) -> "FmhaRunner":
         """path: of setup_multiple_fmha_dispatchers()."""
         return cls(None, path)
-
-    @property
-    def lib(self) -> FmhaDispatcherLib:
-        if self._lib is None:
-            config = self._config
-            if self.library_path is not None:
-                config = _files.config_of(self.library_path, FmhaKernelConfig)
-            self._lib = FmhaDispatcherLib(config)
-        return self._lib
 
     def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
             bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
@@ -458,14 +382,6 @@ class FmhaRegistry(_libraries.Configurations):
 
     _make_library = FmhaDispatcherLib
 
-    def register_kernel(self, config: FmhaKernelConfig) -> bool:
-        """Whether it is new here."""
-        return self._register(config)
-
-    @property
-    def kernels(self) -> List[FmhaKernelConfig]:
-        return list(self._configs)
-
     def build(self, verbose: bool = False, max_workers: Optional[int] = None
               ) -> List[FmhaSetupResult]:
         return setup_multiple_fmha_dispatchers(self._configs, None, verbose, max_workers)
@@ -477,7 +393,7 @@ class FmhaRegistry(_libraries.Configurations):
 
         def decide(lib: FmhaDispatcherLib) -> Optional[Dict[str, Any]]:
             try:
-                return lib._decision(lambda: problem)
+                return lib._decision(problem.line, lambda: problem)
             except Error:  # a configuration that fails does not hide the others
                 return None
 

@@ -11,8 +11,9 @@ import numpy
 
 import tessera
 from tessera import Error
-from tessera_ck import checked as _checked
+from tessera_ck import fields as _fields
 from tessera_ck import gemm as _gemm
+from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 
 from ctypes_utils import DispatcherLib as GemmDispatcherLib
@@ -55,35 +56,19 @@ class GemmProblem:
         return 2 * self.M * self.N * self.K
 
 
-@dataclasses.dataclass(frozen=True)
+# The fields of a generator's configuration, by the parts in which it lies.
+_TILE = {"tile": (128, 128, 32), "warp": (2, 2, 1), "warp_tile": (32, 32, 16)}
+_TRAIT = {"pipeline": "compv4", "scheduler": "intrawave", "epilogue": "cshuffle", "pad_m": True,
+          "pad_n": True, "pad_k": True, "persistent": False}
+
+
+@_fields.table(
+    ("dtype", "fp16"), ("layout", "rcr"),
+    *((" ".join(f"{prefix}_{axis}" for axis in "mnk"), sizes) for prefix, sizes in _TILE.items()),
+    *_TRAIT.items(), ("variant", "standard"), ("elementwise_op", "MultiDAdd"),
+    ("num_d_tensors", 1), ("gfx_arch", None), frozen=True)
 class GemmKernelConfig:
     """As the generator names the fields: warp_* are waves, warp_tile_* one instruction's tile."""
-
-    dtype: str = "fp16"
-    layout: str = "rcr"
-    tile_m: int = 128
-    tile_n: int = 128
-    tile_k: int = 32
-    warp_m: int = 2
-    warp_n: int = 2
-    warp_k: int = 1
-    warp_tile_m: int = 32
-    warp_tile_n: int = 32
-    warp_tile_k: int = 16
-    pipeline: str = "compv4"
-    scheduler: str = "intrawave"
-    epilogue: str = "cshuffle"
-    pad_m: bool = True
-    pad_n: bool = True
-    pad_k: bool = True
-    persistent: bool = False
-    variant: str = "standard"
-    elementwise_op: str = "MultiDAdd"
-    num_d_tensors: int = 1
-    gfx_arch: Optional[str] = None
-
-    def __post_init__(self) -> None:
-        _checked.fields(self)
 
     @property
     def name(self) -> str:
@@ -95,11 +80,9 @@ class GemmKernelConfig:
 
     def to_codegen_json(self) -> str:
         """What unified_gemm_codegen.py takes as --tile-config-json."""
-        tile = {key: [getattr(self, key)] for key in (
-            "tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "warp_tile_m",
-            "warp_tile_n", "warp_tile_k")}
-        trait = {key: [getattr(self, key)] for key in (
-            "pipeline", "epilogue", "scheduler", "pad_m", "pad_n", "pad_k", "persistent")}
+        tile = {f"{prefix}_{axis}": [getattr(self, f"{prefix}_{axis}")]
+                for prefix in _TILE for axis in "mnk"}
+        trait = {key: [getattr(self, key)] for key in _TRAIT}
         whole: Dict[str, Any] = {"tile_config": tile, "trait_config": trait}
         if self.variant == "multi_d":
             whole["multi_d_config"] = {"elementwise_ops": [self.elementwise_op],
@@ -107,17 +90,14 @@ class GemmKernelConfig:
         return json.dumps(whole)
 
     def to_ctypes_config(self) -> KernelConfig:
-        words = [{"r": "row", "c": "col"}[letter] for letter in self.layout[:3]]
-        return KernelConfig(
-            dtype_a=self.dtype, dtype_b=self.dtype, dtype_c=output_dtype_for(self.dtype),
-            dtype_acc="int32" if self.dtype == "int8" else "fp32", layout_a=words[0],
-            layout_b=words[1], layout_c=words[2], tile_m=self.tile_m, tile_n=self.tile_n,
-            tile_k=self.tile_k, wave_m=self.warp_m, wave_n=self.warp_n, wave_k=self.warp_k,
-            warp_m=self.warp_tile_m, warp_n=self.warp_tile_n, warp_k=self.warp_tile_k,
-            pipeline=self.pipeline, scheduler=self.scheduler, epilogue=self.epilogue,
-            pad_m=self.pad_m, pad_n=self.pad_n, pad_k=self.pad_k, gfx_arch=self.gfx_arch,
-            variant=self.variant, elementwise_op=self.elementwise_op,
-            num_d_tensors=self.num_d_tensors, persistent=self.persistent)
+        given = dataclasses.asdict(self)
+        dtype, layout = given.pop("dtype"), given.pop("layout")
+        for theirs, ours in (("warp", "wave"), ("warp_tile", "warp")):
+            given.update({f"{ours}_{axis}": given.pop(f"{theirs}_{axis}") for axis in "mnk"})
+        given.update(zip(("layout_a", "layout_b", "layout_c"),
+                         ({"r": "row", "c": "col"}[letter] for letter in layout[:3])))
+        return KernelConfig(dtype_a=dtype, dtype_b=dtype, dtype_c=output_dtype_for(dtype),
+                            dtype_acc="int32" if dtype == "int8" else "fp32", **given)
 
 
 def expand_sweep(sweep: Dict[str, Any], dtype: str = "fp16", layout: str = "rcr",
@@ -160,22 +140,15 @@ def setup_multiple_gemm_dispatchers(configs: Sequence[Any], output_dir: Optional
     return _setup(plain, output_dir, verbose, max_workers)
 
 
-class GpuGemmRunner:
-    """Runs the kernels of a file of setup_multiple_gemm_dispatchers(). Nothing is loaded, and no
-    GPU started, before the first run()."""
+class GpuGemmRunner(_libraries.LateRunner):
+    _make_library, _make_config = GemmDispatcherLib, KernelConfig
 
     def __init__(self, lib_path: Any) -> None:
-        self.library_path = pathlib.Path(lib_path)
-        self._runner: Optional[GemmRunner] = None
-
-    def _ensure_initialized(self) -> GemmRunner:
-        if self._runner is None:
-            self._runner = GemmRunner(GemmDispatcherLib.load(self.library_path))
-        return self._runner
+        super().__init__(lib_path)
 
     @property
     def kernel_name(self) -> str:
-        return self._ensure_initialized().lib.get_kernel_name()
+        return self.lib.get_kernel_name()
 
     def run(self, A: Any, B: Any, problem: Optional[GemmProblem] = None, D: Sequence[Any] = (),
             verify: bool = True) -> GemmResult:
@@ -183,7 +156,4 @@ class GpuGemmRunner:
                 (problem.M, problem.K), (problem.K, problem.N)):
             raise Error(f"A and B have the shapes {numpy.shape(A)} and {numpy.shape(B)}, but the "
                         f"problem asks for {(problem.M, problem.K)} and {(problem.K, problem.N)}")
-        return self._ensure_initialized().run(A, B, D=D, verify=verify)
-
-    def cleanup(self) -> None:
-        self._runner = None
+        return GemmRunner(self.lib).run(A, B, D=D, verify=verify)

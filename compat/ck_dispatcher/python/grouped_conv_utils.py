@@ -13,8 +13,8 @@ import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
 from tessera_ck import conv as _conv
+from tessera_ck import fields as _fields
 from tessera_ck import hints as _hints
-from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
@@ -28,41 +28,26 @@ __all__ = ["GpuGroupedConvRunner", "GroupedConvDispatcherLib", "GroupedConvKerne
            "validate_grouped_conv_config"]
 
 
-@dataclasses.dataclass
+# The parts of a configuration in JSON: the key and, where it is another, the field.
+_SIGNATURE = ("variant", "dtype", "ndim_spatial", "layout")
+_ALGORITHM = ("tile_m", "tile_n", "tile_k", "pipeline", "epilogue", "scheduler", "block_per_cu",
+              "num_wave_groups", "num_groups_to_merge")
+_SHAPES = {"wave": "wave", "warp": "warp_tile"}
+_VECTORS = ("vector_size_a", "vector_size_b", "vector_size_c")
+
+
+@_fields.table(
+    ("variant", "forward"), ("ndim_spatial", 2), ("dtype", "fp16"), ("layout", "nhwgc"),
+    ("arch", None), ("tile_m tile_n tile_k", (1, 128, 128)), ("wave_m wave_n wave_k", (2, 2, 1)),
+    ("warp_tile_m warp_tile_n warp_tile_k", (32, 32, 16)), ("pipeline", "compv4"),
+    ("epilogue", "cshuffle", _hints.OWN), ("scheduler", "intrawave"),
+    (" ".join(_VECTORS), (4, 8, 8), _hints.OWN),
+    ("block_per_cu num_wave_groups num_groups_to_merge", 1, _hints.OWN),
+    ("pad_m pad_n pad_k", True, _hints.ANY_SIZE),
+    ("double_smem_buffer split_image explicit_gemm two_stage", False, _hints.OWN))
 class GroupedConvKernelConfig:
     """What a kernel computes and how. arch: None means this machine. A backward kernel with another
     pipeline than compv3 and mem gets compv3, as in the original."""
-
-    variant: str = "forward"
-    ndim_spatial: int = 2
-    dtype: str = "fp16"
-    layout: str = "nhwgc"
-    arch: Optional[str] = None
-    tile_m: int = 1
-    tile_n: int = 128
-    tile_k: int = 128
-    wave_m: int = 2
-    wave_n: int = 2
-    wave_k: int = 1
-    warp_tile_m: int = 32
-    warp_tile_n: int = 32
-    warp_tile_k: int = 16
-    pipeline: str = "compv4"
-    epilogue: str = "cshuffle"
-    scheduler: str = "intrawave"
-    vector_size_a: int = 4
-    vector_size_b: int = 8
-    vector_size_c: int = 8
-    block_per_cu: int = 1
-    num_wave_groups: int = 1
-    num_groups_to_merge: int = 1
-    pad_m: bool = True
-    pad_n: bool = True
-    pad_k: bool = True
-    double_smem_buffer: bool = False
-    split_image: bool = False
-    explicit_gemm: bool = False
-    two_stage: bool = False
 
     def __post_init__(self) -> None:
         _checked.fields(self)
@@ -74,7 +59,7 @@ class GroupedConvKernelConfig:
     @property
     def name(self) -> str:
         words = ["grouped_conv", self.variant, self.dtype, f"{self.ndim_spatial}d",
-                 f"{self.tile_m}x{self.tile_n}x{self.tile_k}", self.pipeline, self.scheduler]
+                 _fields.shape(self, "tile"), self.pipeline, self.scheduler]
         if self.num_groups_to_merge != 1:
             words.append(f"gm{self.num_groups_to_merge}")
         for field, word in (("double_smem_buffer", "dsb"), ("split_image", "si"),
@@ -90,59 +75,38 @@ class GroupedConvKernelConfig:
         return dataclasses.asdict(self)
 
     def to_json_obj(self) -> Dict[str, Any]:
-        return {"name": self.name,
-                "signature": {"variant": self.variant, "dtype": self.dtype,
-                              "ndim_spatial": self.ndim_spatial, "layout": self.layout},
-                "algorithm": {
-                    "tile_m": self.tile_m, "tile_n": self.tile_n, "tile_k": self.tile_k,
-                    "wave": f"{self.wave_m}x{self.wave_n}x{self.wave_k}",
-                    "warp": f"{self.warp_tile_m}x{self.warp_tile_n}x{self.warp_tile_k}",
-                    "pipeline": self.pipeline, "epilogue": self.epilogue,
-                    "scheduler": self.scheduler,
-                    "vector_sizes": [self.vector_size_a, self.vector_size_b, self.vector_size_c],
-                    "block_per_cu": self.block_per_cu, "num_wave_groups": self.num_wave_groups,
-                    "num_groups_to_merge": self.num_groups_to_merge},
-                "arch": self.arch}
+        how = {name: getattr(self, name) for name in _ALGORITHM}
+        how.update({key: _fields.shape(self, prefix) for key, prefix in _SHAPES.items()})
+        how["vector_sizes"] = [getattr(self, name) for name in _VECTORS]
+        return {"name": self.name, "signature": {name: getattr(self, name) for name in _SIGNATURE},
+                "algorithm": how, "arch": self.arch}
 
     @classmethod
     def from_json_obj(cls, row: Dict[str, Any]) -> "GroupedConvKernelConfig":
-        how = row["algorithm"]
-        shapes = {}
-        for prefix, word in (("wave", how["wave"]), ("warp_tile", how["warp"])):
-            shapes.update({f"{prefix}_{axis}": int(size) for axis, size in
-                           zip("mnk", word.split("x"))})
-        vectors = {f"vector_size_{axis}": size for axis, size in zip("abc", how["vector_sizes"])}
-        kept = {key: value for key, value in how.items()
-                if key not in ("wave", "warp", "vector_sizes")}
-        return cls(**row["signature"], arch=row["arch"], **kept, **shapes, **vectors)
+        how = dict(row["algorithm"])
+        sizes = {f"{prefix}_{axis}": int(size) for key, prefix in _SHAPES.items()
+                 for axis, size in zip("mnk", how.pop(key).split("x"))}
+        vectors = dict(zip(_VECTORS, how.pop("vector_sizes")))
+        return cls(**row["signature"], arch=row["arch"], **how, **sizes, **vectors)
 
 
-@dataclasses.dataclass
+def _places(axis: str, size: str, filters: str) -> Any:
+    """The size of the output along an axis."""
+    def count(self: Any) -> int:
+        pad, stride, dilation = (getattr(self, f"{word}_{axis}")
+                                 for word in ("pad", "stride", "dilation"))
+        reach = dilation * (getattr(self, filters) - 1) + 1
+        return (getattr(self, size) + 2 * pad - reach) // stride + 1
+    return property(count)
+
+
+@_fields.table(
+    ("N C K G", (1, 64, 128, 1)), ("Hi Wi Di", (28, 28, 1)), ("Y X Z", (3, 3, 1)),
+    ("stride_h stride_w stride_d", 1), ("pad_h pad_w pad_d", 0),
+    ("dilation_h dilation_w dilation_d", 1), ("direction", "forward"), ("split_k", 1),
+    ("dtype", None))
 class GroupedConvProblem:
     """dtype: None means the runner's own."""
-
-    N: int = 1
-    C: int = 64
-    K: int = 128
-    G: int = 1
-    Hi: int = 28
-    Wi: int = 28
-    Di: int = 1
-    Y: int = 3
-    X: int = 3
-    Z: int = 1
-    stride_h: int = 1
-    stride_w: int = 1
-    stride_d: int = 1
-    pad_h: int = 0
-    pad_w: int = 0
-    pad_d: int = 0
-    dilation_h: int = 1
-    dilation_w: int = 1
-    dilation_d: int = 1
-    direction: str = "forward"
-    split_k: int = 1
-    dtype: Optional[str] = None
 
     def __post_init__(self) -> None:
         _checked.fields(self)
@@ -154,22 +118,7 @@ class GroupedConvProblem:
         if self.C % self.G or self.K % self.G:
             raise ValueError(f"C={self.C} and K={self.K} must both divide by G={self.G}")
 
-    def _out(self, size: int, filters: int, axis: str) -> int:
-        pad, stride, dilation = (getattr(self, f"{word}_{axis}")
-                                 for word in ("pad", "stride", "dilation"))
-        return (size + 2 * pad - dilation * (filters - 1) - 1) // stride + 1
-
-    @property
-    def Ho(self) -> int:
-        return self._out(self.Hi, self.Y, "h")
-
-    @property
-    def Wo(self) -> int:
-        return self._out(self.Wi, self.X, "w")
-
-    @property
-    def Do(self) -> int:
-        return self._out(self.Di, self.Z, "d")
+    Ho, Wo, Do = _places("h", "Hi", "Y"), _places("w", "Wi", "X"), _places("d", "Di", "Z")
 
     @property
     def is_3d(self) -> bool:
@@ -248,9 +197,6 @@ class GroupedConvDispatcherLib(_libraries.Library):
     def has_bwd_weight(self) -> bool:
         return self._has("bwd_weight")
 
-    def kernel_count(self) -> int:
-        return len(self.wish.kernels)
-
     def _problem(self, problem: GroupedConvProblem) -> tessera.Problem:
         return _conv.problem_of(problem, problem.dtype or self.config.dtype, self.config.layout)
 
@@ -259,7 +205,8 @@ class GroupedConvDispatcherLib(_libraries.Library):
         return self._select(self._problem(problem))
 
     def _decided(self, problem: GroupedConvProblem) -> Optional[Dict[str, Any]]:
-        return self._decision(lambda: self._problem(problem))
+        whole = self._problem(problem)
+        return self._decision(whole.line, lambda: whole)
 
     def is_supported(self, problem: GroupedConvProblem) -> bool:
         return self._decided(problem) is not None
@@ -307,33 +254,17 @@ class GroupedConvDispatcherLib(_libraries.Library):
         return arrays
 
 
-class GpuGroupedConvRunner:
-    """Runs the kernels of a file of setup_multiple_grouped_conv_dispatchers(), or the default
-    configuration's. Nothing is loaded, and no GPU started, before the first run()."""
-
-    def __init__(self, lib_path: Optional[Any] = None,
-                 config: Optional[GroupedConvKernelConfig] = None) -> None:
-        self.library_path = None if lib_path is None else pathlib.Path(lib_path)
-        self._config = config
-        self._lib: Optional[GroupedConvDispatcherLib] = None
-        self._error, self._traceback = "", ""
-
-    def _ensure_initialized(self) -> bool:
-        if self._lib is not None:
-            return True
-        try:
-            config = self._config
-            if self.library_path is not None:
-                config = _files.config_of(self.library_path, GroupedConvKernelConfig)
-            self._lib = GroupedConvDispatcherLib(config)
-        except Error as error:
-            self._error, self._traceback = str(error), traceback.format_exc()
-        return self._lib is not None
+class GpuGroupedConvRunner(_libraries.LateRunner):
+    _make_library, _make_config = GroupedConvDispatcherLib, GroupedConvKernelConfig
+    _error, _traceback = "", ""
 
     @property
     def lib(self) -> Optional[GroupedConvDispatcherLib]:
-        self._ensure_initialized()
-        return self._lib
+        try:
+            return super().lib
+        except Error as error:
+            self._error, self._traceback = str(error), traceback.format_exc()
+            return None
 
     def is_available(self) -> bool:
         """Whether it has kernels that run on this machine."""
@@ -358,11 +289,6 @@ class GpuGroupedConvRunner:
                   f"{result.tflops:.3f} TFLOPS, {lib.target}")
         return result
 
-    def cleanup(self) -> None:
-        if self._lib is not None:
-            self._lib.cleanup()
-        self._lib = None
-
 
 class GroupedConvRegistry(_libraries.Configurations):
     """Configurations, and what is built of them. With arch= and without configurations it runs any
@@ -377,10 +303,6 @@ class GroupedConvRegistry(_libraries.Configurations):
     def add(self, config: GroupedConvKernelConfig) -> "GroupedConvRegistry":
         self._configs.append(config)
         return self
-
-    @property
-    def kernels(self) -> List[GroupedConvKernelConfig]:
-        return list(self._configs)
 
     def select(self, problem: GroupedConvProblem,
                heuristic: Optional[Callable[[GroupedConvProblem], Sequence[str]]] = None
@@ -517,5 +439,5 @@ def get_grouped_conv_default_config(variant: str = "forward", ndim_spatial: int 
 def format_grouped_conv_summary(config: Any) -> str:
     made = config if isinstance(config, GroupedConvKernelConfig) else GroupedConvKernelConfig(
         **config)
-    return (f"{made.name}: wave {made.wave_m}x{made.wave_n}x{made.wave_k}, warp tile "
-            f"{made.warp_tile_m}x{made.warp_tile_n}x{made.warp_tile_k}, {made.target()}")
+    return (f"{made.name}: wave {_fields.shape(made, 'wave')}, warp tile "
+            f"{_fields.shape(made, 'warp_tile')}, {made.target()}")

@@ -293,7 +293,7 @@ class Registries(Case):
             self.assertIsInstance(paths[0], pathlib.Path)
             self.assertIsNone(paths[1])
             runner = gemm_utils.GpuGemmRunner(paths[0])
-            self.assertIsNone(runner._runner)  # loads nothing before it runs
+            self.assertIsNone(runner._lib)  # loads nothing before it runs
             a, b = self.draw(6, 8), self.draw(8, 10)
             result = runner.run(a, b, gemm_utils.GemmProblem(6, 10, 8))
             self.assertTrue(result.success, result.error)

@@ -6,9 +6,9 @@ from typing import Any, Dict, List
 import tessera
 from tessera import Error
 
-from . import hints
-from .gemm import Wish, triple
-from .targets import Target, dispatcher_of, pipelines
+from . import fields, gemm, hints
+from .gemm import Wish
+from .targets import Target, pipelines
 
 # variant -> (Tessera's direction, the operands in the order of the original's three slots)
 DIRECTIONS = {"forward": ("forward", ("in", "weight", "out")),
@@ -36,47 +36,39 @@ def is_3d(depth: int, filter_depth: int, pad: int) -> bool:
 
 def problem_of(p: Any, dtype: str, layout: str = "nhwgc") -> tessera.Problem:
     """p: with the original's fields N, C, K, G, Hi, Wi, Y, X, stride_h, ..., direction."""
-    fields: Dict[str, Any] = {
+    given: Dict[str, Any] = {
         "direction": DIRECTIONS[variant_word(p.direction)][0], "n": p.N, "c": p.C, "k": p.K,
-        "g": p.G, "h": p.Hi, "w": p.Wi, "y": p.Y, "x": p.X, "dtype": dtype,
-        "stride_h": p.stride_h, "stride_w": p.stride_w, "dilation_h": p.dilation_h,
-        "dilation_w": p.dilation_w, "pad_h": p.pad_h, "pad_w": p.pad_w, "pad_right_h": p.pad_h,
-        "pad_right_w": p.pad_w}
+        "g": p.G, "h": p.Hi, "w": p.Wi, "y": p.Y, "x": p.X, "dtype": dtype}
     if p.is_3d:
-        fields.update({"ndim": 3, "d": p.Di, "z": p.Z, "stride_d": p.stride_d,
-                       "dilation_d": p.dilation_d, "pad_d": p.pad_d, "pad_right_d": p.pad_d})
+        given.update({"ndim": 3, "d": p.Di, "z": p.Z})
+    for axis in "dhw" if p.is_3d else "hw":
+        for word in ("stride", "dilation", "pad"):
+            given[f"{word}_{axis}"] = getattr(p, f"{word}_{axis}")
+        given[f"pad_right_{axis}"] = given[f"pad_{axis}"]
     if layout not in ("nhwgc", "nchw"):
         raise Error(f"layout must be nhwgc or nchw, got '{layout}'")
-    return tessera.Problem("conv", **fields, layout=layout)
+    return tessera.Problem("conv", **given, layout=layout)
 
 
 def named_kernel(config: Any, target: Target) -> str:
-    words = ["conv", DIRECTIONS[variant_word(config.variant)][0].replace("_", ""), config.dtype,
-             config.layout, f"{config.ndim_spatial}d", config.pipeline,
-             triple(config.tile_m, config.tile_n, config.tile_k),
-             triple(config.wave_m, config.wave_n, config.wave_k),
-             triple(config.warp_tile_m, config.warp_tile_n, config.warp_tile_k)]
-    if target.backend != "cpu" and config.scheduler not in ("", "default", "standard"):
-        words.append(config.scheduler)
-    return "_".join([*words, target.name])
+    return "_".join([
+        "conv", DIRECTIONS[variant_word(config.variant)][0].replace("_", ""), config.dtype,
+        config.layout, f"{config.ndim_spatial}d", config.pipeline,
+        *(fields.shape(config, prefix) for prefix in ("tile", "wave", "warp_tile")),
+        *gemm.ending_of(config, target)])
 
 
 def wish_of(config: Any, target: Target) -> Wish:
     """As for GEMM: a pipeline of the target makes the configuration exact."""
     there = pipelines(target, "conv")
     if not there:
-        row = dispatcher_of(target.word).target["name"]
-        return Wish([], [f"target {row} has no kernels for convolutions"], False)
-    ignored = hints.of_config(config, hints.CONV)
+        return Wish([], [f"target {target.name} has no kernels for convolutions"], False)
+    ignored = hints.of_config(config)
     if config.pipeline in there:
-        name = named_kernel(config, target)
         try:
-            shown = tessera.command("show", kernel=name, target=target.word, check=False)
+            return gemm.exact(named_kernel(config, target), target, ignored)
         except Error as error:
             return Wish([], [str(error)], True)
-        if not shown["legal"]:
-            return Wish([], [f"{name}: {shown['reason']}"], True)
-        return Wish([shown["kernel"]], ignored, True)
     note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
             "kernels for this direction, type and layout are taken")
     return Wish(essential(config, target), [note, *ignored], False)
@@ -85,19 +77,12 @@ def wish_of(config: Any, target: Target) -> Wish:
 def essential(config: Any, target: Target) -> List[str]:
     """The shipped set; where it has none for so many dimensions, all kernels of the signature."""
     direction = DIRECTIONS[variant_word(config.variant)][0]
-    try:
-        shipped = tessera.KernelSet("ck_dispatcher", target.word).preselected(
-            f"{direction}_{config.dtype}_{config.layout}_essential").kernels
-    except Error as error:
-        if error.code != "not_found":
-            raise
-        shipped = []
-    found = [name for name in shipped if f"_{config.ndim_spatial}d_" in name]
-    if not found:
-        kernels = tessera.KernelSet("ck_dispatcher", target.word).op("conv")
-        found = kernels.where(direction=direction, dtype=config.dtype, layout=config.layout,
-                              ndim=str(config.ndim_spatial), epilogue="none").kernels
-    return found
+    found = [name for name in gemm.shipped(target,
+                                           f"{direction}_{config.dtype}_{config.layout}_essential")
+             if f"_{config.ndim_spatial}d_" in name]
+    return found or tessera.KernelSet("ck_dispatcher", target.word).op("conv").where(
+        direction=direction, dtype=config.dtype, layout=config.layout,
+        ndim=str(config.ndim_spatial), epilogue="none").kernels
 
 
 def file_name(spec: Dict[str, Any]) -> str:

@@ -153,7 +153,7 @@ def named_kernels(config: Any, target: Target) -> Wish:
     there = pipelines(target, "fmha")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for attention"], False)
-    ignored = hints.of_config(config, hints.FMHA)
+    ignored = hints.of_config(config)
     kind = KINDS.get(config.family, "forward")
     kernels = tessera.KernelSet("ck_dispatcher", target.word)
     if config.pipeline in there:

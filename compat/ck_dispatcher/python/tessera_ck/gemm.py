@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple)
 
 import tessera
 from tessera import Error
 
-from . import hints
+from . import fields, hints
 from .kernel_files import list_kernels
 from .targets import Target, pipelines
 
@@ -65,20 +65,19 @@ class Wish(NamedTuple):
 
 
 def problem_of(config: Any, m: int, n: int, k: int) -> tessera.Problem:
-    fields: Dict[str, Any] = {"dtype": types_word(config.dtype_a, config.dtype_b),
-                              "layout": config.layout[:3]}
+    given: Dict[str, Any] = {"dtype": ",".join(types_of(config)), "layout": config.layout[:3]}
     if config.dtype_c != default_output(config.dtype_a):
-        fields["out"] = config.dtype_c
-    epilogue = config_epilogue(config)
-    if epilogue != "none":
-        fields["epilogue"] = epilogue
+        given["out"] = config.dtype_c
+    if (epilogue := config_epilogue(config)) != "none":
+        given["epilogue"] = epilogue
     if config.variant == "preshuffle":
-        fields["preshuffle"] = 1
-    return tessera.Problem("gemm", m=m, n=n, k=k, **fields)
+        given["preshuffle"] = 1
+    return tessera.Problem("gemm", m=m, n=n, k=k, **given)
 
 
-def types_word(a: str, b: str) -> str:
-    return a if a == b else f"{a},{b}"
+def types_of(config: Any) -> List[str]:
+    """The operands' types, once where they are the same."""
+    return list(dict.fromkeys((config.dtype_a, config.dtype_b)))
 
 
 def default_output(dtype: str) -> str:
@@ -96,66 +95,77 @@ def triple(*numbers: int) -> str:
     return "x".join(map(str, numbers))
 
 
+def ending_of(config: Any, target: Target) -> List[str]:
+    """The last words of a kernel's name: the scheduler, which kernels of CPUs have not, and the
+    target."""
+    is_named = config.scheduler not in ("", "default", "auto", "standard")
+    return [*([config.scheduler] if target.backend != "cpu" and is_named else []), target.name]
+
+
 def named_kernel(config: Any, target: Target) -> str:
     """The lossless name of the one kernel that a configuration describes."""
-    words = ["gemm", config.dtype_a]
-    if config.dtype_b != config.dtype_a:
-        words.append(config.dtype_b)
-    words += [config.layout[:3], PIPELINES.get(config.pipeline, config.pipeline),
-              triple(config.tile_m, config.tile_n, config.tile_k),
-              triple(config.wave_m, config.wave_n, config.wave_k),
-              triple(config.warp_m, config.warp_n, config.warp_k)]
+    words = ["gemm", *types_of(config), config.layout[:3],
+             PIPELINES.get(config.pipeline, config.pipeline),
+             *(fields.shape(config, prefix) for prefix in ("tile", "wave", "warp"))]
     if config.dtype_c != default_output(config.dtype_a):
         words.append("out" + config.dtype_c)
     if config.variant == "preshuffle":
         words.append("presh")
     if (epilogue := config_epilogue(config)) != "none":
         words += [step.replace("_", "") for step in epilogue.split("+")]
-    if target.backend != "cpu" and config.scheduler not in ("", "default", "auto"):
-        words.append(config.scheduler)
-    if getattr(config, "persistent", False):
-        words.append("persistent")
-    return "_".join([*words, target.name])
+    *scheduler, name = ending_of(config, target)
+    persistent = ["persistent"] if config.persistent else []
+    return "_".join([*words, *scheduler, *persistent, name])
+
+
+def exact(name: str, target: Target, ignored: List[str]) -> Wish:
+    """The one kernel of a name, or the rule that it breaks."""
+    shown = tessera.command("show", kernel=name, target=target.word, check=False)
+    if not shown.get("legal"):
+        return Wish([], [f"{name}: {shown.get('reason', '')}"], True)
+    return Wish([shown["kernel"]], ignored, True)
 
 
 def wish_of(config: Any, target: Target) -> Wish:
     """The kernels for a configuration. One that names a pipeline of the target is exact. Another is
     a wish for what to compute; how is then the target's to say."""
-    ignored = hints.of_config(config, hints.GEMM)
+    ignored = hints.of_config(config)
     there = pipelines(target, "gemm")
     if PIPELINES.get(config.pipeline, config.pipeline) in there:
-        exact = _exact(config, target)
-        return exact._replace(corrections=ignored) if exact.kernels else exact
-    tile = triple(config.tile_m, config.tile_n, config.tile_k)
-    note = (f"pipeline {config.pipeline}, tile {tile} are not those of {target.name}, whose "
-            f"pipelines are {', '.join(there)}; its kernels for these types and this layout are "
-            "taken")
+        return exact(named_kernel(config, target), target, ignored)
+    note = (f"pipeline {config.pipeline}, tile {fields.shape(config, 'tile')} are not those of "
+            f"{target.name}, whose pipelines are {', '.join(there)}; its kernels for these types "
+            "and this layout are taken")
     return Wish(general_kernels(config, target), [note, *ignored], False)
 
 
-def _exact(config: Any, target: Target) -> Wish:
-    name = named_kernel(config, target)
-    shown = tessera.command("show", kernel=name, target=target.word, check=False)
-    if not shown.get("legal"):
-        return Wish([], [f"{name}: {shown.get('reason', '')}"], True)
-    return Wish([shown["kernel"]], [], True)
+def shipped(target: Target, name: str) -> List[str]:
+    """The kernels of a shipped set; [] where the target has none of this name."""
+    try:
+        return tessera.KernelSet("ck_dispatcher", target.word).preselected(name).kernels
+    except Error as error:
+        if error.code != "not_found":
+            raise
+        return []
+
+
+def best_for(target: Target, problems: Iterable[Callable[[int], Any]]) -> List[str]:
+    """The best kernels by estimate for three sizes of problems."""
+    kernels = tessera.KernelSet("ck_dispatcher", target.word)
+    for problem in problems:
+        for size in (64, 1024, 4096):
+            kernels.for_problem(problem(size), best=1)
+    return kernels.kernels
 
 
 def general_kernels(config: Any, target: Target) -> List[str]:
     """Those that are shipped for the types and layout; where there are none, the best by estimate
     for three sizes."""
-    epilogue = config_epilogue(config)
-    kernels = tessera.KernelSet("ck_dispatcher", target.word)
-    if epilogue == "none" and config.variant == "standard" and config.dtype_a == config.dtype_b:
-        try:
-            kernels.preselected(f"{config.dtype_a}_{config.layout[:3]}_essential")
-            return kernels.kernels
-        except Error as error:
-            if error.code != "not_found":
-                raise
-    for size in (64, 1024, 4096):
-        kernels.for_problem(problem_of(config, size, size, size), best=1)
-    return kernels.kernels
+    is_plain = config_epilogue(config) == "none" and config.variant == "standard"
+    found = []
+    if is_plain and config.dtype_a == config.dtype_b:
+        found = shipped(target, f"{config.dtype_a}_{config.layout[:3]}_essential")
+    return found or best_for(target, [lambda size: problem_of(config, size, size, size)])
 
 
 # What stands for the variant multi_d, where no operation is named.
@@ -166,17 +176,15 @@ USUAL_MULTI_D = (("MultiDAdd", 1), ("MultiDAdd", 2), ("MultiDMultiply", 1), ("Re
 def variant_kernels(target: Target, dtype: str, layout: str, variant: str) -> List[str]:
     """standard: what is shipped for the type and layout. The others: the best by estimate for three
     sizes."""
-    kernels = tessera.KernelSet("ck_dispatcher", target.word)
     if variant == "standard":
+        kernels = tessera.KernelSet("ck_dispatcher", target.word)
         return kernels.preselected(f"{dtype}_{layout[:3]}_essential").kernels
     rests = ["preshuffle=1"]
     if variant == "multi_d":
         rests = [f"epilogue={epilogue_of(*each)}" for each in USUAL_MULTI_D]
-    for rest in rests:
-        for size in (64, 1024, 4096):
-            kernels.for_problem(f"gemm m={size} n={size} k={size} dtype={dtype} "
-                                f"layout={layout[:3]} {rest}", best=1)
-    return kernels.kernels
+    return best_for(target, [
+        lambda size, rest=rest: (f"gemm m={size} n={size} k={size} dtype={dtype} "
+                                 f"layout={layout[:3]} {rest}") for rest in rests])
 
 
 # ---- File names ----------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ class Library:
         self._lock = threading.Lock()
         self._dispatchers: Dict[bool, tessera.Dispatcher] = {}  # True: of deterministic choices
         self._plans: Dict[Any, tessera.Plan] = {}
+        self._decisions: Dict[Any, Dict[str, Any]] = {}
 
     @classmethod
     def find(cls) -> Optional[pathlib.Path]:
@@ -43,6 +44,9 @@ class Library:
     def kernel_names(self) -> List[str]:
         return list(self.wish.kernels)
 
+    def kernel_count(self) -> int:
+        return len(self.wish.kernels)
+
     def refusal(self) -> str:
         """Why nothing can run: there is no kernel, or no such machine; empty where it can."""
         if not self.wish.kernels:
@@ -51,8 +55,8 @@ class Library:
 
     def cleanup(self) -> None:
         with self._lock:
-            self._plans.clear()
-            self._dispatchers.clear()
+            for kept in (self._plans, self._decisions, self._dispatchers):
+                kept.clear()
 
     def _live(self, deterministic: bool = False) -> tessera.Dispatcher:
         strict = deterministic or self._is_strict
@@ -75,10 +79,17 @@ class Library:
             raise Error("; ".join(self.wish.corrections), "not_found")
         return self._live().select(problem)
 
-    def _decision(self, make_problem: Callable[[], tessera.Problem]) -> Optional[Dict[str, Any]]:
-        """As _select(); None where no kernel computes the problem."""
+    def _decision(self, key: Any, make_problem: Callable[[], tessera.Problem]
+                  ) -> Optional[Dict[str, Any]]:
+        """As _select(), once for a key; None where no kernel computes the problem."""
+        with self._lock:
+            found = self._decisions.get(key)
         try:
-            return self._select(make_problem())
+            if found is None:
+                found = self._select(make_problem())
+                with self._lock:
+                    self._decisions[key] = found
+            return found
         except Error as error:
             if error.code in UNABLE:
                 return None
@@ -97,6 +108,34 @@ class Library:
             with self._lock:
                 self._plans[key] = found
         return found
+
+
+class LateRunner:
+    """Runs the kernels of a file of setup_multiple_*_dispatchers(), or a configuration's. Nothing
+    is loaded, and no GPU started, before the first run(). Subclasses say how a library is made, and
+    of which configurations."""
+
+    _make_library: Callable[[Any], Any]
+    _make_config: Any
+
+    def __init__(self, lib_path: Optional[Any] = None, config: Optional[Any] = None) -> None:
+        self.library_path = None if lib_path is None else pathlib.Path(lib_path)
+        self._config = config
+        self._lib: Any = None
+
+    @property
+    def lib(self) -> Any:
+        if self._lib is None:
+            config = self._config
+            if self.library_path is not None:
+                config = kernel_files.config_of(self.library_path, self._make_config)
+            self._lib = type(self)._make_library(config)
+        return self._lib
+
+    def cleanup(self) -> None:
+        if self._lib is not None:
+            self._lib.cleanup()
+        self._lib = None
 
 
 class Built(NamedTuple):
@@ -152,7 +191,11 @@ class Configurations:
     def __len__(self) -> int:
         return len(self._configs)
 
-    def _register(self, config: Any) -> bool:
+    @property
+    def kernels(self) -> List[Any]:
+        return list(self._configs)
+
+    def register_kernel(self, config: Any) -> bool:
         """Whether it is new here."""
         if config in self._configs:
             return False
