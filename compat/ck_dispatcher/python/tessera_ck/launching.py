@@ -1,13 +1,15 @@
 """Launches of plans on NumPy's arrays: in place on a CPU, through copies on a GPU."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Iterator
 
 import tessera
 from tessera import Error, _abi, _arrays
+from tessera._plan import check_operand
 
 
 def launch(plan: tessera.Plan, arrays: Dict[str, Any], *, verify: bool = True) -> float:
@@ -18,43 +20,28 @@ def launch(plan: tessera.Plan, arrays: Dict[str, Any], *, verify: bool = True) -
     the code "verification_failed" for a wrong result, and any other that the launch raises.
     """
     if plan.device[0] == "cpu":
-        return _timed(plan, arrays, verify, lambda: None)
-    with _DeviceCopies(plan, arrays) as copies:
-        return _timed(plan, copies.arrays, verify, plan.synchronize)
+        return _timed(plan, lambda checks: plan.launch(verify=checks, **arrays), verify,
+                      lambda: None)
+    with _on_device(plan, arrays) as call:
+        return _timed(plan, call, verify, plan.synchronize)
 
 
-def _timed(plan: tessera.Plan, arrays: Dict[str, Any], verify: bool, wait: Any) -> float:
+def _timed(plan: tessera.Plan, call: Callable[[bool], None], verify: bool, wait: Any) -> float:
     updated = any(operand.access == "update" for operand in plan.operands)
     if verify:
-        plan.launch(verify=True, **arrays)
+        call(True)
         if updated:  # a second launch would add to it once more
             return 0.0
     taken = []
     while len(taken) < 3 and sum(taken) < 0.05:
         wait()
         start = time.perf_counter()
-        plan.launch(**arrays)
+        call(False)
         wait()
         taken.append(time.perf_counter() - start)
         if updated:
             break
     return sorted(taken)[len(taken) // 2]
-
-
-class _OnDevice:
-    """An array in a GPU's memory, as tessera reads it through DLPack's device."""
-
-    def __init__(self, driver: ctypes.CDLL, array: Any, device: int) -> None:
-        self.array, self.device, self._driver = array, device, driver
-        self.address = ctypes.c_void_p()
-        _check(driver.cuMemAlloc_v2(ctypes.byref(self.address), _size(array)), "cuMemAlloc")
-
-    def release(self) -> None:
-        self._driver.cuMemFree_v2(self.address)
-
-
-def _size(array: Any) -> ctypes.c_size_t:
-    return ctypes.c_size_t(max(array.nbytes, 1))
 
 
 def _check(result: int, what: str) -> None:
@@ -70,86 +57,46 @@ def _driver() -> ctypes.CDLL:
         raise Error(f"NVIDIA's driver {name} cannot be loaded: {error}", "load_failed") from None
 
 
-class _DeviceCopies:
-    """Copies of arrays on a plan's GPU; what the launch wrote is copied back at the end."""
+@contextlib.contextmanager
+def _on_device(plan: tessera.Plan, arrays: Dict[str, Any]) -> Iterator[Callable[[bool], None]]:
+    """The launch on copies of arrays on the plan's GPU; what it wrote is copied back at the end."""
+    driver, context, default = _driver(), ctypes.c_void_p(), ctypes.c_void_p(None)
+    _check(driver.cuInit(0), "cuInit")
+    _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), plan.device[1]),
+           "cuDevicePrimaryCtxRetain")
+    _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
+    copies = []
 
-    def __init__(self, plan: tessera.Plan, arrays: Dict[str, Any]) -> None:
-        self._plan, self._given = plan, arrays
-        self.arrays: Dict[str, Any] = {}
+    def copy(function: Any, to: Any, source: Any, bytes_: int) -> None:
+        if bytes_:
+            _check(function(to, source, ctypes.c_size_t(bytes_), default), "a copy")
+            _check(driver.cuStreamSynchronize(default), "cuStreamSynchronize")
 
-    def __enter__(self) -> "_DeviceCopies":
-        driver, number = _driver(), self._plan.device[1]
-        self._driver, context = driver, ctypes.c_void_p()
-        _check(driver.cuInit(0), "cuInit")
-        _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number),
-               "cuDevicePrimaryCtxRetain")
-        _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
-        self._held: Dict[str, Any] = {}
-        try:
-            for name, array in self._given.items():
-                self._held[name] = _OnDevice(driver, array, number)
-                self._copy(driver.cuMemcpyHtoDAsync_v2, self._held[name].address, array, name)
-                self.arrays[name] = _lent(array, self._held[name])
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(self, kind: Optional[type], *_: Any) -> None:
-        try:
-            if kind is None:
-                self._plan.synchronize()
-                for operand in self._plan.operands:
-                    if operand.access != "read":
-                        held = self._held[operand.name]
-                        self._copy(lambda to, at, n, s: self._driver.cuMemcpyDtoHAsync_v2(
-                            at, to, n, s), held.address, held.array, operand.name)
-        finally:
-            self._end()
-
-    def _copy(self, function: Any, address: ctypes.c_void_p, array: Any, name: str) -> None:
-        view = _arrays.view_of(array, name)
-        if view.nbytes() != array.nbytes:
-            raise Error(f"{name} has gaps; arrays for a GPU must have none")
-        if array.nbytes:
-            default = ctypes.c_void_p(None)
-            _check(function(address, ctypes.c_void_p(view.address), _size(array), default),
-                   "a copy")
-            _check(self._driver.cuStreamSynchronize(default), "cuStreamSynchronize")
-
-    def _end(self) -> None:
-        for held in self._held.values():
-            held.release()
-        self._driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-
-
-class _Lent:
-    """DLPack's view of a copy on a GPU: the array's shape and strides at the copy's address."""
-
-    def __init__(self, tensor: Any, device: int, keep: Any) -> None:
-        self._tensor, self._device, self._keep = tensor, device, keep
-
-    def __dlpack_device__(self) -> Any:
-        return 2, self._device
-
-    def __dlpack__(self, stream: Any = None) -> Any:
-        make = ctypes.pythonapi.PyCapsule_New
-        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p,
-                                                         ctypes.c_void_p]
-        return make(ctypes.addressof(self._tensor), b"dltensor", None)
-
-
-def _lent(array: Any, held: _OnDevice) -> _Lent:
-    view = _arrays.view_of(array, "an array")
-    count = len(view.shape)
-    shape, strides = (ctypes.c_int64 * count)(*view.shape), (ctypes.c_int64 * count)(*view.strides)
-    code, bits = next(key for key, word in _arrays._dtypes.DLPACK.items() if word == view.dtype)
-    tensor = _arrays._Tensor(
-        data=held.address.value, device=_arrays._Device(2, held.device), ndim=count,
-        dtype=_arrays._DataType(code, bits, 1), byte_offset=0,
-        shape=ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-        strides=ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64)))
-    return _Lent(tensor, held.device, (shape, strides))
+    try:
+        plan.check_names(arrays)
+        for operand in plan.operands:
+            if operand.name not in arrays:
+                raise Error(f"'{plan.problem}' needs the operand {operand.name}")
+            view = _arrays.view_of(arrays[operand.name], operand.name)
+            check_operand(operand, view)
+            size = arrays[operand.name].nbytes
+            if view.nbytes() != size:
+                raise Error(f"{operand.name} has gaps; arrays for a GPU must have none")
+            there = ctypes.c_void_p()
+            _check(driver.cuMemAlloc_v2(ctypes.byref(there), ctypes.c_size_t(max(size, 1))),
+                   "cuMemAlloc")
+            copies.append((operand, there, ctypes.c_void_p(view.address), size))
+            copy(driver.cuMemcpyHtoDAsync_v2, *copies[-1][1:])
+        addresses = [there.value for _, there, _, _ in copies]
+        yield lambda checks: plan.launch_at(addresses, plan._options(None, None, checks))
+        plan.synchronize()
+        for operand, there, here, size in copies:
+            if operand.access != "read":
+                copy(driver.cuMemcpyDtoHAsync_v2, here, there, size)
+    finally:
+        for _, there, _, _ in copies:
+            driver.cuMemFree_v2(there)
+        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
 
 
 def pack(plan: tessera.Plan, b: Any, place: int) -> Any:
