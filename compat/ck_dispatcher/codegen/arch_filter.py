@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, List, Optional, Tuple
+import types
+from typing import Any, Iterable, List, Optional
 
 import _paths  # noqa: F401
 import tessera
@@ -35,9 +36,8 @@ class ArchFilter:
                         warp_tile_m: int = 32, warp_tile_n: int = 32, warp_tile_k: int = 16,
                         pipeline: str = "compv4", epilogue: str = "cshuffle",
                         scheduler: str = "intrawave", layout: str = "rcr") -> bool:
-        return self._check(datatype_a, datatype_b, datatype_c, layout, pipeline, scheduler,
-                           (tile_m, tile_n, tile_k), (warp_m, warp_n, warp_k),
-                           (warp_tile_m, warp_tile_n, warp_tile_k)).valid
+        given = {name: value for name, value in locals().items() if name != "self"}
+        return self.validate_kernel(given).valid
 
     def validate_kernel(self, config: Any) -> FilterResult:
         """config: an object or a dict with the fields of is_kernel_valid(), a KernelConfig of
@@ -49,27 +49,20 @@ class ArchFilter:
         read = config.get if isinstance(config, dict) else (
             lambda name, default: getattr(config, name, default))
         dtype = read("dtype", "fp16")
-        types = [read(f"datatype_{each}", read(f"dtype_{each}", dtype)) for each in "ab"]
-        out = read("datatype_c", read("dtype_c", _gemm.default_output(types[0])))
-        shapes = [tuple(read(f"{prefix}_{axis}", 0) for axis in "mnk")
-                  for prefix in ("tile", "warp", "warp_tile")]
-        return self._check(*types, out, read("layout", "rcr"), read("pipeline", "compv4"),
-                           read("scheduler", "intrawave"), *shapes)
-
-    def _check(self, a: str, b: str, out: str, layout: str, pipeline: str, scheduler: str,
-               *shapes: Tuple[int, ...]) -> FilterResult:
+        a, b = (read(f"datatype_{each}", read(f"dtype_{each}", dtype)) for each in "ab")
+        out = read("datatype_c", read("dtype_c", _gemm.default_output(a)))
+        made = {f"{prefix}_{axis}": read(f"{theirs}_{axis}", 0) for axis in "mnk"
+                for prefix, theirs in (("tile", "tile"), ("wave", "warp"), ("warp", "warp_tile"))}
+        wanted = types.SimpleNamespace(
+            dtype_a=a, dtype_b=b, dtype_c=out, layout=read("layout", "rcr"), variant="standard",
+            pipeline=read("pipeline", "compv4"), scheduler=read("scheduler", "intrawave"),
+            persistent=False, **made)
         there = _targets.pipelines(self.target, "gemm")
-        pipeline = _gemm.PIPELINES.get(pipeline, pipeline)
+        pipeline = _gemm.PIPELINES.get(wanted.pipeline, wanted.pipeline)
         if pipeline not in there:
             return FilterResult(False, [f"pipeline must be one of {', '.join(there)} for "
                                         f"{self.target.name}, got {pipeline}"])
-        words = ["gemm", a, *([b] if b != a else []), layout[:3], pipeline,
-                 *(_gemm.triple(*shape) for shape in shapes)]
-        if out != _gemm.default_output(a):
-            words.append("out" + out)
-        if self.target.backend != "cpu" and scheduler not in ("default", "auto", "standard"):
-            words.append(scheduler)
-        return self._show("_".join([*words, self.target.name]))
+        return self._show(_gemm.named_kernel(wanted, self.target))
 
     def _show(self, name: str) -> FilterResult:
         try:

@@ -137,6 +137,46 @@ def generate_cpp_compilation_unit(name: str) -> str:
     return f"// Compiles {name}.hpp by itself.\n#include \"{name}.hpp\"\n"
 
 
+REGISTRATION = """// Registers the kernels of this folder.
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include <ck_tile/dispatcher/{header}.hpp>
+
+namespace ck_tile::dispatcher {{
+{functions}
+}}  // namespace ck_tile::dispatcher
+"""
+FUNCTION = """
+inline std::size_t {register}(
+    const std::string& gfx_arch = "{target}", Priority priority = Priority::Normal,
+    {prefix}Registry& registry = {prefix}Registry::instance()) {{
+  std::size_t count = 0;
+  for (const char* name : std::initializer_list<const char*>{{{names}}}) {{
+    count += registry.register_kernel(
+        std::make_shared<{prefix}KernelInstance>(tessera::parse_name(name), machine_for(gfx_arch)),
+        priority);
+  }}
+  return count;
+}}
+inline std::size_t {counts}() {{ return {count}; }}
+"""
+
+
+def registration(header: str, prefix: str, functions: Dict[Any, Iterable[str]], target: str) -> str:
+    """A header that registers kernels. functions: by the names of the function that registers and
+    of the one that counts. prefix: of the operation's types."""
+    made = [FUNCTION.format(
+        register=register, counts=counts, prefix=prefix, target=target, count=len(list(kernels)),
+        names="".join(f'\n           "{kernel}",' for kernel in sorted(kernels)))
+        for (register, counts), kernels in functions.items()]
+    return REGISTRATION.format(header=header, functions="".join(made))
+
+
 def _space(arch: Optional[str]) -> Dict[str, Any]:
     return _targets.original_space(arch, "gemm")
 

@@ -7,7 +7,6 @@ programs that want files. --json takes the original's arch_specs.json instead of
 """
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import pprint
@@ -54,12 +53,9 @@ def tables_of_json(file: pathlib.Path) -> Dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=pathlib.Path, default=None)
-    parser.add_argument("--output-dir", type=pathlib.Path, default=pathlib.Path("."))
-    parser.add_argument("--cpp-output-dir", type=pathlib.Path, default=None)
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--json", None, "", {"type": pathlib.Path}), ("--output-dir", pathlib.Path(".")),
+        ("--cpp-output-dir", None, "", {"type": pathlib.Path}))
     print("tessera targets")
     tables = tables_of_json(options.json) if options.json else tables_of_rows()
     options.output_dir.mkdir(parents=True, exist_ok=True)

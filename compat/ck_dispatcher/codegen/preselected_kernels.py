@@ -5,7 +5,6 @@
 """
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import List, Optional
 
@@ -69,11 +68,8 @@ def _made(name: str, target: _targets.Target) -> List[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--set", default="fp16_rcr_essential")
-    parser.add_argument("--count-only", action="store_true")
-    parser.add_argument("--gpu-target", default=None)
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--set", "fp16_rcr_essential"), ("--count-only", False), ("--gpu-target", None))
     target = _targets.resolve(options.gpu_target)
     extra = f" --target {target.word}" if target.word else ""
     print(f"tessera list --preselected {options.set}{extra}")

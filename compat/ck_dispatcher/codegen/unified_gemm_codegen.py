@@ -20,28 +20,22 @@ from tessera_ck.codegen_runner import NAMES, CodegenResult, CodegenRunner, gener
 
 import gemm_utils
 import preselected_kernels
-from codegen_common import generate_cpp_compilation_unit
+from codegen_common import generate_cpp_compilation_unit, registration
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output-dir", type=pathlib.Path)
-    parser.add_argument("--datatype", default="fp16",
-                        choices=["fp16", "bf16", "fp32", "fp8", "bf8", "int8"])
-    parser.add_argument("--layout", default="rcr", help="of A, B, C, and D: rcr or rcrr")
-    parser.add_argument("--gpu-target", default=None, help="this machine if left out")
-    parser.add_argument("--variants", nargs="+", default=["standard"], choices=_gemm.VARIANTS)
-    parser.add_argument("--preselected", default=None, help="a set of preselected_kernels.py")
-    parser.add_argument("--config", type=pathlib.Path, help="tiles and traits as JSON")
-    parser.add_argument("--tile-config-json", default=None, help="the same as a text")
-    parser.add_argument("--no-parallel", action="store_true")
-    parser.add_argument("--register", action="store_true",
-                        help="also write registration/dispatcher_registration.{hpp,cpp}")
-    parser.add_argument("--no-arch-filter", action="store_true",
-                        help="accepted; the target's rules hold all the same")
-    parser.add_argument("--show-arch-info", action="store_true")
-    parser.add_argument("--kernel-set", default=None, help="a subfolder of this name")
+    parser = _scripts.parser_of(
+        __doc__, ("--output-dir", None, "", {"type": pathlib.Path}),
+        ("--datatype", "fp16", "", {"choices": ["fp16", "bf16", "fp32", "fp8", "bf8", "int8"]}),
+        ("--layout", "rcr", "of A, B, C, and D: rcr or rcrr"),
+        ("--gpu-target", None, "this machine if left out"),
+        ("--variants", ["standard"], "", {"nargs": "+", "choices": _gemm.VARIANTS}),
+        ("--preselected", None, "a set of preselected_kernels.py"),
+        ("--config", None, "tiles and traits as JSON", {"type": pathlib.Path}),
+        ("--tile-config-json", None, "the same as a text"), ("--no-parallel", False),
+        ("--register", False, "also write registration/dispatcher_registration.{hpp,cpp}"),
+        ("--no-arch-filter", False, "accepted; the target's rules hold all the same"),
+        ("--show-arch-info", False), ("--kernel-set", None, "a subfolder of this name"))
     options = parser.parse_args()
     if options.output_dir is None and not options.show_arch_info:
         parser.error("--output-dir is required")
@@ -77,35 +71,6 @@ def produce(options: argparse.Namespace, folder: pathlib.Path) -> List[CodegenRe
 
 # ---- What lies beside the headers ----------------------------------------------------------------
 
-REGISTER_ALL = """// Registers the kernels of this folder.
-#pragma once
-
-#include <cstddef>
-#include <string>
-
-#include <ck_tile/dispatcher/registry.hpp>
-
-namespace ck_tile::dispatcher {{
-
-inline std::size_t register_generated_gemm_kernels(const std::string& gfx_arch = "{target}",
-                                                   Priority priority = Priority::Normal,
-                                                   Registry& registry = Registry::instance()) {{
-  std::size_t count = 0;
-  for (const char* name : {{
-{names}
-       }}) {{
-    count += registry.register_kernel(
-        std::make_shared<KernelInstance>(tessera::parse_name(name), machine_for(gfx_arch)),
-        priority);
-  }}
-  return count;
-}}
-
-inline std::size_t get_generated_gemm_kernel_count() {{ return {count}; }}
-
-}}  // namespace ck_tile::dispatcher
-"""
-
 WRAPPER = """// {kernel}
 #pragma once
 
@@ -133,8 +98,9 @@ def write_wrappers(folder: pathlib.Path, target: str, registers: bool) -> None:
         (folder / f"{name}.cpp").write_text(generate_cpp_compilation_unit(name), encoding="ascii")
         (wrappers / f"dispatcher_wrapper_{name}.hpp").write_text(
             WRAPPER.format(name=name, kernel=kernel, target=target), encoding="ascii")
-    quoted = ",\n".join(f'           "{kernel}"' for kernel in sorted(table.values()))
-    text = REGISTER_ALL.format(target=target, names=quoted, count=len(table))
+    text = registration("registry", "", {(
+        "register_generated_gemm_kernels", "get_generated_gemm_kernel_count"): table.values()},
+        target)
     (wrappers / "register_all_kernels.hpp").write_text(text, encoding="ascii")
     if registers:
         place = folder / "registration"

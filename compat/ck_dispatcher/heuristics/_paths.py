@@ -2,6 +2,4 @@
 import pathlib
 import sys
 
-_PYTHON = str(pathlib.Path(__file__).resolve().parents[1] / "python")
-if _PYTHON not in sys.path:
-    sys.path.insert(0, _PYTHON)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))

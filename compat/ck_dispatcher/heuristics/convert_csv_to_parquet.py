@@ -9,7 +9,6 @@ say what neither columns nor kernels' names do; short names of kernels need --wa
 """
 from __future__ import annotations
 
-import argparse
 import sys
 
 import _paths  # noqa: F401
@@ -20,18 +19,12 @@ import foreign_rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--arch", default=None, help="this machine if left out")
-    parser.add_argument("--dtype", default=None)
-    parser.add_argument("--variant", default=None, help="forward, bwd_data or bwd_weight")
-    parser.add_argument("--wave", default=None, help="2x2x1")
-    parser.add_argument("--warp-tile", default=None, help="32x32x16")
-    parser.add_argument("--op-type", default="grouped_conv", choices=["grouped_conv"])
-    parser.add_argument("--kernel-pattern", default="", help="part of the kernels' names")
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--input", str), ("--output", str), ("--arch", None, "this machine if left out"),
+        ("--dtype", None), ("--variant", None, "forward, bwd_data or bwd_weight"),
+        ("--wave", None, "2x2x1"), ("--warp-tile", None, "32x32x16"),
+        ("--op-type", "grouped_conv", "", {"choices": ["grouped_conv"]}),
+        ("--kernel-pattern", "", "part of the kernels' names"))
     fields = {"wave": options.wave, "warp_tile": options.warp_tile}
     if options.variant:
         fields["direction"] = _conv.DIRECTIONS[_conv.variant_word(options.variant)][0]

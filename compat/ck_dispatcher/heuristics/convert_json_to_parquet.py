@@ -8,7 +8,6 @@ The output has Tessera's columns; --output may also end in .csv or .sqlite.
 """
 from __future__ import annotations
 
-import argparse
 import sys
 
 import _paths  # noqa: F401
@@ -18,13 +17,8 @@ import foreign_rows
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--input", required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--arch", default="gfx950")
-    parser.add_argument("--merge_with", nargs="*", default=[])
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--input", str), ("--output", str), ("--arch", "gfx950"), ("--merge_with", []))
     foreign_rows.convert(options.input, options.arch, options.output, options.merge_with)
     return 0
 

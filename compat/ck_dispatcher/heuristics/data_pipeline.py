@@ -8,7 +8,6 @@ target's row beside it, as FILE.hw.json, under the original's names.
 """
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import sys
@@ -35,14 +34,10 @@ def hardware_of(arch: str) -> Dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("log")
-    parser.add_argument("-o", "--output", required=True)
-    parser.add_argument("--arch", default="gfx950")
-    parser.add_argument("--op_type", default="gemm_universal", choices=["gemm_universal"])
-    parser.add_argument("--capture_hw", action="store_true")
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("log", str), ("-o --output", str), ("--arch", "gfx950"),
+        ("--op_type", "gemm_universal", "", {"choices": ["gemm_universal"]}),
+        ("--capture_hw", False))
     place = foreign_rows.convert(options.log, options.arch, options.output)
     if options.capture_hw:
         file = pathlib.Path(f"{place}.hw.json")

@@ -5,7 +5,6 @@
 """
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import sys
@@ -27,15 +26,12 @@ def line_of(name: str, found: Dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_dir", type=pathlib.Path, required=True)
-    parser.add_argument("--data_dir", required=True, help="a folder of measurements, or a file")
-    parser.add_argument("--op", "--operation", default="gemm_universal",
-                        help="accepted; the folder says it")
-    parser.add_argument("--dtype", default=None, help="accepted; the folder says it")
-    parser.add_argument("--output", "-o", type=pathlib.Path, default=None)
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--model_dir", pathlib.Path),
+        ("--data_dir", str, "a folder of measurements, or a file"),
+        ("--op --operation", "gemm_universal", "accepted; the folder says it"),
+        ("--dtype", None, "accepted; the folder says it"),
+        ("--output -o", None, "", {"type": pathlib.Path}))
     predictor = Predictor(options.model_dir)
     folder = predictor._file("tflops") or options.model_dir
     files = data_files(options.data_dir)

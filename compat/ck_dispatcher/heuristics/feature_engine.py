@@ -34,12 +34,8 @@ PADDING = tuple(f"{word}_{axis}" for word in ("needs_padding", "has_padding_when
 class GemmUniversalFeatureEngine(MachineFeatureEngine):
     """The 55 features that are documented; extended=True: with the 17 of the later engine."""
 
-    def __init__(self, num_cus: int = 256, lds_capacity: int = 65536, max_clock_mhz: int = 2400,
-                 simds_per_cu: int = 4, shader_engines: int = 32, max_waves_per_cu: int = 32,
-                 wavefront_size: int = 64, l1_cache_kb: int = 32, l2_cache_kb: int = 4096,
-                 l3_cache_kb: int = 262144, num_xcd: int = 8, extended: bool = False) -> None:
-        super().__init__(**{key: value for key, value in locals().items()
-                            if key not in ("self", "extended", "__class__")})
+    def __init__(self, *numbers: int, extended: bool = False, **named: int) -> None:
+        super().__init__(*numbers, **named)
         self.extended = extended
 
     def get_feature_names(self) -> List[str]:

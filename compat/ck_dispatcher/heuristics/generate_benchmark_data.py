@@ -33,27 +33,15 @@ USUAL = {"warmup": 10, "repeat": 50, "num_benchmark_jobs": 1}
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build_dir", default="/tmp/build",
-                        help="accepted; kernels lie in Tessera's cache")
-    parser.add_argument("--output_dir", type=pathlib.Path,
-                        default=pathlib.Path("/tmp/benchmark_data"))
-    parser.add_argument("--dtype", choices=["fp32", "fp16", "bf16", "fp8", "bf8", "int8"],
-                        default="fp16")
-    parser.add_argument("--layout", default="rcr")
-    parser.add_argument("--op", choices=list(_gemm.WHERE), default="gemm_universal")
-    parser.add_argument("--only_build", action="store_true", help="measure nothing")
-    parser.add_argument("--num_build_jobs", type=int, default=4)
-    parser.add_argument("--num_benchmark_jobs", type=int, default=1)
-    parser.add_argument("--warmup", type=int, default=10)
-    parser.add_argument("--repeat", type=int, default=50)
-    parser.add_argument("--max_kernels", type=int, default=0)
-    parser.add_argument("--skip_build", action="store_true")
-    parser.add_argument("--gpu-target", default=None, help="this machine if left out")
-    parser.add_argument("--max_shapes", type=int, default=0)
-    parser.add_argument("--budget", default=None, help="start no size past this time: 30m")
-    return parser.parse_args()
+    return _scripts.parsed(
+        __doc__, ("--build_dir", "/tmp/build", "accepted; kernels lie in Tessera's cache"),
+        ("--output_dir", pathlib.Path("/tmp/benchmark_data")),
+        ("--dtype", "fp16", "", {"choices": ["fp32", "fp16", "bf16", "fp8", "bf8", "int8"]}),
+        ("--layout", "rcr"), ("--op", "gemm_universal", "", {"choices": list(_gemm.WHERE)}),
+        ("--only_build", False, "measure nothing"), ("--num_build_jobs", 4),
+        ("--num_benchmark_jobs", 1), ("--warmup", 10), ("--repeat", 50), ("--max_kernels", 0),
+        ("--skip_build", False), ("--gpu-target", None, "this machine if left out"),
+        ("--max_shapes", 0), ("--budget", None, "start no size past this time: 30m"))
 
 
 def nested(rows: List[Dict[str, str]], options: argparse.Namespace, target: _targets.Target

@@ -5,7 +5,6 @@
 """
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import sys
@@ -19,6 +18,7 @@ from tessera import Error
 from tessera_ck import forest as _forest
 from tessera_ck import gemm as _gemm
 from tessera_ck import problems as _problems
+from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
 from feature_engine import FeatureEngine, engine_for
@@ -186,33 +186,28 @@ def ranked(predictor: Predictor, problem: Dict[str, Any], top: int) -> List[Tupl
     return predictor.rank_kernels(problem, configs)[:top]
 
 
+def asked(doc: Any, *rows: Any) -> Tuple[Any, Predictor, Dict[str, Any], str]:
+    """The options of a script that asks a model: they, the model, the problem and its line."""
+    options = _scripts.parsed(doc, ("--model_dir", str), *((f"--{axis}", int) for axis in "mnk"),
+                              ("--layout", "rcr"), ("--dtype", None, "the model's own, or fp8"),
+                              *rows)
+    predictor = Predictor(options.model_dir)
+    dtype = options.dtype or _problems.dtype_of(predictor.spec, predictor.model_dir) or "fp8"
+    problem = {"M": options.m, "N": options.n, "K": options.k, "dtype": dtype,
+               "layout": options.layout}
+    return options, predictor, problem, _problems.problem_of("gemm_universal", problem).line
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_dir", required=True)
-    for axis in "mnk":
-        parser.add_argument(f"--{axis}", type=int, required=True)
-    parser.add_argument("--layout", default="rcr")
-    parser.add_argument("--dtype", default=None, help="the model's own, or fp8")
-    parser.add_argument("--top", type=int, default=5)
-    options = parser.parse_args()
-    try:
-        predictor = Predictor(options.model_dir)
-        dtype = options.dtype or _problems.dtype_of(predictor.spec, predictor.model_dir) or "fp8"
-        problem = {"M": options.m, "N": options.n, "K": options.k, "dtype": dtype,
-                   "layout": options.layout}
-        line = _problems.problem_of("gemm_universal", problem).line
-        folder = predictor._file("tflops") or predictor.model_dir
-        print(f"tessera predict --model {folder} {line} --top {options.top}"
-              if predictor.is_tessera else
-              f"{folder}: a model of the original, for {predictor.spec.get('arch', 'an unnamed')}")
-        for name, tflops in ranked(predictor, problem, options.top):
-            print(f"  {tflops:10.3f} TFLOPS  {name}")
-    except (Error, FileNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    options, predictor, problem, line = asked(__doc__, ("--top", 5))
+    folder = predictor._file("tflops") or predictor.model_dir
+    print(f"tessera predict --model {folder} {line} --top {options.top}"
+          if predictor.is_tessera else
+          f"{folder}: a model of the original, for {predictor.spec.get('arch', 'an unnamed')}")
+    for name, tflops in ranked(predictor, problem, options.top):
+        print(f"  {tflops:10.3f} TFLOPS  {name}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_scripts.guarded(main))

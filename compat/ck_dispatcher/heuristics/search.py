@@ -5,18 +5,17 @@
 """
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 import _paths  # noqa: F401
-from tessera import Error
 from tessera_ck import gemm as _gemm
 from tessera_ck import problems as _problems
+from tessera_ck import scripts as _scripts
 
 from feature_engine import FeatureEngine
-from predict import Predictor
+from predict import Predictor, asked
 
 STRATEGIES = ("random", "de")
 
@@ -136,37 +135,19 @@ class SurrogateSearch:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model_dir", required=True)
-    for axis in "mnk":
-        parser.add_argument(f"--{axis}", type=int, required=True)
-    parser.add_argument("--strategy", choices=STRATEGIES, default="random")
-    parser.add_argument("--budget", type=int, default=500)
-    parser.add_argument("--top_k", type=int, default=10)
-    parser.add_argument("--dtype", default=None)
-    parser.add_argument("--layout", default="rcr")
-    options = parser.parse_args()
-    try:
-        predictor = Predictor(options.model_dir)
-        dtype = options.dtype or _problems.dtype_of(predictor.spec, predictor.model_dir) or "fp8"
-        problem = {"M": options.m, "N": options.n, "K": options.k, "dtype": dtype,
-                   "layout": options.layout}
-        line = _problems.problem_of("gemm_universal", problem).line
-        word = {"random": "random", "de": "evolution"}[options.strategy]
-        folder = predictor._file("tflops") or predictor.model_dir
-        print(f"tessera search {line} --model {folder} --strategy {word} --budget "
-              f"{options.budget} --top 0")
-        search = SurrogateSearch(predictor, strategy=options.strategy)
-        found = search.search(problem, budget=options.budget, top_k=options.top_k)
-    except (Error, FileNotFoundError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    for config, tflops in found:
+    options, predictor, problem, line = asked(
+        __doc__, ("--strategy", "random", "", {"choices": STRATEGIES}), ("--budget", 500),
+        ("--top_k", 10))
+    word = {"random": "random", "de": "evolution"}[options.strategy]
+    folder = predictor._file("tflops") or predictor.model_dir
+    print(f"tessera search {line} --model {folder} --strategy {word} --budget {options.budget} "
+          "--top 0")
+    search = SurrogateSearch(predictor, strategy=options.strategy)
+    for config, tflops in search.search(problem, budget=options.budget, top_k=options.top_k):
         words = config.get("kernel_name") or " ".join(f"{k}={v}" for k, v in config.items())
         print(f"  {tflops:10.3f} TFLOPS  {words}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_scripts.guarded(main))

@@ -11,6 +11,8 @@ from tessera_ck import gemm as _gemm
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
+USUAL = {"warmup": 3, "repeat": 10}
+
 
 def log_of(problem: tessera.Problem, rows: List[Dict[str, str]], number: int, dtype: str,
            layout: str) -> str:
@@ -31,27 +33,33 @@ def log_of(problem: tessera.Problem, rows: List[Dict[str, str]], number: int, dt
     return text
 
 
-def cover(problem_set: str, prefix: str, folder: pathlib.Path, batch_size: int, most: int,
-          dtype: str, layout: str, arch: Any, kernels: List[str], budget: Any) -> int:
-    """Measures the set's problems in batches, and writes a log for each batch."""
-    target = _targets.resolve(arch)
+def cover(doc: Any, problem_set: str, prefix: str, folder: str) -> int:
+    """A script that measures the set's problems in batches, and writes a log for each batch."""
+    options = _scripts.parsed(
+        doc, ("--bin_dir", None, "accepted; kernels lie in the cache"),
+        ("--out_dir", pathlib.Path(folder)), ("--batch_size", 25), ("--warmup", USUAL["warmup"]),
+        ("--repeat", USUAL["repeat"]), ("--max_shapes", 0), ("--dtype", "fp16"),
+        ("--layout", "rcr"), ("--gpu-target", None, "this machine if left out"),
+        ("--kernels", [], "names and wildcards; all legal"),
+        ("--budget", None, "of each batch: 30m"))
+    _scripts.worse_options(USUAL, "a sweep measures until a median is known to 1%", options, USUAL)
+    target, dtype, layout = _targets.resolve(options.gpu_target), options.dtype, options.layout
     print(target)
     found = _scripts.run("problems", set=problem_set, target=target.word, dtype=dtype,
                          layout=layout)
     lines = [row if isinstance(row, str) else row["problem"] for row in found["problems"]]
-    lines = lines[:most or None]
-    folder.mkdir(parents=True, exist_ok=True)
-    names = kernels or _gemm.legal_kernels(target, dtype, layout, where=["epilogue=none"])
+    lines = lines[:options.max_shapes or None]
+    options.out_dir.mkdir(parents=True, exist_ok=True)
+    names = options.kernels or _gemm.legal_kernels(target, dtype, layout, where=["epilogue=none"])
     measured = 0
-    for start in range(0, len(lines), batch_size):
-        number = start // batch_size
-        store = folder / f"{prefix}_batch_{number:03d}.sqlite"
-        _scripts.sweep(lines[start:start + batch_size], names, store, target=target.word,
-                       budget=budget)
+    for start in range(0, len(lines), options.batch_size):
+        place = options.out_dir / f"{prefix}_batch_{start // options.batch_size:03d}.log"
+        store = place.with_suffix(".sqlite")
+        _scripts.sweep(lines[start:start + options.batch_size], names, store, target=target.word,
+                       budget=options.budget)
         groups = _scripts.by_problem(_scripts.rows_of(store))
         measured += len(groups)
-        (folder / f"{prefix}_batch_{number:03d}.log").write_text("".join(
-            log_of(problem, rows, start + i, dtype, layout)
-            for i, (problem, rows) in enumerate(groups)), encoding="utf-8")
-    print(f"{measured} of {len(lines)} shapes in {folder}")
+        place.write_text("".join(log_of(problem, rows, start + i, dtype, layout)
+                                 for i, (problem, rows) in enumerate(groups)), encoding="utf-8")
+    print(f"{measured} of {len(lines)} shapes in {options.out_dir}")
     return 0 if measured else 1

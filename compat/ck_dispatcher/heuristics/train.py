@@ -35,25 +35,16 @@ LEAVES, TREES, PATIENCE, SEED = 255, 2000, 50, 42
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True, help="a folder of measurements, or a file")
-    parser.add_argument("--out_dir", type=pathlib.Path, default=None,
-                        help="models/<op>_<dtype>_<arch> if left out")
-    parser.add_argument("--operation", "--op", default="gemm_universal")
-    parser.add_argument("--direction", default=None, help="forward, bwd_data, bwd_weight")
-    parser.add_argument("--dtype", default="fp16")
-    parser.add_argument("--arch", default=None, help="of the measurements; this machine's")
-    parser.add_argument("--targets", default="tflops")
-    parser.add_argument("--n_splits", type=int, default=5)
-    parser.add_argument("--tune", action="store_true",
-                        help="accepted; parameters are given by --param")
-    parser.add_argument("--no_log_transform", action="store_true")
-    parser.add_argument("--warm_start", type=pathlib.Path, default=None)
-    parser.add_argument("--warm_start_n_estimators", type=int, default=500)
-    parser.add_argument("--n_estimators", type=int, default=TREES)
-    parser.add_argument("--param", action="append", default=[], help="NAME=VALUE for LightGBM")
-    return parser.parse_args()
+    return _scripts.parsed(
+        __doc__, ("--data_dir", str, "a folder of measurements, or a file"),
+        ("--out_dir", None, "models/<op>_<dtype>_<arch> if left out", {"type": pathlib.Path}),
+        ("--operation --op", "gemm_universal"),
+        ("--direction", None, "forward, bwd_data, bwd_weight"), ("--dtype", "fp16"),
+        ("--arch", None, "of the measurements; this machine's"), ("--targets", "tflops"),
+        ("--n_splits", 5), ("--tune", False, "accepted; parameters are given by --param"),
+        ("--no_log_transform", False), ("--warm_start", None, "", {"type": pathlib.Path}),
+        ("--warm_start_n_estimators", 500), ("--n_estimators", TREES),
+        ("--param", [], "NAME=VALUE for LightGBM", {"action": "append", "nargs": None}))
 
 
 def op_of(options: argparse.Namespace) -> str:

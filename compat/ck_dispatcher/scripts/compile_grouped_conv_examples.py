@@ -8,7 +8,6 @@ the program against ck_tile/dispatcher/*.hpp and Tessera's library.
 """
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
 import re
@@ -37,13 +36,10 @@ def command_of(source: pathlib.Path, output: pathlib.Path) -> List[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", nargs="*", type=pathlib.Path,
-                        help="left out: examples/grouped_conv/cpp/*.cpp")
-    parser.add_argument("--no-compile", action="store_true")
-    parser.add_argument("--output-dir", type=pathlib.Path, default=pathlib.Path("build"))
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__,
+        ("sources", [], "left out: examples/grouped_conv/cpp/*.cpp", {"type": pathlib.Path}),
+        ("--no-compile", False), ("--output-dir", pathlib.Path("build")))
     sources = options.sources or sorted(pathlib.Path("examples/grouped_conv/cpp").glob("*.cpp"))
     if not sources:
         raise Error("no source is given, and examples/grouped_conv/cpp has none", "not_found")

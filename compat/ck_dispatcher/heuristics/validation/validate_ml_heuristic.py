@@ -7,7 +7,6 @@ Writes validation_results_{dtype}_{layout}.csv. Exit code 1 where the mean is be
 """
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 
@@ -22,15 +21,10 @@ WANTED = 0.95
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", default="fp16")
-    parser.add_argument("--layout", default="rcr")
-    parser.add_argument("--model_dir", type=pathlib.Path, default=None,
-                        help="models/gemm_universal_<dtype>_<this machine> if left out")
-    parser.add_argument("--data_dir", default="data")
-    parser.add_argument("--output_dir", type=pathlib.Path, default=pathlib.Path("."))
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--dtype", "fp16"), ("--layout", "rcr"),
+        ("--model_dir", None, "models/gemm_universal_<dtype>_<this machine> if left out",
+         {"type": pathlib.Path}), ("--data_dir", "data"), ("--output_dir", pathlib.Path(".")))
     from tessera_ck import targets
     folder = options.model_dir or pathlib.Path("models") / \
         f"gemm_universal_{options.dtype}_{targets.resolve().name}"

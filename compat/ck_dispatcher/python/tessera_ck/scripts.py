@@ -1,6 +1,7 @@
 """What the scripts share: the command that they run, and what sweeps measured."""
 from __future__ import annotations
 
+import argparse
 import csv
 import os
 import pathlib
@@ -33,6 +34,32 @@ def line_of(name: str, options: Dict[str, Any]) -> str:
             values = value if isinstance(value, (list, tuple)) else [value]
             words += [option, *map(str, values)]
     return " ".join(map(shlex.quote, words))
+
+
+def parser_of(doc: Any, *rows: Any) -> argparse.ArgumentParser:
+    """A script's options. A row has the words of an option, or the name of what comes without one;
+    its default, or a type where it must be given; what --help says of it; and what else argparse
+    takes. A value has the type of its default; a list takes all words that follow."""
+    parser = argparse.ArgumentParser(description=doc,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for words, usual, *rest in rows:
+        how: Dict[str, Any] = {"help": (rest[0] or None) if rest else None}
+        if isinstance(usual, type):
+            how["type"] = usual
+            if words.startswith("-"):
+                how["required"] = True
+        elif usual is False:
+            how["action"] = "store_true"
+        elif isinstance(usual, list):
+            how.update(default=usual, nargs="*")
+        else:
+            how.update(default=usual, type=str if usual is None else type(usual))
+        parser.add_argument(*words.split(), **{**how, **(rest[1] if len(rest) > 1 else {})})
+    return parser
+
+
+def parsed(doc: Any, *rows: Any) -> argparse.Namespace:
+    return parser_of(doc, *rows).parse_args()
 
 
 def run(name: str, **options: Any) -> Dict[str, Any]:
@@ -87,4 +114,3 @@ def worse_options(names: Iterable[str], why: str, given: Any, usual: Dict[str, A
     for name in names:
         if getattr(given, name) != usual[name]:
             print(f"--{name.replace('_', '-')} changes nothing: {why}", file=sys.stderr)
-

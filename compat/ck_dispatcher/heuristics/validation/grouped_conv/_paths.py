@@ -2,7 +2,5 @@
 import pathlib
 import sys
 
-for _folder in ("python", "heuristics"):
-    _place = str(pathlib.Path(__file__).resolve().parents[3] / _folder)
-    if _place not in sys.path:
-        sys.path.insert(0, _place)
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[3] / folder)
+                for folder in ("heuristics", "python")]

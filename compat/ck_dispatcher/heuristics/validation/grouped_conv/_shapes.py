@@ -1,9 +1,10 @@
 """Measures all kernels on a few convolutions, and looks what the model's choice loses."""
 from __future__ import annotations
 
-from typing import List
+from typing import Any, List
 
 import _paths  # noqa: F401
+from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
 import judging
@@ -32,6 +33,10 @@ def efficiency(problem: GroupedConvProblem, dtype: str) -> judging.Choice:
     predicted = decision["predicted_seconds"]
     return judging.Choice(whole.line, decision["kernel"], speed[decision["kernel"]], best,
                           speed[best], problem.flops / predicted / 1e12 if predicted else 0.0)
+
+
+def main(doc: Any, problems: List[GroupedConvProblem], wanted: float) -> int:
+    return validate(problems, _scripts.parsed(doc, ("--dtype", "fp32")).dtype, wanted)
 
 
 def validate(problems: List[GroupedConvProblem], dtype: str, wanted: float) -> int:

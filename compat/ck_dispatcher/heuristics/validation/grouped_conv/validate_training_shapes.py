@@ -1,15 +1,12 @@
 #!/usr/bin/env python3
 """Five convolutions: what this machine chooses against the best of all its kernels, which are
 measured now. Exit code 0 where the mean is at least 95%. No options but --dtype."""
-from __future__ import annotations
-
-import argparse
 import sys
 
 import _paths  # noqa: F401
 from tessera_ck import scripts as _scripts
 
-from _shapes import validate
+from _shapes import main
 from grouped_conv_utils import GroupedConvProblem
 
 SHAPES = [GroupedConvProblem(N=8, C=64, K=64, Hi=28, Wi=28, pad_h=1, pad_w=1),
@@ -19,12 +16,5 @@ SHAPES = [GroupedConvProblem(N=8, C=64, K=64, Hi=28, Wi=28, pad_h=1, pad_w=1),
                              stride_w=2),
           GroupedConvProblem(N=4, C=64, K=64, G=4, Hi=14, Wi=14, pad_h=1, pad_w=1)]
 
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dtype", default="fp32")
-    return validate(SHAPES, parser.parse_args().dtype, 0.95)
-
-
 if __name__ == "__main__":
-    sys.exit(_scripts.guarded(main))
+    sys.exit(_scripts.guarded(lambda: main(__doc__, SHAPES, 0.95)))

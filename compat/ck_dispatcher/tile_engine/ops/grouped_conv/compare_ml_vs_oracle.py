@@ -8,7 +8,6 @@ kernels, too, so that --oracle-csv is not needed.
 """
 from __future__ import annotations
 
-import argparse
 import pathlib
 import sys
 
@@ -20,19 +19,14 @@ import judging
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ml-csv", required=True)
-    parser.add_argument("--oracle-csv", default=None, help="accepted; the choices hold it")
-    parser.add_argument("--shapes", type=int, default=10)
-    parser.add_argument("--problem-set", default=None, help="accepted")
-    parser.add_argument("--variant", default="forward", help="accepted; the problems say it")
-    parser.add_argument("--dtype", default="bf16", help="accepted; the problems say it")
-    parser.add_argument("--arch", default=None, help="accepted; the kernels say it")
-    parser.add_argument("--output", type=pathlib.Path, default=None)
-    parser.add_argument("--plot", action="store_true",
-                        help="accepted; 'tessera report' draws such charts")
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--ml-csv", str), ("--oracle-csv", None, "accepted; the choices hold it"),
+        ("--shapes", 10), ("--problem-set", None, "accepted"),
+        ("--variant", "forward", "accepted; the problems say it"),
+        ("--dtype", "bf16", "accepted; the problems say it"),
+        ("--arch", None, "accepted; the kernels say it"),
+        ("--output", None, "", {"type": pathlib.Path}),
+        ("--plot", False, "accepted; 'tessera report' draws such charts"))
     made = list(judging.read_choices(options.ml_csv).values())
     if not made:
         raise Error(f"{options.ml_csv} holds no choice", "not_found")

@@ -8,7 +8,6 @@ or median is more than 0.5% below the old one, P10 more than 2%, or a problem mo
 """
 from __future__ import annotations
 
-import argparse
 import sys
 
 import _paths  # noqa: F401
@@ -24,12 +23,9 @@ SAME = 0.001  # efficiencies that are nearer than this are the same
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--old-predictions", required=True)
-    parser.add_argument("--new-predictions", required=True)
-    parser.add_argument("--variant", default="bwd_data", help="printed")
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("--old-predictions", str), ("--new-predictions", str),
+        ("--variant", "bwd_data", "printed"))
     old = judging.read_choices(options.old_predictions)
     new = judging.read_choices(options.new_predictions)
     both = sorted(set(old) & set(new))

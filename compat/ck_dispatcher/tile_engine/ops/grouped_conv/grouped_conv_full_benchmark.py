@@ -11,7 +11,6 @@ part.
 """
 from __future__ import annotations
 
-import argparse
 import csv
 import pathlib
 import sys
@@ -75,21 +74,12 @@ def write_csv(file: pathlib.Path, rows: List[Dict[str, str]]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configs", nargs="*")
-    parser.add_argument("--arch", default=None, help="this machine if left out")
-    parser.add_argument("--problems", "--problem_set", default="forward_training")
-    parser.add_argument("--csv", type=pathlib.Path, default=pathlib.Path(
-        "grouped_conv_results.csv"))
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=20)
-    parser.add_argument("--kernel-timeout", type=float, default=30)
-    parser.add_argument("--max-kernels", type=int, default=0)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--max-problems", type=int, default=0)
-    parser.add_argument("--budget", default=None, help="start no problem past this time: 30m")
-    options = parser.parse_args()
+    options = _scripts.parsed(
+        __doc__, ("configs", []), ("--arch", None, "this machine if left out"),
+        ("--problems --problem_set", "forward_training"),
+        ("--csv", pathlib.Path("grouped_conv_results.csv")), ("--workers", 8), ("--batch-size", 20),
+        ("--kernel-timeout", 30, "", {"type": float}), ("--max-kernels", 0), ("--dtype", "bf16"),
+        ("--max-problems", 0), ("--budget", None, "start no problem past this time: 30m"))
     target = _targets.resolve(options.arch)
     print(target)
     _scripts.worse_options(USUAL, "each kernel runs in a process of its own", options, USUAL)

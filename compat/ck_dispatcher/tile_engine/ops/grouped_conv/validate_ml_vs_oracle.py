@@ -25,21 +25,14 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[5]
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--variant", default=None, help="forward, bwd_data or bwd_weight")
-    parser.add_argument("--operation", default="grouped_conv", choices=["grouped_conv"])
-    parser.add_argument("--problem-set", default=None,
-                        help="names the variant; the problems are those of the measurements")
-    parser.add_argument("--oracle-csv", default=None)
-    parser.add_argument("--model-dir", type=pathlib.Path, default=None)
-    parser.add_argument("--save-predictions", "--output", type=pathlib.Path, default=None)
-    parser.add_argument("--dtype", default="bf16")
-    parser.add_argument("--arch", default=None)
-    parser.add_argument("--max-problems", type=int, default=0)
-    parser.add_argument("--run-ml-hw", action="store_true",
-                        help="accepted; choices are looked up in the measurements")
-    return parser.parse_args()
+    return _scripts.parsed(
+        __doc__, ("--variant", None, "forward, bwd_data or bwd_weight"),
+        ("--operation", "grouped_conv", "", {"choices": ["grouped_conv"]}),
+        ("--problem-set", None, "names the variant; the problems are those of the measurements"),
+        ("--oracle-csv", None), ("--model-dir", None, "", {"type": pathlib.Path}),
+        ("--save-predictions --output", None, "", {"type": pathlib.Path}), ("--dtype", "bf16"),
+        ("--arch", None), ("--max-problems", 0),
+        ("--run-ml-hw", False, "accepted; choices are looked up in the measurements"))
 
 
 def variant_of(options: argparse.Namespace) -> str:
