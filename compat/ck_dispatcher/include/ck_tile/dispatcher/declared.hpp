@@ -41,6 +41,33 @@ class BaseKernelSet {
   std::vector<Declared> declarations_;
 };
 
+// How kernels compute it that have one tile, one grid of waves and one warp tile: those of GEMM and
+// of convolutions.
+template <class Derived>
+struct BaseAlgorithm {
+  Shape tile_, wave_{2, 2, 1}, warp_{32, 32, 16};
+  std::string pipeline_, scheduler_ = "intrawave";
+
+  Derived& tile(int m, int n = ANY_INT, int k = ANY_INT) { return tile_ = {m, n, k}, self(); }
+  Derived& wave(int m, int n = ANY_INT, int k = ANY_INT) { return wave_ = {m, n, k}, self(); }
+  Derived& warp(int m, int n = ANY_INT, int k = ANY_INT) { return warp_ = {m, n, k}, self(); }
+  Derived& pipeline(const std::string& word) { return pipeline_ = word, self(); }
+  Derived& scheduler(const std::string& word) { return scheduler_ = word, self(); }
+  Derived& epilogue(const std::string& word) {
+    return hint("epilogue", word != "cshuffle" && word != ANY);
+  }
+
+ protected:
+  BaseAlgorithm(const Shape& tile, const std::string& pipeline)
+      : tile_(tile), pipeline_(pipeline) {}
+  Derived& hint(const char* name, bool is_asked, const char* why = dispatcher::detail::kOwn) {
+    return dispatcher::detail::changes_nothing(name, is_asked, why), self();
+  }
+
+ private:
+  Derived& self() { return static_cast<Derived&>(*this); }
+};
+
 // The sets that macros declared, before main() or whenever they run.
 template <class Set>
 class NamedSets {
@@ -81,6 +108,21 @@ namespace detail {
 inline std::string pattern(const Shape& shape) {
   const auto number = [](int value) { return value == ANY_INT ? "*" : std::to_string(value); };
   return number(shape.m) + "x" + number(shape.n) + "x" + number(shape.k);
+}
+
+// Narrows a set by an algorithm. The scheduler that a declaration has which names none is that of
+// AMD's kernels; it narrows where `usual_counts`.
+template <class Algorithm>
+void narrow_how(const Algorithm& a, const tessera::Target& target, bool usual_counts,
+                tessera::KernelSetBuilder& builder) {
+  builder.pipeline(a.pipeline_).tile(pattern(a.tile_)).wave(pattern(a.wave_));
+  builder.warp_tile(pattern(a.warp_));
+  const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
+  const bool is_gpu = tessera::is_gpu(target);
+  dispatcher::detail::changes_nothing("scheduler", is_named && !is_gpu,
+                                      dispatcher::detail::kNoScheduler);
+  const bool counts = usual_counts ? a.scheduler_ != "auto" : is_named;
+  if (counts && is_gpu) builder.where("scheduler", a.scheduler_);
 }
 
 inline bool has_pipeline(const Machine& machine, tessera::Op op, const std::string& word) {

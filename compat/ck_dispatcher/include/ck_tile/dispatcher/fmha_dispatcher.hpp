@@ -1,8 +1,10 @@
 // Choosing and running attention kernels of a registry.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ck_tile/dispatcher/base_dispatcher.hpp"
@@ -108,17 +110,12 @@ class FmhaDispatcher
   }
   static FmhaKernelInstancePtr by_length(const FmhaProblem& problem,
                                          const std::vector<FmhaKernelInstancePtr>& able) {
-    FmhaKernelInstancePtr best = able.front();
-    const auto rows = [](const FmhaKernelInstancePtr& one) { return one->spec().algorithm.tile.m; };
-    for (const FmhaKernelInstancePtr& one : able) {
-      const bool best_reaches = rows(best) >= problem.asked.seqlen_q;
-      const bool reaches = rows(one) >= problem.asked.seqlen_q;
-      if (reaches == best_reaches ? (reaches ? rows(one) < rows(best) : rows(one) > rows(best))
-                                  : reaches) {
-        best = one;
-      }
-    }
-    return best;
+    const auto rank = [&problem](const FmhaKernelInstancePtr& one) {
+      const int rows = one->spec().algorithm.tile.m;
+      return rows >= problem.asked.seqlen_q ? std::pair(0, rows) : std::pair(1, -rows);
+    };
+    return *std::min_element(able.begin(), able.end(),
+                             [&rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
   }
 
   std::string arch_;

@@ -188,7 +188,7 @@ inline void narrow_scores(const FmhaSignature& s, tessera::KernelSetBuilder& bui
 inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted) {
   const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
   const FmhaSignature& s = wanted.signature;
-  try {
+  return in_sentences([&] {
     tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
     if (!s.receipt_.empty()) {
       detail::changes_nothing("signature", detail::has_more_than_receipt(s),
@@ -217,9 +217,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
       builder.pipeline(pipeline).tile(decl::detail::pattern({t[0], t[1], t[5]}));
     }
     return detail::allowed(builder.build().specs, s.deterministic_);
-  } catch (const tessera::Error& error) {
-    throw DispatcherError(error.what());
-  }
+  });
 }
 
 using FmhaKernelSetRegistry = decl::NamedSets<FmhaKernelSet>;

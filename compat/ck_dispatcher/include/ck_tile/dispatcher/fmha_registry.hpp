@@ -102,11 +102,7 @@ class FmhaRegistry
     return all;
   }
   tessera::Registry by_receipt(const std::string& receipt) const {
-    try {
-      return all_in_tessera().filtered_by_receipt(receipt);
-    } catch (const tessera::Error& error) {
-      throw DispatcherError(error.what());
-    }
+    return in_sentences([&] { return all_in_tessera().filtered_by_receipt(receipt); });
   }
 };
 

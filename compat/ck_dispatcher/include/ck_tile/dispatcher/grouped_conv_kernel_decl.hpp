@@ -38,18 +38,8 @@ struct GroupedConvSignature {
   }
 };
 
-struct GroupedConvAlgorithm {
-  Shape tile_{1, 128, 128}, wave_{2, 2, 1}, warp_{32, 32, 16};
-  std::string pipeline_ = "compv3", scheduler_ = "intrawave";
-
-  GroupedConvAlgorithm& tile(int m, int n, int k) { return tile_ = {m, n, k}, *this; }
-  GroupedConvAlgorithm& wave(int m, int n, int k = 1) { return wave_ = {m, n, k}, *this; }
-  GroupedConvAlgorithm& warp(int m, int n, int k) { return warp_ = {m, n, k}, *this; }
-  GroupedConvAlgorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
-  GroupedConvAlgorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
-  GroupedConvAlgorithm& epilogue(const std::string& word) {
-    return hint("epilogue", word != "cshuffle" && word != decl::ANY);
-  }
+struct GroupedConvAlgorithm : decl::BaseAlgorithm<GroupedConvAlgorithm> {
+  GroupedConvAlgorithm() : BaseAlgorithm({1, 128, 128}, "compv3") {}
   GroupedConvAlgorithm& tile_output(int, int) { return hint("tile_output", true); }
   GroupedConvAlgorithm& vector_sizes(int a, int b, int c) {
     return hint("vector_sizes", a != 4 || b != 8 || c != 8);
@@ -61,12 +51,6 @@ struct GroupedConvAlgorithm {
   GroupedConvAlgorithm& num_wave_groups(int n) { return hint("num_wave_groups", n != 1); }
   GroupedConvAlgorithm& num_groups_to_merge(int n) { return hint("num_groups_to_merge", n != 1); }
   GroupedConvAlgorithm& double_smem_buffer(bool b) { return hint("double_smem_buffer", b); }
-
- private:
-  GroupedConvAlgorithm& hint(const char* name, bool is_asked) {
-    detail::changes_nothing(name, is_asked);
-    return *this;
-  }
 };
 
 using GroupedConvDeclaration = decl::BaseDeclaration<GroupedConvSignature, GroupedConvAlgorithm>;
@@ -126,23 +110,14 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
     });
     if (!found.empty()) return found;
   }
-  try {
-    tessera::KernelSetBuilder builder("declared", machine->dispatcher->target());
+  return in_sentences([&] {
+    const tessera::Target& target = machine->dispatcher->target();
+    tessera::KernelSetBuilder builder("declared", target);
     builder.op(tessera::Op::conv).where("direction", direction).dtype(s.dtype_);
     builder.layout(s.layout_).where("ndim", std::to_string(s.dims_)).epilogue("none");
-    if (is_own && a.pipeline_ != decl::ANY) {
-      builder.pipeline(a.pipeline_).tile(decl::detail::pattern(a.tile_));
-      builder.wave(decl::detail::pattern(a.wave_)).warp_tile(decl::detail::pattern(a.warp_));
-      // The usual word is that of AMD's kernels, which a declaration has that names none.
-      const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
-      const bool is_gpu = tessera::is_gpu(machine->dispatcher->target());
-      detail::changes_nothing("scheduler", is_named && !is_gpu, detail::kNoScheduler);
-      if (is_named && is_gpu) builder.where("scheduler", a.scheduler_);
-    }
+    if (is_own && a.pipeline_ != decl::ANY) decl::detail::narrow_how(a, target, false, builder);
     return builder.build().specs;
-  } catch (const tessera::Error& error) {
-    throw DispatcherError(error.what());
-  }
+  });
 }
 
 using GroupedConvKernelSetRegistry = decl::NamedSets<GroupedConvKernelSet>;

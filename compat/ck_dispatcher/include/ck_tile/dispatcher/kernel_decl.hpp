@@ -52,31 +52,14 @@ struct Signature {
   }
 };
 
-struct Algorithm {
-  Shape tile_{128, 128, 32}, wave_{2, 2, 1}, warp_{32, 32, 16};
-  std::string pipeline_ = "compv4", scheduler_ = "intrawave";
+struct Algorithm : BaseAlgorithm<Algorithm> {
   bool preshuffle_ = false;
 
-  Algorithm& tile(int m, int n = ANY_INT, int k = ANY_INT) { return set(tile_, m, n, k); }
-  Algorithm& wave(int m, int n = ANY_INT, int k = ANY_INT) { return set(wave_, m, n, k); }
-  Algorithm& warp(int m, int n = ANY_INT, int k = ANY_INT) { return set(warp_, m, n, k); }
-  Algorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
-  Algorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
-  Algorithm& epilogue(const std::string& word) {
-    dispatcher::detail::changes_nothing("epilogue", word != "cshuffle" && word != ANY);
-    return *this;
-  }
+  Algorithm() : BaseAlgorithm({128, 128, 32}, "compv4") {}
   Algorithm& pad(bool m, bool n, bool k) {
-    dispatcher::detail::changes_nothing("pad", !m || !n || !k, dispatcher::detail::kAnySize);
-    return *this;
+    return hint("pad", !m || !n || !k, dispatcher::detail::kAnySize);
   }
   Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
-
- private:
-  Algorithm& set(Shape& shape, int m, int n, int k) {
-    shape = {m, n, k};
-    return *this;
-  }
 };
 
 using Declaration = BaseDeclaration<Signature, Algorithm>;
@@ -137,14 +120,9 @@ inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
   const Algorithm& a = wanted.algorithm;
   tessera::KernelSetBuilder builder("declared", machine.dispatcher->target());
   builder.gemm().where("a", s.dtype_a_).where("b", s.dtype_b_).where("out", s.dtype_c_);
-  builder.layout(s.layout_).pipeline(a.pipeline_).tile(pattern(a.tile_)).wave(pattern(a.wave_));
-  builder.warp_tile(pattern(a.warp_)).epilogue(chain_of(s));
+  builder.layout(s.layout_).epilogue(chain_of(s));
   builder.where("preshuffle", a.preshuffle_ ? "true" : "false");
-  const bool is_gpu = tessera::is_gpu(machine.dispatcher->target());
-  const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
-  dispatcher::detail::changes_nothing("scheduler", is_named && !is_gpu,
-                                      dispatcher::detail::kNoScheduler);
-  if (a.scheduler_ != "auto" && is_gpu) builder.where("scheduler", a.scheduler_);
+  narrow_how(a, machine.dispatcher->target(), true, builder);
   return builder.build().specs;
 }
 
@@ -154,7 +132,7 @@ inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
 // target has none such.
 inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
   const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
-  try {
+  return in_sentences([&] {
     const tessera::DType sums = tessera::parse_dtype(wanted.signature.dtype_acc_);
     dispatcher::detail::changes_nothing(
         "dtype_acc",
@@ -165,9 +143,7 @@ inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
     }
     detail::tell_other_kernels(*machine, wanted.algorithm.pipeline_);
     return detail::own_kernels(*machine, wanted);
-  } catch (const tessera::Error& error) {
-    throw DispatcherError(error.what());
-  }
+  });
 }
 
 using KernelSetRegistry = NamedSets<KernelSet>;

@@ -1,11 +1,14 @@
 // GEMM kernels by their fields.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "ck_tile/dispatcher/machine.hpp"
@@ -73,23 +76,26 @@ struct KernelKeyHash {
 
 namespace detail {
 
-inline const char* word(DataType type) {
-  constexpr const char* kWords[] = {"fp16", "bf16", "fp32", "tf32", "fp8", "bf8", "int8", "int32"};
-  return kWords[static_cast<int>(type)];
-}
-// PreShuffleV2 is a kernel of compv3 that reads a packed B.
-inline const char* word(Pipeline pipeline) {
-  constexpr const char* kWords[] = {"mem",   "compv3", "compv4", "compv5", "compv3", "packab",
-                                    "packb", "packa",  "direct", "stream", "tmaws",  "cpasync"};
-  return kWords[static_cast<int>(pipeline)];
-}
-inline const char* word(Scheduler scheduler) {
-  constexpr const char* kWords[] = {"auto", "intrawave", "interwave", "cooperative", "pingpong"};
-  return kWords[static_cast<int>(scheduler)];
-}
-inline const char* word(Epilogue epilogue) {
-  constexpr const char* kWords[] = {"default", "cshuffle", "direct", "tma"};
-  return kWords[static_cast<int>(epilogue)];
+// The words of the enumerations. PreShuffleV2 is a kernel of compv3 that reads a packed B.
+inline constexpr const char* kDataTypes[] = {"fp16", "bf16", "fp32", "tf32",
+                                             "fp8",  "bf8",  "int8", "int32"};
+inline constexpr const char* kPipelines[] = {"mem",    "compv3", "compv4", "compv5",
+                                             "compv3", "packab", "packb",  "packa",
+                                             "direct", "stream", "tmaws",  "cpasync"};
+inline constexpr const char* kSchedulers[] = {"auto", "intrawave", "interwave", "cooperative",
+                                              "pingpong"};
+inline constexpr const char* kEpilogues[] = {"default", "cshuffle", "direct", "tma"};
+
+inline const char* word(DataType type) { return kDataTypes[static_cast<int>(type)]; }
+inline const char* word(Pipeline pipeline) { return kPipelines[static_cast<int>(pipeline)]; }
+inline const char* word(Scheduler scheduler) { return kSchedulers[static_cast<int>(scheduler)]; }
+inline const char* word(Epilogue epilogue) { return kEpilogues[static_cast<int>(epilogue)]; }
+
+// The first that has Tessera's word; `other` where none has it.
+template <class Enumeration, std::size_t count>
+Enumeration named(const char* const (&words)[count], std::string_view wanted, Enumeration other) {
+  const auto* const found = std::find(std::begin(words), std::end(words), wanted);
+  return found == std::end(words) ? other : static_cast<Enumeration>(found - std::begin(words));
 }
 inline std::string text(const Shape& shape) {
   return std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k);
@@ -141,11 +147,7 @@ inline KernelKey key_of(const tessera::KernelSpec& spec) {
   const auto& s = std::get<tessera::GemmSignature>(spec.signature);
   const tessera::Algorithm& how = spec.algorithm;
   const auto type = [](tessera::DType dtype) {
-    for (const DataType each : {DataType::FP16, DataType::BF16, DataType::FP32, DataType::TF32,
-                                DataType::FP8, DataType::BF8, DataType::INT8}) {
-      if (detail::word(each) == tessera::to_string(dtype)) return each;
-    }
-    return DataType::INT32;
+    return detail::named(detail::kDataTypes, tessera::to_string(dtype), DataType::INT32);
   };
   const auto tag = [](bool is_row) { return is_row ? LayoutTag::RowMajor : LayoutTag::ColMajor; };
   KernelKey key;
@@ -158,13 +160,8 @@ inline KernelKey key_of(const tessera::KernelSpec& spec) {
   key.algorithm.tile_shape = detail::shape_of(how.tile);
   key.algorithm.wave_shape = detail::shape_of(how.wave);
   key.algorithm.warp_tile_shape = detail::shape_of(how.warp_tile);
-  for (int i = 0; i <= static_cast<int>(Pipeline::CpAsync); ++i) {
-    const auto pipeline = static_cast<Pipeline>(i);
-    if (pipeline != Pipeline::PreShuffleV2 &&
-        detail::word(pipeline) == tessera::to_string(how.pipeline)) {
-      key.algorithm.pipeline = pipeline;
-    }
-  }
+  key.algorithm.pipeline =
+      detail::named(detail::kPipelines, tessera::to_string(how.pipeline), Pipeline::CompV4);
   key.algorithm.scheduler =
       static_cast<Scheduler>(std::array{0, 3, 4, 1, 2}[static_cast<std::size_t>(how.scheduler)]);
   key.algorithm.epilogue =

@@ -43,6 +43,16 @@ struct Machine {
   std::unique_ptr<tessera::Dispatcher> deterministic_;
 };
 
+// What `work` returns; Tessera's errors become DispatcherErrors.
+template <class Work>
+auto in_sentences(const Work& work) {
+  try {
+    return work();
+  } catch (const tessera::Error& error) {
+    throw DispatcherError(error.what());
+  }
+}
+
 namespace detail {
 
 inline std::string gpu_here() {
@@ -92,11 +102,7 @@ inline std::shared_ptr<Machine> machine_for(const std::string& arch = {}) {
   const std::lock_guard lock(mutex);
   std::shared_ptr<Machine>& machine = machines[name];
   if (machine == nullptr) {
-    try {
-      machine = detail::make_machine(name);
-    } catch (const tessera::Error& error) {
-      throw DispatcherError(error.what());
-    }
+    machine = in_sentences([&] { return detail::make_machine(name); });
   }
   return machine;
 }
