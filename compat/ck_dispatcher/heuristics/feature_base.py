@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -9,6 +10,7 @@ import _paths  # noqa: F401
 import numpy
 
 from tessera import Error
+from tessera_ck import fields as _fields
 
 DTYPE_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "bf8": 1.0,
                "int8": 1.0, "int4": 0.5, "pk_fp4": 0.5}
@@ -21,6 +23,12 @@ CODES = {"layout": {"rcr": 0, "rrr": 1, "crr": 2, "ccr": 3},
 HARDWARE = ("num_cus", "simds_per_cu", "total_simds", "shader_engines", "max_clock_mhz",
             "max_waves_per_cu", "wavefront_size", "lds_capacity", "l1_cache_kb", "l2_cache_kb",
             "l3_cache_kb", "num_xcd")
+
+
+# What tile_features() says, in the order in which both engines have it; TOO_SMALL lies elsewhere.
+TILES = ("num_tiles_m", "num_tiles_n", "num_tiles_k", "total_output_tiles", "tile_eff_m",
+         "tile_eff_n", "tile_eff_k", "overall_tile_efficiency", "cu_utilization")
+TOO_SMALL = tuple(f"problem_smaller_than_tile_{axis}" for axis in "mnk")
 
 
 def code_of(field: str, word: Any) -> float:
@@ -100,15 +108,16 @@ class FeatureEngine(abc.ABC):
         return projected
 
 
+@_fields.table(
+    ("num_cus lds_capacity max_clock_mhz", (256, 65536, 2400)),
+    ("simds_per_cu shader_engines max_waves_per_cu wavefront_size", (4, 32, 32, 64)),
+    ("l1_cache_kb l2_cache_kb l3_cache_kb num_xcd", (32, 4096, 262144, 8)), eq=False)
 class MachineFeatureEngine(FeatureEngine):
     """An engine whose machine is given by its numbers."""
 
-    def __init__(self, num_cus: int = 256, lds_capacity: int = 65536, max_clock_mhz: int = 2400,
-                 simds_per_cu: int = 4, shader_engines: int = 32, max_waves_per_cu: int = 32,
-                 wavefront_size: int = 64, l1_cache_kb: int = 32, l2_cache_kb: int = 4096,
-                 l3_cache_kb: int = 262144, num_xcd: int = 8) -> None:
-        super().__init__({key: value for key, value in locals().items()
-                          if key not in ("self", "__class__")})
+    def __post_init__(self) -> None:
+        FeatureEngine.__init__(self, {field.name: getattr(self, field.name) for field in
+                                      dataclasses.fields(MachineFeatureEngine)})
 
     def room_for(self, config: Dict[str, Any]) -> float:
         """The bytes that a block's tiles may take; compv4 holds two of each."""

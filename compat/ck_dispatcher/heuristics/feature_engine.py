@@ -8,10 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
+import _paths  # noqa: F401
 from tessera import Error
+from tessera_ck import fields as _fields
 
 from feature_base import (CODES, DTYPE_BYTES, FeatureEngine, HARDWARE, MachineFeatureEngine,
-                          code_of, first_of, interwave_is_mem, lds_features, tile_features)
+                          TILES, TOO_SMALL, code_of, first_of, interwave_is_mem, lds_features,
+                          tile_features)
 from feature_engine_grouped_conv import GroupedConvFeatureEngine
 
 PROBLEM = ("M", "N", "K", "split_k", "log2_M", "log2_N", "log2_K", "log2_MNK",
@@ -21,26 +24,20 @@ SHAPES = ("tile_m", "tile_n", "tile_k", "warp_m", "warp_n", "warp_k", "warp_tile
           "warp_tile_n", "warp_tile_k")
 KERNEL = (*SHAPES, "pipeline", "scheduler", "epilogue", "pad_m", "pad_n", "pad_k", "persistent",
           "num_warps", "tile_volume", "tile_mn", "lds_usage_estimate", "lds_usage_ratio")
-INTERACTION = ("num_tiles_m", "num_tiles_n", "num_tiles_k", "total_output_tiles", "tile_eff_m",
-               "tile_eff_n", "tile_eff_k", "overall_tile_efficiency", "cu_utilization")
-SMALL = ("ratio_M_to_tile_m", "ratio_N_to_tile_n", "ratio_K_to_tile_k",
-         "problem_smaller_than_tile_m", "problem_smaller_than_tile_n",
-         "problem_smaller_than_tile_k", "any_dim_too_small")
+SMALL = (*(f"ratio_{axis.upper()}_to_tile_{axis}" for axis in "mnk"), *TOO_SMALL,
+         "any_dim_too_small")
 PADDING = tuple(f"{word}_{axis}" for word in ("needs_padding", "has_padding_when_needed",
                                               "missing_required_padding") for axis in "mnk") + (
     "missing_any_required_padding",)
 
 
+@_fields.table(("extended", False), eq=False)
 class GemmUniversalFeatureEngine(MachineFeatureEngine):
     """The 55 features that are documented; extended=True: with the 17 of the later engine."""
 
-    def __init__(self, *numbers: int, extended: bool = False, **named: int) -> None:
-        super().__init__(*numbers, **named)
-        self.extended = extended
-
     def get_feature_names(self) -> List[str]:
         hardware = tuple(f"hw_{name}" for name in HARDWARE)
-        middle = (*INTERACTION, *SMALL, *PADDING) if self.extended else INTERACTION
+        middle = (*TILES, *SMALL, *PADDING) if self.extended else TILES
         return [*PROBLEM, *KERNEL, *middle, *hardware]
 
     def get_categorical_features(self) -> List[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List
 
-from feature_base import (DTYPE_BYTES, HARDWARE, MachineFeatureEngine, code_of, first_of,
-                          interwave_is_mem, lds_features, tile_features)
+from feature_base import (DTYPE_BYTES, HARDWARE, MachineFeatureEngine, TILES, TOO_SMALL, code_of,
+                          first_of, interwave_is_mem, lds_features, tile_features)
 
 PROBLEM = ("N", "C", "K", "G", "Hi", "Wi", "Y", "X", "stride_h", "stride_w", "pad_h", "pad_w",
            "Ho", "Wo", "log2_N", "log2_C", "log2_K", "log2_G", "log2_Hi", "log2_Wi",
@@ -22,11 +22,9 @@ KERNEL = ("block_size", "gemm_m_per_block", "gemm_n_per_block", "gemm_k_per_bloc
           "is_compv5")
 SUFFIX = ("is_intrawave", "has_dsb", "has_si", "is_basic", "is_compv6", "is_mem")
 INTERACTION = (
-    "gemm_m_output", "gemm_n_output", "gemm_k_output", "num_tiles_m", "num_tiles_n",
-    "num_tiles_k", "total_output_tiles", "tile_eff_m", "tile_eff_n", "tile_eff_k",
-    "overall_tile_efficiency", "cu_utilization", "ratio_gemm_m_to_tile_m", "ratio_gemm_n_to_tile_n",
-    "ratio_gemm_k_to_tile_k", "problem_smaller_than_tile_m", "problem_smaller_than_tile_n",
-    "problem_smaller_than_tile_k", "log_gemm_m_n_ratio", "log_total_output_tiles",
+    *(f"gemm_{axis}_output" for axis in "mnk"), *TILES,
+    *(f"ratio_gemm_{axis}_to_tile_{axis}" for axis in "mnk"), *TOO_SMALL,
+    "log_gemm_m_n_ratio", "log_total_output_tiles",
     "log_num_tiles_m", "is_mem_x_log_num_tiles_m", "log_gemm_m_raw", "gemm_m_lt_num_cus",
     "log_gemm_m_over_num_cus", "is_mem_x_log_gemm_m_raw", "log_cu_fill", "k_tiles_over_mn_tiles",
     "waves_per_max_occ", "wave_quant_efficiency", "log_k_per_active_cu", "is_subwave")

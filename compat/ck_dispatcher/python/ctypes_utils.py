@@ -4,7 +4,6 @@ The names are those of the CK Tile Dispatcher; the work is done by the package t
 """
 from __future__ import annotations
 
-import copy
 import dataclasses
 import pathlib
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -321,7 +320,6 @@ class Dispatcher:
     def __init__(self, registry: Registry, lib: Optional[DispatcherLib] = None) -> None:
         self.registry = registry
         self._lib = lib or registry.lib
-        self._chosen: Dict[Tuple[int, int, int], Tuple[List[KernelConfig], DispatcherLib]] = {}
 
     def _lib_for(self, M: int, N: int, K: int) -> DispatcherLib:
         configs = self.registry.get_kernels()
@@ -329,14 +327,10 @@ class Dispatcher:
             if self._lib is None:
                 raise Error("the registry has no kernel", "not_found")
             return self._lib
-        known, lib = self._chosen.get((M, N, K), (None, None))
-        if known != configs:
-            config = self.registry.select(M, N, K)
-            if config is None:
-                raise Error(f"no kernel of the registry computes {M} x {N} x {K}", "not_found")
-            lib = self.registry._lib_of(config)
-            self._chosen[M, N, K] = [copy.copy(each) for each in configs], lib
-        return lib
+        config = self.registry.select(M, N, K)
+        if config is None:
+            raise Error(f"no kernel of the registry computes {M} x {N} x {K}", "not_found")
+        return self.registry._lib_of(config)
 
     def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
         try:
@@ -423,8 +417,8 @@ def preshuffle_weight_matrix(B: Any, warp_tile_n: int = 0, warp_tile_k: int = 0,
     tile is the kernel's own."""
     _hints.of_argument("warp_tile_n", warp_tile_n, 0)
     _hints.of_argument("warp_tile_k", warp_tile_k, 0)
-    if _targets.why_not_here(_targets.resolve(arch)):
-        raise Error(_targets.why_not_here(_targets.resolve(arch)), "unsupported")
+    if refusal := _targets.why_not_here(_targets.resolve(arch)):
+        raise Error(refusal, "unsupported")
     return tessera.prepack(B)
 
 

@@ -18,7 +18,6 @@ from tessera_ck import checked as _checked
 from tessera_ck import fields as _fields
 from tessera_ck import fmha as _fmha
 from tessera_ck import hints as _hints
-from tessera_ck import launching as _launching
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 
@@ -202,15 +201,14 @@ class FmhaRunner(_libraries.LateRunner):
         Families with pages put K and V into pages that follow each other. fwd_appendkv writes K and
         V, the new ones, into an empty cache, and turns Q where rope asks for it.
         """
-        given = {"mask_type": mask_type, "bias_type": bias_type, "lse": has_lse,
-                 "dropout": kw.pop("dropout", _fmha.P_DROP) if has_dropout else 0.0,
-                 "soft_cap": kw.pop("soft_cap", _fmha.SOFT_CAP) if has_logits else 0.0,
-                 "sink": kw.pop("sink", _fmha.SINK) if has_sink else 0,
-                 "skip": kw.pop("skip", 1) if has_skip else 0}
+        given = {"mask_type": mask_type, "bias_type": bias_type, "lse": has_lse}
+        for name, is_on, usual in (("dropout", has_dropout, _fmha.P_DROP),
+                                   ("soft_cap", has_logits, _fmha.SOFT_CAP),
+                                   ("sink", has_sink, _fmha.SINK), ("skip", has_skip, 1)):
+            given[name] = kw.pop(name, usual) if is_on else 0
         arrays = {name: kw.pop(name) for name in ("bias", "slopes") if name in kw}
-        for name in ("window", "num_splits", "page_size", "kv_lookup", "rope"):
-            if name in kw:
-                given[name] = kw.pop(name)
+        given.update({name: kw.pop(name) for name in (
+            "window", "num_splits", "page_size", "kv_lookup", "rope") if name in kw})
         _checked.texts(api_family=api_family)
         _checked.sizes(**{name: given[name] for name in ("num_splits", "page_size", "sink", "skip")
                           if given.get(name) is not None})
@@ -238,8 +236,7 @@ class FmhaRunner(_libraries.LateRunner):
 
     def _guarded(self, work: Callable[[], FmhaResult]) -> FmhaResult:
         try:
-            refusal = self.lib.refusal()
-            if refusal:
+            if refusal := self.lib.refusal():
                 return FmhaResult(False, error=refusal, target=self.lib.target.name)
             return work()
         except Error as error:
@@ -264,14 +261,11 @@ class FmhaRunner(_libraries.LateRunner):
         page = given.get("page_size") or _fmha.PAGE
         operands.update(_fmha.own_operands(problem, prob, page, operands))
         plan = self.lib.plan(problem, bool(given.get("deterministic")))
-        seconds = _launching.launch(plan, operands, verify=verify)
+        ran = self.lib._ran(plan, operands, problem.flops, verify)
         written = {op.name: operands[op.name] for op in problem.operands if op.access != "read"}
         if "lse" in written and written["lse"].shape[-1] == 1:
             written["lse"] = written["lse"][..., 0]
-        output = _output_of(family, written, prob)
-        tflops = problem.flops / seconds / 1e12 if seconds > 0 else 0.0
-        return FmhaResult(verify, output, seconds * 1e3, tflops, "", plan.kernel,
-                          self.lib.target.name, written)
+        return FmhaResult(**ran, output=_output_of(family, written, prob), outputs=written)
 
 
 def _typed(array: Any, dtype: str, shape: Sequence[int], name: str) -> Any:
@@ -296,11 +290,11 @@ def _arranged(q: Any, k: Any, v: Any, prob: FmhaProblem, family: str, data_type:
             packed = q.transpose(0, 2, 1, 3).reshape(-1, *q.shape[1::2])
             operands["q"] = numpy.ascontiguousarray(packed)[None].transpose(0, 2, 1, 3)
             return problem, operands
-        return _fmha.with_strides(problem, ("q", "out"), 1), operands
+        return _fmha.with_strides(problem, ("q", "out")), operands
     names = ("q", "k", "v", "out", "dout", "dq", "dk", "dv", "k_new", "v_new")
     if family == "fwd_appendkv" and given.get("rope", "none") != "none":
         problem = tessera.Problem(problem.line, rotate_q=1)
-    problem = _fmha.with_strides(problem, names, 1)
+    problem = _fmha.with_strides(problem, names)
     operands = {"q": q, "k": k, "v": v}
     if family == "fwd_appendkv":
         operands = {"k_new": k, "v_new": v}

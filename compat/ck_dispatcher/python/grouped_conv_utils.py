@@ -15,9 +15,9 @@ from tessera_ck import checked as _checked
 from tessera_ck import conv as _conv
 from tessera_ck import fields as _fields
 from tessera_ck import hints as _hints
-from tessera_ck import launching as _launching
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
+from tessera_ck.registry_json import statistics
 
 from dispatcher_common import ValidationResult, detect_gpu_arch, result_of
 
@@ -224,14 +224,10 @@ class GroupedConvDispatcherLib(_libraries.Library):
             return GroupedConvResult(error=refusal, target=self.target.name)
         try:
             arrays = self._arrays((first, second, output), problem)
-            plan = self.plan(problem)
-            seconds = _launching.launch(plan, arrays, verify=verify)
+            ran = self._ran(self.plan(problem), arrays, problem.flops, verify)
         except Error as error:
             return GroupedConvResult(error=str(error), target=self.target.name)
-        result = arrays[problem.slots()[2][0]]
-        tflops = problem.flops / seconds / 1e12 if seconds > 0 else 0.0
-        return GroupedConvResult(verify, seconds * 1e3, tflops, result, "", plan.kernel,
-                                 self.target.name)
+        return GroupedConvResult(**ran, output=arrays[problem.slots()[2][0]])
 
     def _arrays(self, given: Sequence[Any], problem: GroupedConvProblem) -> Dict[str, Any]:
         dtype = problem.dtype or self.config.dtype
@@ -350,11 +346,9 @@ class GroupedConvRegistry(_libraries.Configurations):
         return self._filtered(lambda config: config.target().name == name)
 
     def to_json(self, indent: int = 2) -> str:
-        count: Dict[str, Dict[str, int]] = {"by_datatype": {}, "by_pipeline": {}, "by_arch": {}}
-        for config in self._configs:
-            for key, word in (("by_datatype", config.dtype), ("by_pipeline", config.pipeline),
-                              ("by_arch", config.target().name)):
-                count[key][word] = count[key].get(word, 0) + 1
+        count = statistics(self._configs, by_datatype=lambda config: config.dtype,
+                           by_pipeline=lambda config: config.pipeline,
+                           by_arch=lambda config: config.target().name)
         return json.dumps({"metadata": {"registry_name": self.name,
                                         "total_kernels": len(self._configs)},
                            "statistics": count,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import numpy
 
@@ -19,6 +20,7 @@ from ctypes_utils import (CodegenRunner, Dispatcher, DispatcherLib, GemmRunner, 
                           reset_for_example, setup_gemm_dispatcher,
                           setup_multiple_gemm_dispatchers, validate_kernel_config)
 from tessera_ck import gemm, launching, targets
+from tessera_ck import libraries as _libraries
 
 
 def fp32(**fields):
@@ -276,15 +278,17 @@ class Registries(Case):
         registry = Registry(name="two")
         registry.register_kernel(fp32())
         registry.register_kernel(fp32(variant="preshuffle"))
-        asked, select = [], registry.select
-        registry.select = lambda *sizes: asked.append(sizes) or select(*sizes)
+        asked, select = [], _libraries.Library._select
         dispatcher = Dispatcher(registry)
-        first = dispatcher.select_kernel(32, 48, 64)
-        self.assertEqual(dispatcher.select_kernel(32, 48, 64), first)
-        self.assertEqual(asked, [(32, 48, 64)])
-        registry.register_kernel(KernelConfig())  # what it has is asked anew
-        self.assertIsNotNone(dispatcher.select_kernel(32, 48, 64))
-        self.assertEqual(len(asked), 2)
+        with unittest.mock.patch.object(
+                _libraries.Library, "_select",
+                lambda lib, problem: asked.append(problem.line) or select(lib, problem)):
+            first = dispatcher.select_kernel(32, 48, 64)
+            self.assertEqual(dispatcher.select_kernel(32, 48, 64), first)
+            self.assertEqual(len(asked), 2)  # once for each configuration
+            registry.register_kernel(KernelConfig())
+            self.assertIsNotNone(dispatcher.select_kernel(32, 48, 64))
+            self.assertEqual(len(asked), 3)
 
     def test_several_set_up_give_paths(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 import tessera
 from tessera import Error
@@ -147,22 +147,14 @@ class CodegenRunner:
                               variants: Optional[Sequence[str]] = None, verbose: bool = True,
                               show_instances: bool = False) -> List[CodegenResult]:
         """One after another: each call emits its kernels on all processors."""
-        results = []
-        for variant in variants or self.VARIANTS:
-            results.append(self.generate(variant, output_dir, None, show_instances))
-            if verbose:
-                _say(results[-1])
-        return results
+        return _said(verbose, (self.generate(variant, output_dir, None, show_instances)
+                               for variant in variants or self.VARIANTS))
 
     def generate_configs_parallel(self, configs: Sequence[Any], output_dir: Optional[Any] = None,
                                   verbose: bool = True, show_instances: bool = False
                                   ) -> List[CodegenResult]:
-        results = []
-        for config in configs:
-            results.append(self.generate_from_config(config, output_dir, False, show_instances))
-            if verbose:
-                _say(results[-1])
-        return results
+        return _said(verbose, (self.generate_from_config(config, output_dir, False, show_instances)
+                               for config in configs))
 
     def generate_batch_parallel(self, batch: Sequence[Any], output_dir: Optional[Any] = None,
                                 verbose: bool = True) -> List[CodegenResult]:
@@ -184,11 +176,10 @@ class CodegenRunner:
     def categorize_kernels(self) -> Dict[str, int]:
         """How many of each kind there are. compute, memory, latency: of the shipped sets."""
         names = [path.stem for path in self.list_kernels()]
-        count = {"total": len(names), "preshuffle": 0, "multi_d": 0, "standard": 0}
-        for name in names:
-            kind = ("preshuffle" if name.endswith("_preshuffle") else
-                    "multi_d" if "_multid_" in name else "standard")
-            count[kind] += 1
+        count = {"total": len(names),
+                 "preshuffle": sum(name.endswith("_preshuffle") for name in names),
+                 "multi_d": sum("_multid_" in name for name in names)}
+        count["standard"] = len(names) - count["preshuffle"] - count["multi_d"]
         table = {}
         if names:
             table = json.loads((self.output_dir / NAMES).read_text(encoding="ascii"))
@@ -213,6 +204,12 @@ def _options_of(words: Sequence[str]) -> Dict[str, Any]:
     return options
 
 
-def _say(result: CodegenResult) -> None:
-    what = f"{result.kernel_count} kernels" if result.success else result.stderr
-    print(f"{result.variant}: {what}")
+def _said(verbose: bool, results: Iterable[CodegenResult]) -> List[CodegenResult]:
+    """All of them; with `verbose` each is told when it is there."""
+    told = []
+    for result in results:
+        told.append(result)
+        if verbose:
+            what = f"{result.kernel_count} kernels" if result.success else result.stderr
+            print(f"{result.variant}: {what}")
+    return told

@@ -26,7 +26,7 @@ def table(*rows: Any, either: str = "", **how: Any) -> Callable[[type], Any]:
                 setattr(cls, name, value)
                 if why:
                     cls.IGNORED[name] = why[0]
-        if "__post_init__" not in vars(cls):
+        if not hasattr(cls, "__post_init__"):
             cls.__post_init__ = checked.fields
         return dataclasses.dataclass(**how)(cls)
     return made

@@ -70,10 +70,8 @@ def builder_of(p: Any, family: str, data_type: str, **given: Any) -> tessera.Fmh
     return b
 
 
-def with_strides(problem: tessera.Problem, names: Sequence[str], perm: int) -> tessera.Problem:
-    """Operands that lie {batch, head, token, element}, perm 1, say so; 0 is Tessera's own order."""
-    if not perm:
-        return problem
+def with_strides(problem: tessera.Problem, names: Sequence[str]) -> tessera.Problem:
+    """The problem whose operands of these names lie {batch, head, token, element}."""
     fields: Dict[str, int] = {}
     for operand in problem.operands:
         if operand.name in names and len(operand.shape) == 4:
@@ -98,37 +96,30 @@ def own_operands(problem: tessera.Problem, p: Any, page: int, given: Dict[str, A
     """Arrays for what the caller did not give: equal lengths, pages that follow each other, a bias
     and slopes of zeros, seed 1, embeddings of the usual angles."""
     per_sequence = -(-p.seqlen_k // page)
-    lengths = numpy.arange(p.batch + 1, dtype=numpy.int32)
-    is_append = "kind=append" in problem.line
-    made: Dict[str, Any] = {}
-    for operand in problem.operands:
-        name = operand.name
-        if name in given:
-            continue
-        if name == "seqlens_q":
-            made[name] = lengths * p.seqlen_q
-        elif name == "seqlens_k":
-            made[name] = numpy.full(p.batch, 0 if is_append else p.seqlen_k, numpy.int32)
-        elif name == "page_table":
-            made[name] = numpy.arange(p.batch * per_sequence, dtype=numpy.int32).reshape(
-                operand.shape)
-        elif name == "page_starts":
-            made[name] = lengths * per_sequence
-        elif name == "dropout_rng":
-            made[name] = numpy.array([1, 0, 0, 0], numpy.int32)
-        elif name in ("cos", "sin"):
-            count, half = operand.shape
-            angles = numpy.arange(count)[:, None] * 10000.0 ** (-numpy.arange(half) / half)
-            made[name] = getattr(numpy, name)(angles).astype(numpy.float32)
-        elif operand.access != "read":
-            dtype = tessera._dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype",
-                                                                       None))
-            order = sorted(range(len(operand.shape)), key=lambda i: -operand.strides[i])
-            empty = numpy.zeros([operand.shape[i] for i in order], dtype)
-            made[name] = empty.transpose(numpy.argsort(order))
-        else:
-            made[name] = fitted(numpy.zeros(1), operand)
-    return made
+    starts = numpy.arange(p.batch + 1, dtype=numpy.int32)
+    held = 0 if "kind=append" in problem.line else p.seqlen_k
+
+    def turned(operand: Any) -> Any:
+        count, half = operand.shape
+        angles = numpy.arange(count)[:, None] * 10000.0 ** (-numpy.arange(half) / half)
+        return getattr(numpy, operand.name)(angles).astype(numpy.float32)
+
+    def empty(operand: Any) -> Any:
+        dtype = tessera._dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype", None))
+        order = sorted(range(len(operand.shape)), key=lambda i: -operand.strides[i])
+        made = numpy.zeros([operand.shape[i] for i in order], dtype)
+        return made.transpose(numpy.argsort(order))
+
+    usual = {"seqlens_q": lambda operand: starts * p.seqlen_q,
+             "seqlens_k": lambda operand: numpy.full(p.batch, held, numpy.int32),
+             "page_table": lambda operand: numpy.arange(
+                 p.batch * per_sequence, dtype=numpy.int32).reshape(operand.shape),
+             "page_starts": lambda operand: starts * per_sequence,
+             "dropout_rng": lambda operand: numpy.array([1, 0, 0, 0], numpy.int32),
+             "cos": turned, "sin": turned}
+    return {operand.name: usual.get(operand.name, empty if operand.access != "read" else
+                                    lambda operand: fitted(numpy.zeros(1), operand))(operand)
+            for operand in problem.operands if operand.name not in given}
 
 
 def fitted(array: Any, operand: tessera.Operand) -> Any:

@@ -109,6 +109,14 @@ class Library:
                 self._plans[key] = found
         return found
 
+    def _ran(self, plan: tessera.Plan, arrays: Dict[str, Any], flops: float, verify: bool
+             ) -> Dict[str, Any]:
+        """Runs a plan; what a result says of it besides the output."""
+        seconds = launching.launch(plan, arrays, verify=verify)
+        return {"success": verify, "time_ms": seconds * 1e3, "kernel_name": plan.kernel,
+                "tflops": flops / seconds / 1e12 if seconds > 0 else 0.0,
+                "target": self.target.name}
+
 
 class LateRunner:
     """Runs the kernels of a file of setup_multiple_*_dispatchers(), or a configuration's. Nothing

@@ -3,21 +3,13 @@ from __future__ import annotations
 
 import json
 import pathlib
+import types
 from typing import Any, Dict, Optional
 
 import tessera
 from tessera import Error
 
 from . import conv, gemm
-
-
-class _Fields:
-    """A dict's entries as attributes, with defaults for what is left out."""
-
-    def __init__(self, given: Dict[str, Any], **usual: Any) -> None:
-        self.__dict__.update(usual)
-        self.__dict__.update(given)
-
 
 _CONV = dict(G=1, Di=1, Z=1, stride_h=1, stride_w=1, stride_d=1, pad_h=0, pad_w=0, pad_d=0,
              dilation_h=1, dilation_w=1, dilation_d=1, direction="forward")
@@ -33,7 +25,7 @@ def problem_of(op_type: str, given: Dict[str, Any], spec: Optional[Dict[str, Any
         layout = str(given.get("layout", "rcr"))[:3]
         return tessera.Problem("gemm", **sizes, dtype=dtype, layout=layout)
     if op_type.startswith("grouped_conv"):
-        fields = _Fields(given, **_CONV)
+        fields = types.SimpleNamespace(**{**_CONV, **given})
         if "direction" not in given and op_type.partition("grouped_conv_")[2]:
             fields.direction = op_type.partition("grouped_conv_")[2]
         missing = [name for name in ("N", "C", "K", "Hi", "Wi", "Y", "X")

@@ -4,7 +4,7 @@ from __future__ import annotations
 import collections
 import datetime
 import json
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, Sequence
 
 import tessera
 
@@ -12,24 +12,24 @@ from . import gemm
 from .targets import Target
 
 
+def statistics(rows: Sequence[Any], **words: Callable[[Any], str]) -> Dict[str, Dict[str, int]]:
+    """How many rows have each word."""
+    return {key: dict(collections.Counter(map(word, rows))) for key, word in words.items()}
+
+
 def gemm_registry_json(kernels: Sequence[str], target: Target) -> str:
     specs = [gemm.spec_of(name, target) for name in kernels]
-    count: Dict[str, Any] = {key: collections.Counter() for key in
-                             ("by_datatype", "by_pipeline", "by_scheduler", "by_layout",
-                              "by_gfx_arch")}
-    rows: List[Dict[str, Any]] = []
-    for spec in specs:
-        signature, how = spec["signature"], spec["algorithm"]
-        for key, word in (("by_datatype", signature["a"]), ("by_pipeline", how["pipeline"]),
-                          ("by_scheduler", how["scheduler"]), ("by_layout", signature["layout"]),
-                          ("by_gfx_arch", spec["target"])):
-            count[key][word] += 1
-        rows.append({"identifier": spec["name"], "name": gemm.file_name(spec),
-                     "signature": signature, "algorithm": _algorithm(how, signature),
-                     "gfx_arch": spec["target"]})
-    return json.dumps({"metadata": metadata(len(rows)),
-                       "statistics": {key: dict(counter) for key, counter in count.items()},
-                       "kernels": rows}, indent=2)
+    count = statistics(
+        specs, by_datatype=lambda spec: spec["signature"]["a"],
+        by_pipeline=lambda spec: spec["algorithm"]["pipeline"],
+        by_scheduler=lambda spec: spec["algorithm"]["scheduler"],
+        by_layout=lambda spec: spec["signature"]["layout"],
+        by_gfx_arch=lambda spec: spec["target"])
+    rows = [{"identifier": spec["name"], "name": gemm.file_name(spec),
+             "signature": spec["signature"], "gfx_arch": spec["target"],
+             "algorithm": _algorithm(spec["algorithm"], spec["signature"])} for spec in specs]
+    return json.dumps({"metadata": metadata(len(rows)), "statistics": count, "kernels": rows},
+                      indent=2)
 
 
 def metadata(total: int) -> Dict[str, Any]:
