@@ -27,26 +27,32 @@ class BaseDispatcher {
   // Without it run() launches once, and returns 0.
   void set_benchmarking(bool value) { benchmarking_ = value; }
   bool benchmarking_enabled() const { return benchmarking_; }
+  // Only kernels of this target are chosen; empty: of any.
+  void set_arch(const std::string& gfx_arch) { arch_ = gfx_arch; }
+  const std::string& arch() const { return arch_; }
 
  protected:
   using InstancePtr = std::shared_ptr<Instance>;
   using Instances = std::vector<InstancePtr>;
 
-  BaseDispatcher(Registry* registry, Strategy strategy, bool benchmarking)
+  BaseDispatcher(Registry* registry, Strategy strategy, bool benchmarking,
+                 const std::string& arch = {})
       : registry_(registry == nullptr ? &Registry::instance() : registry),
         strategy_(strategy),
-        benchmarking_(benchmarking) {}
+        benchmarking_(benchmarking),
+        arch_(arch) {}
 
   const Registry& registry() const { return *registry_; }
   Strategy strategy() const { return strategy_; }
   bool has_heuristic() const { return static_cast<bool>(heuristic_); }
 
-  // The kernels that compute the problem, and the first of them; of one target where it is named.
+  // The kernels that compute the problem, and the first of them; of one target where it is named,
+  // be it here or by set_arch().
   Instances fitting(const Problem& problem, const std::string& arch = {}) const {
-    return registry_->filter(fits(problem, arch));
+    return registry_->filter(fits(problem, arch.empty() ? arch_ : arch));
   }
-  InstancePtr first_fit(const Problem& problem, const std::string& arch) const {
-    return registry_->first(fits(problem, arch));
+  InstancePtr first_fit(const Problem& problem) const {
+    return registry_->first(fits(problem, arch_));
   }
   // The first of the heuristic's names that fits, or else the first kernel; without a heuristic the
   // one that is predicted to be the fastest. Null where there is none.
@@ -106,6 +112,7 @@ class BaseDispatcher {
   Strategy strategy_;
   std::function<std::vector<std::string>(const Problem&)> heuristic_;
   bool benchmarking_;
+  std::string arch_;
 };
 
 // The strategies of GEMM and attention. Heuristic without a function takes the kernel that Tessera

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,15 +25,37 @@ class BaseKernelInstance {
   BaseKernelInstance(Key key, const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
       : key_(std::move(key)), spec_(spec), machine_(std::move(machine)) {}
 
-  // Whether the rules let it compute the problem; builds nothing.
+  // Whether the rules let it compute the problem, with equal bits each time where that is wanted;
+  // builds nothing.
   bool computes(const tessera::Problem& problem, bool is_deterministic = false) const {
-    return is_able(*machine_, get_name(), problem, is_deterministic);
+    const auto found = decision(problem, is_deterministic);
+    return found.has_value() && found->name == get_name();
   }
+  // The time that it is predicted to take; 0 where nothing predicts it.
   double seconds_of(const tessera::Problem& problem) const {
-    return dispatcher::predicted_seconds(*machine_, get_name(), problem);
+    const auto found = decision(problem, false);
+    return found.has_value() ? found->predicted_seconds : 0;
   }
 
  private:
+  // The decision for this kernel, without a look at any other; nothing where it cannot compute the
+  // problem.
+  std::optional<tessera::Decision> decision(const tessera::Problem& problem,
+                                            bool is_deterministic) const {
+    const tessera::Target& target = machine_->dispatcher->target();
+    tessera::ChooseOptions options;
+    options.pinned = get_name();
+    options.deterministic = is_deterministic;
+    if (machine_->refusal.empty() && !tessera::is_gpu(target)) {
+      options.threads = tessera::runtime::thread_limit({});  // those of a run
+    }
+    try {
+      return tessera::choose(problem, target, options);
+    } catch (const tessera::Error&) {
+      return std::nullopt;
+    }
+  }
+
   Key key_;
   tessera::KernelSpec spec_;
   std::shared_ptr<Machine> machine_;

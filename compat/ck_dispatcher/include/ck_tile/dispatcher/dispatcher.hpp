@@ -17,16 +17,12 @@ class Dispatcher : public BaseDispatcher<Registry, KernelInstance, Problem, Fitt
  public:
   // registry: null means Registry::instance(). It must outlive the dispatcher.
   explicit Dispatcher(Registry* registry = nullptr, const std::string& gfx_arch = {})
-      : BaseDispatcher(registry, SelectionStrategy::FirstFit, true), arch_(gfx_arch) {}
-
-  // Only kernels of this target are chosen; empty: of any.
-  void set_arch(const std::string& gfx_arch) { arch_ = gfx_arch; }
-  const std::string& arch() const { return arch_; }
+      : BaseDispatcher(registry, SelectionStrategy::FirstFit, true, gfx_arch) {}
 
   // Null where no kernel of the registry computes the problem.
   KernelInstancePtr select_kernel(const Problem& problem) const {
-    if (strategy() == SelectionStrategy::FirstFit) return first_fit(problem, arch_);
-    return best(problem, fitting(problem, arch_), is_equal);
+    if (strategy() == SelectionStrategy::FirstFit) return first_fit(problem);
+    return best(problem, fitting(problem), is_equal);
   }
 
   // Milliseconds. Throws NoKernelFound, and DispatcherError with a sentence where the kernel's
@@ -59,8 +55,6 @@ class Dispatcher : public BaseDispatcher<Registry, KernelInstance, Problem, Fitt
       return "M=" + std::to_string(p.M) + " N=" + std::to_string(p.N) + " K=" + std::to_string(p.K);
     });
   }
-
-  std::string arch_;
 };
 
 }  // namespace ck_tile::dispatcher

@@ -36,15 +36,13 @@ class FmhaDispatcher
  public:
   // registry: null means FmhaRegistry::instance(). It must outlive the dispatcher.
   explicit FmhaDispatcher(FmhaRegistry* registry = nullptr, const std::string& gfx_arch = {})
-      : BaseDispatcher(registry, SelectionStrategy::FirstFit, false), arch_(gfx_arch) {}
+      : BaseDispatcher(registry, SelectionStrategy::FirstFit, false, gfx_arch) {}
 
   void set_timing(int cold, int repeat) { timing_ = {cold, repeat}; }
-  void set_arch(const std::string& gfx_arch) { arch_ = gfx_arch; }
-  const std::string& arch() const { return arch_; }
 
   // Null where no kernel of the registry computes the problem.
   FmhaKernelInstancePtr select_kernel(const FmhaProblem& problem) const {
-    const auto able = fitting(problem, problem.gfx_arch.empty() ? arch_ : problem.gfx_arch);
+    const auto able = fitting(problem, problem.gfx_arch);
     const bool by_estimate = strategy() == SelectionStrategy::Heuristic || able.empty();
     return by_estimate ? best(problem, able, is_equal) : by_length(problem, able);
   }
@@ -118,7 +116,6 @@ class FmhaDispatcher
                              [&rank](const auto& a, const auto& b) { return rank(a) < rank(b); });
   }
 
-  std::string arch_;
   Timing timing_;
 };
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -147,44 +146,6 @@ inline float run_forced(const Machine& machine, const std::string& kernel,
     milliseconds = static_cast<float>(timed.median_seconds * 1e3);
   });
   return milliseconds;
-}
-
-namespace detail {
-
-// The decision for a kernel that is named, without a look at any other; nothing where it cannot
-// compute the problem. Builds nothing.
-inline std::optional<tessera::Decision> named_decision(const Machine& machine,
-                                                       const std::string& kernel,
-                                                       const tessera::Problem& problem,
-                                                       bool is_deterministic = false) {
-  const tessera::Target& target = machine.dispatcher->target();
-  tessera::ChooseOptions options;
-  options.pinned = kernel;
-  options.deterministic = is_deterministic;
-  if (machine.refusal.empty() && !tessera::is_gpu(target)) {
-    options.threads = tessera::runtime::thread_limit({});  // those of a run
-  }
-  try {
-    return tessera::choose(problem, target, options);
-  } catch (const tessera::Error&) {
-    return std::nullopt;
-  }
-}
-
-}  // namespace detail
-
-// Whether a kernel computes a problem, with equal bits each time where that is wanted.
-inline bool is_able(const Machine& machine, const std::string& kernel,
-                    const tessera::Problem& problem, bool is_deterministic = false) {
-  const auto found = detail::named_decision(machine, kernel, problem, is_deterministic);
-  return found.has_value() && found->name == kernel;
-}
-
-// The time that a kernel is predicted to take; 0 where nothing predicts it.
-inline double predicted_seconds(const Machine& machine, const std::string& kernel,
-                                const tessera::Problem& problem) {
-  const auto found = detail::named_decision(machine, kernel, problem);
-  return found.has_value() ? found->predicted_seconds : 0;
 }
 
 // The shipped kernels of a name, or none where the target has no such set.
