@@ -6,7 +6,7 @@ numbers, and the values that its parameters may have.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -130,9 +130,3 @@ def engine_for(op_type: str, hardware: Optional[Dict[str, Any]] = None) -> Featu
         return GroupedConvFeatureEngine(**known)
     raise Error(f"there are no features of '{op_type}'; there are those of gemm_universal and "
                 "grouped_conv", "not_found")
-
-
-def missing_features(engine: FeatureEngine, names: Iterable[str], problem: Dict[str, Any],
-                     kernel: Dict[str, Any]) -> List[str]:
-    known = engine.compute(problem, kernel)
-    return [name for name in names if name not in known]

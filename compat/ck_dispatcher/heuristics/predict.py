@@ -41,7 +41,6 @@ class Predictor:
         self.op_type = _problems.op_type_of(self.spec, self.model_dir)
         self.is_tessera = (self.model_dir / "manifest.json").is_file() or \
             self.spec.get("feature_engine") == "tessera"
-        self._given_engine = feature_engine
         self._engine = feature_engine
         self._models: Dict[str, Any] = {}
         if not any(self._file(target) for target in TARGETS):

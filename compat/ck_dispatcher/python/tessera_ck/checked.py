@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from typing import Any, Tuple
+from typing import Any, Dict, Tuple
 
 import numpy
 
@@ -19,23 +19,22 @@ _KINDS = {"int": (numbers.Integral, "a whole number"), "str": (str, "a text"),
 def fields(made: Any) -> None:
     """For __post_init__ of a dataclass: every field has the type that it is annotated with."""
     for field in dataclasses.fields(made):
-        wanted, words = _KINDS[str(field.type)]
-        value = getattr(made, field.name)
-        if not isinstance(value, wanted):
-            raise Error(f"{field.name} of a {type(made).__name__} must be {words}, got a "
-                        f"{type(value).__name__}")
+        _all(*_KINDS[str(field.type)],
+             {f"{field.name} of a {type(made).__name__}": getattr(made, field.name)})
+
+
+def _all(kind: Any, words: str, given: Dict[str, Any]) -> None:
+    for name, value in given.items():
+        if not isinstance(value, kind):
+            raise Error(f"{name} must be {words}, got a {type(value).__name__}")
 
 
 def sizes(**given: Any) -> None:
-    for name, value in given.items():
-        if not isinstance(value, numbers.Integral):
-            raise Error(f"{name} must be a whole number, got a {type(value).__name__}")
+    _all(numbers.Integral, "a whole number", given)
 
 
 def texts(**given: Any) -> None:
-    for name, value in given.items():
-        if not isinstance(value, str):
-            raise Error(f"{name} must be a text, got a {type(value).__name__}")
+    _all(str, "a text", given)
 
 
 def as_numbers(array: Any, dtype: Any, what: str) -> Any:

@@ -18,7 +18,6 @@ ALIASES = {"fwd": "forward", "2d_fwd": "forward", "3d_fwd": "forward",
            "bwdd": "bwd_data", "2d_bwdd": "bwd_data", "3d_bwdd": "bwd_data",
            "backward_data": "bwd_data", "bwdw": "bwd_weight", "2d_bwdw": "bwd_weight",
            "3d_bwdw": "bwd_weight", "backward_weight": "bwd_weight"}
-BACKWARD_PIPELINES = ("compv3", "mem")
 
 
 def variant_word(word: str) -> str:

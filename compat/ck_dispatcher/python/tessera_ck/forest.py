@@ -28,11 +28,6 @@ class Forest(NamedTuple):
     trees: List[Tree]
     average: bool
 
-    def used_features(self) -> List[str]:
-        """Those that a tree asks for, in the order of the model."""
-        used = sorted({int(index) for tree in self.trees for index in tree.feature})
-        return [self.feature_names[index] for index in used]
-
     def predict(self, rows: Any) -> Any:
         """The sum of all trees for each row; rows: (n, features)."""
         table = numpy.asarray(rows, numpy.float64)

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import tessera
 from tessera import Error
 
-from .targets import Target, resolve, why_not_here
+from .targets import Target, why_not_here
 
 SUFFIX = ".kernels.json"
 
@@ -97,7 +97,3 @@ def registry_of(target: Target, names: Sequence[str]) -> tessera.Registry:
 def list_kernels(op: str, target: Target, **options: Any) -> List[str]:
     """What `tessera list` prints; [] where the target has no space for the operation."""
     return tessera.command("list", op=op, target=target.word, **options)["kernels"]
-
-
-def target_of(whole: Dict[str, Any]) -> Target:
-    return resolve(whole["target"])
