@@ -92,6 +92,12 @@ class Flow(Case):
         self.assertEqual((result.status, result.success), (0, False))
         self.assertIsNotNone(result.output)
 
+    def test_what_ran_is_what_is_chosen(self):
+        lib = DispatcherLib(fp32())
+        self.assertIsNotNone(lib.select_kernel(24, 56, 40))  # an estimate, before it is measured
+        self.assertTrue(GemmRunner(lib).run(self.draw(24, 40), self.draw(40, 56)).success)
+        self.assertEqual(lib.select_kernel(24, 56, 40), lib.last_kernel)
+
     def test_benchmark(self):
         found = GemmRunner(DispatcherLib(fp32())).benchmark(32, 32, 32, warmup=1, iterations=3)
         self.assertEqual((found["M"], found["N"], found["K"]), (32, 32, 32))

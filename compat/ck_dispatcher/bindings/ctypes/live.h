@@ -27,7 +27,7 @@ class Live {
   std::vector<tessera::KernelSpec> kernels;
 
   tessera::Dispatcher& dispatcher(bool is_deterministic = false) const;
-  // Why nothing runs here, which becomes the last error; whether there is such a reason.
+  // Whether nothing can run here; the reason becomes the last error.
   bool is_refused() const;
   // The chosen kernel's name; nothing where there is none, with a sentence. Builds nothing, and
   // chooses once for a key, which tells problems apart.

@@ -81,12 +81,14 @@ class Library:
 
     def _decision(self, key: Any, make_problem: Callable[[], tessera.Problem]
                   ) -> Optional[Dict[str, Any]]:
-        """As _select(), once for a key; None where no kernel computes the problem."""
+        """The kernel and the predicted seconds of _select(), once for a key; None where no kernel
+        computes the problem."""
         with self._lock:
             found = self._decisions.get(key)
         try:
             if found is None:
-                found = self._select(make_problem())
+                whole = self._select(make_problem())
+                found = {each: whole[each] for each in ("kernel", "predicted_seconds")}
                 with self._lock:
                     self._decisions[key] = found
             return found
@@ -107,6 +109,7 @@ class Library:
                      else live.plan(problem))
             with self._lock:
                 self._plans[key] = found
+                self._decisions.clear()  # what was measured may change them
         return found
 
     def _ran(self, plan: tessera.Plan, arrays: Dict[str, Any], flops: float, verify: bool

@@ -41,8 +41,7 @@ class BaseKernelSet {
   std::vector<Declared> declarations_;
 };
 
-// How kernels compute it that have one tile, one grid of waves and one warp tile: those of GEMM and
-// of convolutions.
+// How a kernel of GEMM or of convolutions computes: one tile, one grid of waves, one warp tile.
 template <class Derived>
 struct BaseAlgorithm {
   Shape tile_, wave_{2, 2, 1}, warp_{32, 32, 16};
@@ -110,8 +109,8 @@ inline std::string pattern(const Shape& shape) {
   return number(shape.m) + "x" + number(shape.n) + "x" + number(shape.k);
 }
 
-// Narrows a set by an algorithm. The scheduler that a declaration has which names none is that of
-// AMD's kernels; it narrows where `usual_counts`.
+// Narrows a set by an algorithm. A declaration that names no scheduler has the usual word of AMD's
+// kernels, which narrows where `usual_counts`.
 template <class Algorithm>
 void narrow_how(const Algorithm& a, const tessera::Target& target, bool usual_counts,
                 tessera::KernelSetBuilder& builder) {
