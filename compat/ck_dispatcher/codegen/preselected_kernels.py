@@ -53,18 +53,17 @@ def default_kernel(arch: Optional[str] = None) -> KernelConfig:
 def _made(name: str, target: _targets.Target) -> List[str]:
     """multi_d and preshuffle: the best by estimate for three sizes. all: everything of fp16 rcr.
     mixed_precision: fp16 and bf16 operands with a fp32 output."""
-    kernels = tessera.KernelSet("", target.word)
     if name == "fp16_rcr_all":
+        kernels = tessera.KernelSet("", target.word)
         for part in ("essential", "compute", "memory", "latency"):
             kernels.preselected(f"fp16_rcr_{part}")
         names = set(kernels.kernels) | set(_made("fp16_rcr_multi_d", target))
         return sorted(names | set(_made("fp16_rcr_preshuffle", target)))
     if name != "mixed_precision":
         return _gemm.variant_kernels(target, "fp16", "rcr", name.partition("rcr_")[2])
-    for dtype in ("fp16", "bf16"):
-        for size in (64, 1024, 4096):
-            kernels.for_problem(f"gemm m={size} n={size} k={size} dtype={dtype} out=fp32", best=1)
-    return kernels.kernels
+    return _gemm.best_for(target, [
+        lambda size, dtype=dtype: f"gemm m={size} n={size} k={size} dtype={dtype} out=fp32"
+        for dtype in ("fp16", "bf16")])
 
 
 def main() -> int:

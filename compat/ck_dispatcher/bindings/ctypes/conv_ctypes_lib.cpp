@@ -37,22 +37,18 @@ tessera::ConvProblem conv_problem_of(const ConvProblemC& p) {
     throw tessera::Error(tessera::ErrorCode::invalid_argument,
                          "direction must be 0, 1 or 2, got " + std::to_string(p.direction));
   }
+  ck_tile::dispatcher::GroupedConvProblem made;
+  made.op = static_cast<ck_tile::dispatcher::GroupedConvOp>(p.direction);
+  made.dtype = DISPATCHER_DTYPE;
+  made.N = p.N, made.C = p.C, made.K = p.K, made.G = p.G;
+  made.input_spatial = {p.input_d, p.input_h, p.input_w};
+  made.filter_spatial = {p.filter_z, p.filter_y, p.filter_x};
+  made.stride = {p.stride_d, p.stride_h, p.stride_w};
+  made.padding = {p.pad_d, p.pad_h, p.pad_w};
+  made.dilation = {p.dilation_d, p.dilation_h, p.dilation_w};
   // Two dimensions have a depth of 1, or leave it at 0; another one is a third, and is checked.
   const auto is_flat = [](int size) { return size == 0 || size == 1; };
-  const bool deep = !is_flat(p.input_d) || !is_flat(p.filter_z) || p.pad_d != 0;
-  const ConvDirection direction = kDirections[static_cast<std::size_t>(p.direction)];
-  const tessera::DType type = tessera::parse_dtype(DISPATCHER_DTYPE);
-  tessera::ConvProblem made =
-      deep
-          ? tessera::conv_problem(type, direction, p.N, p.C, p.K, {p.input_d, p.input_h, p.input_w},
-                                  {p.filter_z, p.filter_y, p.filter_x})
-          : tessera::conv_problem(type, direction, p.N, p.C, p.K, {p.input_h, p.input_w},
-                                  {p.filter_y, p.filter_x});
-  made.g = p.G;
-  made.stride = {deep ? p.stride_d : 1, p.stride_h, p.stride_w};
-  made.dilation = {deep ? p.dilation_d : 1, p.dilation_h, p.dilation_w};
-  made.pad = {deep ? p.pad_d : 0, p.pad_h, p.pad_w};
-  return made;
+  return made.asked(!is_flat(p.input_d) || !is_flat(p.filter_z) || p.pad_d != 0);
 }
 
 // The tensors of ConvProblemC's direction, in its order. Milliseconds, or -1, -2, -3.

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,18 +40,11 @@ using FmhaKernelInstancePtr = std::shared_ptr<FmhaKernelInstance>;
 namespace detail {
 
 // The numbers of the receipts, and Tessera's names.
-struct FmhaReceipt {
-  int number;
-  const char* name;
-};
-inline constexpr std::array kFmhaReceipts = {
-    FmhaReceipt{0, "ck_default"},        FmhaReceipt{1, "ck_extended"},
-    FmhaReceipt{2, "flash_fwd"},         FmhaReceipt{3, "flash_bwd"},
-    FmhaReceipt{4, "pytorch"},           FmhaReceipt{100, "aiter_batch"},
-    FmhaReceipt{200, "aiter_group"},     FmhaReceipt{300, "aiter_bwd_batch"},
-    FmhaReceipt{400, "aiter_bwd_group"}, FmhaReceipt{600, "aiter_cpp"},
-    FmhaReceipt{800, "fp32_all"},        FmhaReceipt{801, "fp32_min"},
-    FmhaReceipt{888, "fp8_test"}};
+inline constexpr std::pair<int, std::string_view> kFmhaReceipts[] = {
+    {0, "ck_default"},        {1, "ck_extended"},   {2, "flash_fwd"},     {3, "flash_bwd"},
+    {4, "pytorch"},           {100, "aiter_batch"}, {200, "aiter_group"}, {300, "aiter_bwd_batch"},
+    {400, "aiter_bwd_group"}, {600, "aiter_cpp"},   {800, "fp32_all"},    {801, "fp32_min"},
+    {888, "fp8_test"}};
 
 }  // namespace detail
 
@@ -70,8 +64,8 @@ class FmhaRegistry
   std::vector<int> available_receipts() const {
     std::vector<int> numbers;
     for (const std::string& name : all_in_tessera().receipts()) {
-      for (const detail::FmhaReceipt& each : detail::kFmhaReceipts) {
-        if (name == each.name) numbers.push_back(each.number);
+      for (const auto& [number, word] : detail::kFmhaReceipts) {
+        if (name == word) numbers.push_back(number);
       }
     }
     return numbers;

@@ -100,17 +100,20 @@ struct GroupedConvProblem {
   // Tessera's line.
   std::string to_string() const { return tessera::to_string(tessera::Problem(asked())); }
 
-  tessera::ConvProblem asked() const {
+  tessera::ConvProblem asked() const { return asked(is_3d()); }
+  // Without the depth where it is not `deep`.
+  tessera::ConvProblem asked(bool deep) const {
     const tessera::ConvDirection direction = detail::kDirections[static_cast<std::size_t>(op)];
     const tessera::DType type = tessera::parse_dtype(dtype);
     const auto& i = input_spatial;
     const auto& f = filter_spatial;
     tessera::ConvProblem made =
-        is_3d() ? tessera::conv_problem(type, direction, N, C, K, {i[0], i[1], i[2]},
-                                        {f[0], f[1], f[2]})
-                : tessera::conv_problem(type, direction, N, C, K, {i[1], i[2]}, {f[1], f[2]});
+        deep ? tessera::conv_problem(type, direction, N, C, K, {i[0], i[1], i[2]},
+                                     {f[0], f[1], f[2]})
+             : tessera::conv_problem(type, direction, N, C, K, {i[1], i[2]}, {f[1], f[2]});
     detail::changes_nothing("split_k", split_k != 1);
     made.g = G, made.stride = stride, made.pad = padding, made.dilation = dilation;
+    if (!deep) made.stride[0] = made.dilation[0] = 1, made.pad[0] = 0;
     return made;
   }
 };

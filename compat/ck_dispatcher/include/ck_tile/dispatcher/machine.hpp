@@ -54,12 +54,18 @@ auto in_sentences(const Work& work) {
 
 namespace detail {
 
+// Why kernels of a target cannot run here; empty where they can.
+inline std::string refusal_of(const tessera::Target& target) {
+  const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
+  return backend != nullptr ? backend->unavailable_reason(target)
+                            : "target '" + target.name + "' cannot run here: this build has no '" +
+                                  target.backend + "' backend";
+}
+
 inline std::string gpu_here() {
   for (const std::string& name : tessera::target_names()) {
     const tessera::Target target = tessera::load_target(name);
-    if (target.backend == "cpu") continue;
-    const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
-    if (backend != nullptr && backend->unavailable_reason(target).empty()) return name;
+    if (target.backend != "cpu" && refusal_of(target).empty()) return name;
   }
   return {};
 }
@@ -79,13 +85,8 @@ inline std::shared_ptr<Machine> make_machine(const std::string& arch) {
                     : "this machine's GPU";
   }
   made->dispatcher = std::make_unique<tessera::Dispatcher>(options);
-  const tessera::Target& target = made->dispatcher->target();
-  made->name = target.name;
-  const tessera::runtime::Backend* backend = tessera::runtime::find_backend(target);
-  made->refusal = backend != nullptr
-                      ? backend->unavailable_reason(target)
-                      : "target '" + target.name + "' cannot run here: this build has no '" +
-                            target.backend + "' backend";
+  made->name = made->dispatcher->target().name;
+  made->refusal = refusal_of(made->dispatcher->target());
   return made;
 }
 
