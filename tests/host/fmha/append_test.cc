@@ -452,7 +452,7 @@ constexpr RejectedAppend kRejectedAppends[] = {
 TEST(FmhaAppendKernels, SaysWhichRuleIsBroken) {
   for (const RejectedAppend& row : kRejectedAppends) {
     const KernelSpec spec = parse_name(row.name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
   }
 }
 
@@ -465,8 +465,8 @@ TEST(FmhaAppendKernels, OneServesEveryValidProblem) {
       const FmhaProblem p = random_append(random, 5000, 576);
       SCOPED_TRACE(fmt::format("seed {}: {} on {}", seed, to_string(Problem(p)), name));
       const KernelSpec spec = family().general(p, target);
-      EXPECT_EQ(is_legal(spec, target).reason, "");
-      EXPECT_EQ(supports(spec, p, target).reason, "");
+      EXPECT_EQ(family().is_legal(spec, target).reason, "");
+      EXPECT_EQ(family().supports(spec, p, target).reason, "");
       EXPECT_EQ(parse_name(name_of(spec)), spec);
       const double seconds = estimate(spec, p, target, 2).seconds;
       EXPECT_GT(seconds, 0);
@@ -484,7 +484,7 @@ TEST(FmhaAppendKernels, TextNamesTypesAndEmbedding) {
     const std::string gpu = "fmha_append_bf16_direct_1x1x1_4x1x1_1x1x1";
     EXPECT_EQ(name_of(spec),
               (is_gpu(target) ? gpu : cpu) + "_padded_rotaryinterleaved_rotateq_" + name);
-    const Source source = emit(spec, target);
+    const Source source = family().emit(spec, target);
     for (const char* part : {"using In = bf16;", "kLengths = FmhaLengths::padded;",
                              "kRotary = FmhaRotary::interleaved;", "kRotateQ = true;"}) {
       EXPECT_NE(source.text.find(part), std::string::npos) << part;
@@ -495,13 +495,13 @@ TEST(FmhaAppendKernels, TextNamesTypesAndEmbedding) {
 TEST(FmhaAppendKernels, SamplesAreValidAndServed) {
   for (const char* name : {"avx512", "generic", "sm90a"}) {
     const Target target = load_target(name);
-    for (const KernelSpec& spec : enumerate(target, {})) {
+    for (const KernelSpec& spec : family().enumerate(target, {})) {
       if (!appends(spec)) continue;
       const std::vector<Problem> problems = samples(spec, target);
       EXPECT_EQ(problems.size(), 12U);
       for (const Problem& problem : problems) {
         EXPECT_EQ(refusal(problem), "") << to_string(problem);
-        EXPECT_EQ(supports(spec, problem, target).reason, "");
+        EXPECT_EQ(family().supports(spec, problem, target).reason, "");
       }
     }
   }
@@ -512,13 +512,13 @@ TEST(FmhaAppendKernels, PagesAreListedWhereAskedFor) {
   for (const char* name : {"avx2", "sm90a"}) {
     const Target target = load_target(name);
     const std::vector<Wish> wishes = {{"variant", "append"}, {"pages", "list"}, {"in", "bf16"}};
-    const std::vector<KernelSpec> specs = enumerate(target, wishes);
+    const std::vector<KernelSpec> specs = family().enumerate(target, wishes);
     EXPECT_EQ(specs.size(), 30U);  // lengths, embeddings with and without q, layouts
     for (const KernelSpec& spec : specs) {
-      EXPECT_EQ(emit(spec, target).entries, (std::vector<std::string>{"", "_check"}));
+      EXPECT_EQ(family().emit(spec, target).entries, (std::vector<std::string>{"", "_check"}));
       for (const Problem& problem : samples(spec, target)) {
         EXPECT_EQ(refusal(problem), "") << to_string(problem);
-        EXPECT_EQ(supports(spec, problem, target).reason, "");
+        EXPECT_EQ(family().supports(spec, problem, target).reason, "");
       }
     }
   }

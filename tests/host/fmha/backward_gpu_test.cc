@@ -62,12 +62,12 @@ constexpr RefusedKernel kRefusedKernels[] = {
 TEST(FmhaBackwardFlash, SaysWhichRuleIsBroken) {
   const Target gpu = load_target("sm90a");
   for (const RefusedKernel& row : kRefusedKernels) {
-    EXPECT_EQ(is_legal(parse_name(row.name), gpu).reason, row.sentence) << row.name;
+    EXPECT_EQ(family().is_legal(parse_name(row.name), gpu).reason, row.sentence) << row.name;
   }
   for (const char* name : {kGradients128, kInOrder128}) {
     const KernelSpec spec = parse_name(name);
     EXPECT_EQ(name_of(spec), name);
-    EXPECT_EQ(is_legal(spec, gpu).reason, "") << name;
+    EXPECT_EQ(family().is_legal(spec, gpu).reason, "") << name;
   }
 }
 
@@ -96,14 +96,16 @@ constexpr RefusedGradients kRefusedGradients[] = {
 TEST(FmhaBackwardFlash, SaysWhichProblemsItDoesNotServe) {
   const Target gpu = load_target("sm90a");
   for (const RefusedGradients& row : kRefusedGradients) {
-    const Verdict verdict = supports(parse_name(kGradients128), gradients_of(row.fields), gpu);
+    const Verdict verdict =
+        family().supports(parse_name(kGradients128), gradients_of(row.fields), gpu);
     EXPECT_EQ(verdict.reason, row.sentence) << row.fields;
   }
   const KernelSpec masked =
       parse_name("fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_masked_splitatomic1_s3_sm90a");
-  EXPECT_EQ(
-      supports(masked, gradients_of("hdim=64 mask=top_left window_left=5 sink=2"), gpu).reason,
-      "tmaws keeps no keys outside of a window, got a sink of 2 with a window_left of 5");
+  EXPECT_EQ(family()
+                .supports(masked, gradients_of("hdim=64 mask=top_left window_left=5 sink=2"), gpu)
+                .reason,
+            "tmaws keeps no keys outside of a window, got a sink of 2 with a window_left of 5");
 }
 
 TEST(FmhaBackwardFlash, AtomicSumsAreNotDeterministic) {
@@ -135,8 +137,8 @@ TEST(FmhaBackwardFlash, IsChosenWhereItServes) {
     const Problem p = gradients_of(row.fields);
     std::string best;
     double least = 1e30;
-    for (const KernelSpec& spec : candidates(p, gpu)) {
-      if (!is_legal(spec, gpu) || !supports(spec, p, gpu)) continue;
+    for (const KernelSpec& spec : family().candidates(p, gpu)) {
+      if (!family().is_legal(spec, gpu) || !family().supports(spec, p, gpu)) continue;
       const double seconds = estimate(spec, p, gpu, 1).seconds;
       if (seconds < least) least = seconds, best = name_of(spec);
     }

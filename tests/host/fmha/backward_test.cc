@@ -138,7 +138,7 @@ TEST(FmhaBackwardKernels, ThoseOfAGpuAreGeneralOrFlash) {
   const KernelSpec parts =
       parse_name("fmha_backward_bf16_splitkv_16x16x128_1x4x1_1x1x1_slices132_s3_sm90a");
   EXPECT_EQ(family().is_legal(parts, gpu).reason,
-            "the pipeline must be tmaws or direct with kind=backward on a GPU, got splitkv");
+            "the pipeline must be tmaws or direct with kind=backward on sm90a, got splitkv");
   for (const char* cpu : {"generic", "avx2", "avx512"}) {
     const Target target = load_target(cpu);
     const KernelSpec spec = family().general(p, target);

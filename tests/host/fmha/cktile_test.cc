@@ -72,7 +72,9 @@ TEST(FmhaInstances, SayWhatThereIsNoneFor) {
 TEST(FmhaInstances, LeaveOurOwnKernelsToTheRowsSpace) {
   const Target target = load_target("gfx1100");
   EXPECT_EQ(
-      is_legal(parse_name("fmha_forward_fp16_qr_64x64x128_4x1x1_16x16x16_gfx1100"), target).reason,
+      family()
+          .is_legal(parse_name("fmha_forward_fp16_qr_64x64x128_4x1x1_16x16x16_gfx1100"), target)
+          .reason,
       "gfx1100 has no pipeline qr");
 }
 

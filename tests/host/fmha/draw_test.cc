@@ -21,12 +21,6 @@ std::vector<Problem> drawn(std::string_view set, ProblemSide side, const std::st
   return draw(set, side, load_target(target), {.dtype = dtype, .layout = ""});
 }
 
-std::vector<Algorithm> algorithms_of(const Way& way, const Target& target) {
-  std::vector<Algorithm> all;
-  way.add_algorithms(target, all);
-  return all;
-}
-
 std::string digest(const std::vector<Problem>& problems) {
   std::string lines;
   for (const Problem& p : problems) lines += to_string(p) + "\n";
@@ -109,8 +103,8 @@ TEST(FmhaProblemSets, TheBestKernelTakesAtMost20Milliseconds) {
       for (const Problem& p : drawn(set, side, "sm90a", "bf16")) {
         const bool is_backward = fmha_of(p).kind == FmhaKind::backward;
         double best = std::numeric_limits<double>::infinity();
-        for (const KernelSpec& spec : candidates(p, target)) {
-          if (!is_legal(spec, target) || !supports(spec, p, target)) continue;
+        for (const KernelSpec& spec : family().candidates(p, target)) {
+          if (!family().is_legal(spec, target) || !family().supports(spec, p, target)) continue;
           best = std::min(best, estimate(spec, p, target, 0).seconds);
         }
         if (is_backward && fmha_of(p).hdim <= 128 && fmha_of(p).hdim % 8 == 0) {
@@ -131,8 +125,8 @@ TEST(FmhaProblemSets, KernelsOfAModelAreFew) {
   for (const char* set : {"forward", "decode", "backward"}) {
     for (const ProblemSide side : {ProblemSide::learned, ProblemSide::unseen}) {
       for (const Problem& p : drawn(set, side, "sm90a", "bf16")) {
-        for (const KernelSpec& spec : candidates(p, target)) {
-          if (is_legal(spec, target)) kernels[model_key(p)].insert(name_of(spec));
+        for (const KernelSpec& spec : family().candidates(p, target)) {
+          if (family().is_legal(spec, target)) kernels[model_key(p)].insert(name_of(spec));
         }
       }
     }
@@ -268,7 +262,7 @@ void expect_samples(const KernelSpec& spec, const Target& target) {
   bool no_query = false, no_key = false, one_query = false, sees_nothing = false;
   for (const Problem& problem : problems) {
     family().validate(problem);
-    EXPECT_EQ(supports(spec, problem, target).reason, "");
+    EXPECT_EQ(family().supports(spec, problem, target).reason, "");
     const FmhaProblem& p = fmha_of(problem);
     no_query |= p.seqlen_q == 0, no_key |= p.seqlen_k == 0, one_query |= p.seqlen_q == 1;
     sees_nothing |= p.mask == FmhaMask::bottom_right && p.seqlen_q > p.seqlen_k && p.seqlen_k > 0;
@@ -282,7 +276,7 @@ void expect_samples(const KernelSpec& spec, const Target& target) {
 TEST(FmhaSamples, AreValidAndServed) {
   for (const char* name : {"avx512", "avx2", "generic", "sm90a"}) {
     const Target target = load_target(name);
-    for (const KernelSpec& spec : enumerate(target, {})) {
+    for (const KernelSpec& spec : family().enumerate(target, {})) {
       if (!appends(spec)) expect_samples(spec, target);
     }
   }
@@ -296,7 +290,7 @@ TEST(FmhaSamples, OfEightBits) {
   for (const char* name : {"avx2", "sm90a"}) {
     const Target target = load_target(name);
     std::set<std::pair<FmhaQscale, DType>> kinds;
-    for (const KernelSpec& spec : enumerate(target, wishes)) {
+    for (const KernelSpec& spec : family().enumerate(target, std::span(wishes))) {
       expect_samples(spec, target);
       const auto& s = std::get<FmhaSignature>(spec.signature);
       kinds.emplace(s.qscale, s.out);
@@ -307,7 +301,7 @@ TEST(FmhaSamples, OfEightBits) {
 
 TEST(FmhaSamples, OfFlashKernelsOnHopper) {
   const Target target = load_target("sm90a");
-  for (const Algorithm& algorithm : algorithms_of(kFlashGpu, target)) {
+  for (const Algorithm& algorithm : kFlashGpu.algorithms(target)) {
     for (const bool masked : {false, true}) {
       const FmhaSignature signature = {.in = DType::bf16,
                                        .out = DType::bf16,
@@ -321,7 +315,7 @@ TEST(FmhaSamples, OfFlashKernelsOnHopper) {
 
 TEST(FmhaSamples, OfKernelsWithSplitKeys) {
   const Target target = load_target("sm90a");
-  for (const Algorithm& algorithm : algorithms_of(kSplitGpu, target)) {
+  for (const Algorithm& algorithm : kSplitGpu.algorithms(target)) {
     for (const bool masked : {false, true}) {
       const FmhaSignature signature = {.in = DType::fp16,
                                        .out = DType::fp16,

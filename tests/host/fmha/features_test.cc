@@ -105,7 +105,7 @@ void expect_values(const char* line, const char* target_name, const char* kernel
   const Problem p = parse_problem(line);
   const Target target = load_target(target_name);
   const std::vector<KernelSpec> specs = {parse_name(kernel)};
-  ASSERT_TRUE(supports(specs[0], p, target));
+  ASSERT_TRUE(family().supports(specs[0], p, target));
   const std::vector<double> all = extract_all(p, target, threads, specs);
   for (const auto& [name, value] : expected) {
     EXPECT_DOUBLE_EQ(all[place_of(name, family())], value) << name << " of " << kernel;

@@ -8,7 +8,7 @@
 #include "host/families/asked.h"
 #include "host/families/listed.h"
 #include "host/fmha/fmha_problems.h"
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {
@@ -21,7 +21,7 @@ TEST(FmhaNames, SayWhichFactorsThereAre) {
         "scaleskvblock_avx2"}) {
     const KernelSpec spec = parse_name(name);
     EXPECT_EQ(name_of(spec), name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, "") << name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, "") << name;
   }
 }
 
@@ -31,8 +31,23 @@ TEST(FmhaNames, SayHowPagesAreRead) {
                            "pageslist_vectorized_avx2"}) {
     const KernelSpec spec = parse_name(name);
     EXPECT_EQ(name_of(spec), name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, "") << name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, "") << name;
   }
+}
+
+// One pipeline is a way of its own for each kind; attention's serves kernels that append first.
+TEST(FmhaWays, AreToldApartByKind) {
+  const Target gpu = load_target("sm90a");
+  const auto found = [&](FmhaKind kind, Pipeline pipeline) {
+    const FmhaSignature signature = {.kind = kind};
+    const Algorithm algorithm = {.pipeline = pipeline, .tile = {}, .wave = {}, .warp_tile = {}};
+    return tile::find_way<Types>({signature, algorithm, gpu});
+  };
+  EXPECT_EQ(found(FmhaKind::forward, Pipeline::direct), &kDirectGpu);
+  EXPECT_EQ(found(FmhaKind::extend, Pipeline::direct), &kDirectGpu);
+  EXPECT_EQ(found(FmhaKind::backward, Pipeline::direct), &kBackwardDirectGpu);
+  EXPECT_EQ(found(FmhaKind::append, Pipeline::direct), &kAppendGpu);
+  EXPECT_EQ(found(FmhaKind::backward, Pipeline::splitkv), nullptr);
 }
 
 struct Rejected {
@@ -78,7 +93,7 @@ constexpr Rejected kRejected[] = {
 TEST(FmhaLegality, SaysWhichRuleIsBroken) {
   for (const Rejected& row : kRejected) {
     const KernelSpec spec = parse_name(row.name);
-    EXPECT_EQ(is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
+    EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, row.reason) << row.name;
   }
   expect_strangers_refused(family(), "fmha_forward_fp32_flash_96x64x576_0x1x1_6x16x1_avx2");
 }
@@ -105,7 +120,7 @@ TEST_P(FmhaOn, EssentialKernelsAreLegalAndOfTheirSet) {
       const auto& s = std::get<FmhaSignature>(spec.signature);
       EXPECT_EQ(set, fmt::format("{}_{}_essential", to_string(s.kind), to_string(s.in)));
       EXPECT_TRUE(family().is_essential(spec, target_));
-      EXPECT_EQ(is_legal(spec, target_).reason, "") << name_of(spec);
+      EXPECT_EQ(family().is_legal(spec, target_).reason, "") << name_of(spec);
       ++found;
     }
   }
@@ -121,8 +136,8 @@ TEST_P(FmhaOn, GeneralServesEveryValidProblem) {
     if (p.hdim == 576) p.hdim_v = 512;
     SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << to_string(Problem(p)));
     const KernelSpec spec = family().general(p, target_);
-    EXPECT_EQ(is_legal(spec, target_).reason, "");
-    EXPECT_EQ(supports(spec, p, target_).reason, "");
+    EXPECT_EQ(family().is_legal(spec, target_).reason, "");
+    EXPECT_EQ(family().supports(spec, p, target_).reason, "");
     EXPECT_EQ(parse_name(name_of(spec)), spec);
     const double seconds = estimate(spec, p, target_, 2).seconds;
     EXPECT_GT(seconds, 0);
@@ -135,7 +150,7 @@ TEST_P(FmhaOn, TextNamesKernelAndTypes) {
       "fmha heads=2 seqlen_q=3 seqlen_k=4 hdim=8 dtype=bf16,fp32 out=fp16 bias=elementwise "
       "mask=top_left lengths=packed lse=1 p_drop=0.5");
   const KernelSpec spec = family().general(p, target_);
-  const Source source = emit(spec, target_);
+  const Source source = family().emit(spec, target_);
   EXPECT_EQ(source.name, name_of(spec));
   EXPECT_EQ(source.abi, kAbi);
   EXPECT_FALSE(source.entries.empty());
@@ -169,8 +184,8 @@ TEST(FmhaSupports, SaysWhatDiffers) {
   KernelSpec spec = family().general(own, target);
   spec.algorithm.tile.k = 128;
   const auto reason = [&](const std::string& more) {
-    return supports(spec, parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 hdim=64 " + more),
-                    target)
+    return family()
+        .supports(spec, parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 hdim=64 " + more), target)
         .reason;
   };
   EXPECT_EQ(reason("dtype=bf16"), "");
@@ -188,7 +203,7 @@ TEST(FmhaSupports, SaysWhatDiffers) {
   spec.algorithm.tile.k = 63;
   EXPECT_EQ(reason("dtype=bf16"), "tile " + to_string(spec.algorithm.tile) +
                                       " serves heads of 63 elements, got 64 (hdim)");
-  EXPECT_EQ(supports(spec, parse_problem("gemm m=1 n=1 k=1"), target).reason,
+  EXPECT_EQ(family().supports(spec, parse_problem("gemm m=1 n=1 k=1"), target).reason,
             "the kernel is for fmha, the problem for gemm");
 }
 

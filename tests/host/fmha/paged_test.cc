@@ -209,12 +209,14 @@ TEST_P(FmhaBadPages, AreTheNearestPagesWithoutACheck) {
 TEST(FmhaPages, KernelsAreListedWhereAskedFor) {
   for (const char* name : {"avx2", "sm90a"}) {
     const Target target = load_target(name);
-    const auto count = [&](std::vector<Wish> wishes) { return enumerate(target, wishes).size(); };
+    const auto count = [&](std::vector<Wish> wishes) {
+      return family().enumerate(target, wishes).size();
+    };
     const std::size_t all = count({});
     EXPECT_EQ(count({{"pages", "none"}}), all);
     EXPECT_GT(count({{"pages", "*"}}), all);
     const std::vector<Wish> wishes = {{"pages", "list"}, {"cache_layout", "*"}, {"lse", "true"}};
-    const std::vector<KernelSpec> specs = enumerate(target, wishes);
+    const std::vector<KernelSpec> specs = family().enumerate(target, wishes);
     EXPECT_GT(specs.size(), 0U);
     for (const KernelSpec& spec : specs) {
       const std::vector<Problem> problems = samples(spec, target);
@@ -223,7 +225,7 @@ TEST(FmhaPages, KernelsAreListedWhereAskedFor) {
           << name_of(spec);
       for (const Problem& problem : problems) {
         family().validate(problem);
-        EXPECT_EQ(supports(spec, problem, target).reason, "") << to_string(problem);
+        EXPECT_EQ(family().supports(spec, problem, target).reason, "") << to_string(problem);
       }
     }
   }
@@ -237,7 +239,7 @@ TEST(FmhaPages, TheCheckIsAStepOfItsOwn) {
           parse_problem("fmha batch=2 heads=3 hdim=8 seqlen_k=9 pages=table page_size=4 " + fields);
       const Target row = load_target(target);
       const KernelSpec spec = family().general(p, row);
-      EXPECT_EQ(emit(spec, row).entries, (std::vector<std::string>{"", "_check"}));
+      EXPECT_EQ(family().emit(spec, row).entries, (std::vector<std::string>{"", "_check"}));
       std::vector<int> entries;
       for (const Step& step : fmha::bind(spec, p, row, FmhaOperands{}).steps) {
         entries.push_back(step.entry);
@@ -263,7 +265,7 @@ TEST(FmhaPages, ACheckWithoutQueriesHasItsArguments) {
         "dtype=bf16 check_pages=1",
         kind));
     for (const KernelSpec& spec : family().candidates(p, target)) {
-      if (!family().is_legal(spec, target) || !supports(spec, p, target)) continue;
+      if (!family().is_legal(spec, target) || !family().supports(spec, p, target)) continue;
       const Launch launch = fmha::bind(spec, p, target, FmhaOperands{.bad_page = report.data()});
       const std::string block(reinterpret_cast<const char*>(launch.arguments.data()),
                               launch.arguments.size());

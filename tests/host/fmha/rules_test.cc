@@ -11,7 +11,7 @@ namespace {
 
 std::string illegal(std::string_view name) {
   const KernelSpec spec = parse_name(name);
-  return is_legal(spec, load_target(spec.target)).reason;
+  return family().is_legal(spec, load_target(spec.target)).reason;
 }
 
 constexpr const char* kFlashGpu = "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a";
@@ -21,7 +21,7 @@ Problem problem_of(const std::string& fields) {
   return parse_problem("fmha heads=2 seqlen_q=3 seqlen_k=4 " + type + fields);
 }
 std::string unsupported(const std::string& kernel, const std::string& fields) {
-  return supports(parse_name(kernel), problem_of(fields), load_target("sm90a")).reason;
+  return family().supports(parse_name(kernel), problem_of(fields), load_target("sm90a")).reason;
 }
 
 // Some kernel of every target serves the problem.
@@ -29,8 +29,9 @@ void expect_served(const std::string& fields) {
   for (const char* name : {"avx512", "avx2", "generic", "sm90a"}) {
     const Target target = load_target(name);
     const KernelSpec spec = general(problem_of(fields), target);
-    EXPECT_EQ(is_legal(spec, target).reason, "") << name << ": " << fields;
-    EXPECT_EQ(supports(spec, problem_of(fields), target).reason, "") << name << ": " << fields;
+    EXPECT_EQ(family().is_legal(spec, target).reason, "") << name << ": " << fields;
+    EXPECT_EQ(family().supports(spec, problem_of(fields), target).reason, "")
+        << name << ": " << fields;
   }
 }
 
@@ -136,11 +137,12 @@ TEST(FmhaRules, EightBitsThatTensorCoresServe) {
   const std::string blocks =
       "fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_scalesperblock_s4_sm90a";
   const auto with_blocks = [&](const std::string& more) {
-    return supports(parse_name(blocks),
-                    parse_problem("fmha heads=2 seqlen_q=200 seqlen_k=300 hdim=64 dtype=fp8 "
-                                  "qscale=per_block " +
-                                  more),
-                    load_target("sm90a"))
+    return family()
+        .supports(parse_name(blocks),
+                  parse_problem("fmha heads=2 seqlen_q=200 seqlen_k=300 hdim=64 dtype=fp8 "
+                                "qscale=per_block " +
+                                more),
+                  load_target("sm90a"))
         .reason;
   };
   EXPECT_EQ(with_blocks(""), "");

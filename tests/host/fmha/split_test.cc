@@ -32,12 +32,6 @@ class FmhaSplit : public testing::Test {
   RandomFmhas random_{seed_};
 };
 
-std::vector<Algorithm> split_algorithms(const Target& target) {
-  std::vector<Algorithm> all;
-  kSplitGpu.add_algorithms(target, all);
-  return all;
-}
-
 // ---- parts ----
 
 TEST_F(FmhaSplit, PartsKeepAllUnitsBusy) {
@@ -200,12 +194,12 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
 TEST(FmhaSplits, AreHonouredOnHopper) {
   Target target = load_target("sm90a");
   FmhaProblem p = with_strides(fmha_problem(DType::bf16, 2, 8, 2, 1, 9000, 128));
-  const Algorithm a = split_algorithms(target)[1];
+  const Algorithm a = kSplitGpu.algorithms(target)[1];
   for (const std::int64_t splits : {1, 2, 30, 512}) {
     p.num_splits = splits;
     const std::int64_t steps = (9000 + a.tile.n * a.wave.n - 1) / (a.tile.n * a.wave.n);
     const KernelSpec spec = {.signature = signature_of(p), .algorithm = a, .target = "sm90a"};
-    EXPECT_EQ(kSplitGpu.bind(spec, p, {}).parts, std::min(splits, steps));
+    EXPECT_EQ(kSplitGpu.bind(spec, p, target, {}).parts, std::min(splits, steps));
   }
   p.batch = 100000;
   const KernelSpec spec = {.signature = signature_of(p), .algorithm = a, .target = "sm90a"};
@@ -248,16 +242,18 @@ TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
   };
   for (const auto& [name, reason] : rejected) {
     const KernelSpec spec = parse_name(fmt::format("fmha_forward_{}_sm90a", name));
-    EXPECT_EQ(is_legal(spec, target_).reason, reason) << name;
+    EXPECT_EQ(family().is_legal(spec, target_).reason, reason) << name;
   }
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_sm90a");
-  EXPECT_EQ(is_legal(spec, target_).reason, "");
+  EXPECT_EQ(family().is_legal(spec, target_).reason, "");
 }
 
 TEST_F(FmhaSplit, SaysWhatIsNotServed) {
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_s3_sm90a");
   const auto reason = [&](const std::string& more) {
-    return supports(spec, problem("heads=8 heads_kv=2 dtype=bf16 " + more), target_).reason;
+    return family()
+        .supports(spec, problem("heads=8 heads_kv=2 dtype=bf16 " + more), target_)
+        .reason;
   };
   const std::string sizes = "batch=2 seqlen_q=1 seqlen_k=99 ";
   EXPECT_EQ(reason(sizes + "hdim=128 hdim_v=8"), "");
@@ -284,10 +280,11 @@ TEST_F(FmhaSplit, SaysWhatIsNotServed) {
 // Latent attention: heads of 576 elements whose first 512 are the values.
 TEST_F(FmhaSplit, SaysWhatLatentAttentionDoesNotServe) {
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_s4_sm90a");
-  EXPECT_EQ(is_legal(spec, target_).reason, "");
+  EXPECT_EQ(family().is_legal(spec, target_).reason, "");
   const auto reason = [&](const std::string& more) {
-    return supports(spec, problem("heads=128 heads_kv=1 seqlen_q=1 seqlen_k=99 dtype=bf16 " + more),
-                    target_)
+    return family()
+        .supports(spec, problem("heads=128 heads_kv=1 seqlen_q=1 seqlen_k=99 dtype=bf16 " + more),
+                  target_)
         .reason;
   };
   EXPECT_EQ(reason("hdim=576 hdim_v=512"), "");
@@ -349,8 +346,8 @@ TEST_F(FmhaSplit, IsPreferredForFewQueries) {
     const Problem asked = problem(words + " dtype=bf16 hdim=128");
     Algorithm best;
     double least = 1e9;
-    for (const KernelSpec& spec : candidates(asked, target_)) {
-      if (!is_legal(spec, target_) || !supports(spec, asked, target_)) continue;
+    for (const KernelSpec& spec : family().candidates(asked, target_)) {
+      if (!family().is_legal(spec, target_) || !family().supports(spec, asked, target_)) continue;
       const double seconds = estimate(spec, asked, target_, 0).seconds;
       if (seconds < least) best = spec.algorithm, least = seconds;
     }
@@ -376,8 +373,8 @@ TEST_F(FmhaSplit, IsPreferredForLatentAttention) {
         std::string_view(words).find("seqlen_q") == std::string_view::npos ? "seqlen_q=1 " : "",
         words));
     double split = 1e9, other = 1e9;
-    for (const KernelSpec& spec : candidates(asked, target_)) {
-      if (!is_legal(spec, target_) || !supports(spec, asked, target_)) continue;
+    for (const KernelSpec& spec : family().candidates(asked, target_)) {
+      if (!family().is_legal(spec, target_) || !family().supports(spec, asked, target_)) continue;
       const double seconds = estimate(spec, asked, target_, 0).seconds;
       (spec.algorithm.pipeline == Pipeline::splitkv ? split : other) = seconds;
     }
@@ -443,7 +440,8 @@ TEST_F(FmhaSplit, TextNamesShapeAndFeatures) {
                                    .lengths = FmhaLengths::padded,
                                    .masked = true,
                                    .soft_cap = true};
-  const Source source = emit({signature, split_algorithms(target_)[4], target_.name}, target_);
+  const Source source =
+      family().emit({signature, kSplitGpu.algorithms(target_)[4], target_.name}, target_);
   for (const char* part :
        {"using In = bf16;", "using Out = float;", "kLengths = FmhaLengths::padded;",
         "kMasked = true, kSoftCap = true, kLse = false;", "kTileM = 64, kTileN = 32, kTileK = 128;",

@@ -19,7 +19,7 @@ namespace {
 
 constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) {
-       return tile::find_way<Types>(c.target, c.algorithm) != nullptr &&
+       return tile::find_way<Types>(c) != nullptr &&
               (c.algorithm.pointwise ||
                tile::has_pipeline(Op::conv, c.target, c.algorithm.pipeline));
      },
@@ -101,11 +101,7 @@ std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipelin
   for (const auto& [dtype, shapes] : space.warp_tiles) {
     warp_tiles.insert(warp_tiles.end(), shapes.begin(), shapes.end());
   }
-  std::vector<Algorithm> all;
-  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (a.pipeline == pipeline) all.push_back(a);
-  });
-  return all;
+  return tile::shapes_with(space, pipeline, warp_tiles);
 }
 
 std::string source_name(const KernelSpec& spec) {

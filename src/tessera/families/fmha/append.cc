@@ -71,9 +71,8 @@ std::array<unsigned, 3> append_grid(const FmhaProblem& p, const device::FmhaAppe
                   tile::blocks_of(device::rows_of_token(g, p.rotate_q), rows), p.batch});
 }
 
-void add_append_algorithms(const Target& target, std::vector<Algorithm>& all) {
-  all.push_back(
-      {.pipeline = Pipeline::direct, .tile = {}, .wave = wave_for(target), .warp_tile = {}});
+std::vector<Algorithm> append_algorithms(const Target& target) {
+  return {{.pipeline = Pipeline::direct, .tile = {}, .wave = wave_for(target), .warp_tile = {}}};
 }
 
 tile::Template append_template(const KernelSpec& spec) {
@@ -91,7 +90,7 @@ Source append_on_gpu(const KernelSpec& spec, const Target&) {
                            std::span(kEntries).first(is_paged(spec) ? 2 : 1));
 }
 
-Launch bind_append(const KernelSpec&, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_append(const KernelSpec&, const FmhaProblem& p, const Target&, const FmhaOperands& o) {
   const device::FmhaAppendArguments g = append_arguments(p, o);
   Launch launch;
   launch.arguments.set(g);
@@ -121,6 +120,8 @@ Estimate append_time_on_cpu(const KernelSpec&, const FmhaProblem& p, const Targe
   return tile::total_of(cycles / (target.clock_ghz * 1e9 * used), memory,
                         cpu_launch_seconds(target, used));
 }
+
+constexpr Types::Own kAppendOwn = {.kind = FmhaKind::append, .is_general = true, .stage = "append"};
 
 }  // namespace
 
@@ -192,18 +193,28 @@ double append_bytes(const FmhaProblem& p) {
   return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch) + 4 * pages;
 }
 
-constexpr Way way_on(std::string_view backend) {
-  return {.backend = backend,
-          .kind = FmhaKind::append,
-          .pipeline = Pipeline::direct,
-          .rules = kAppendRules,
-          .add_algorithms = add_append_algorithms,
-          .is_general = true,
-          .stage = "append",
-          .emit = backend == "cpu" ? append_on_cpu : append_on_gpu,
-          .bind = bind_append,
-          .estimate = backend == "cpu" ? append_time_on_cpu : append_time_on_gpu};
+Estimate append_estimate(const FmhaProblem& p, const Target& target, int units) {
+  const Way& way = is_gpu(target) ? kAppendGpu : kAppendCpu;
+  return way.estimate({}, p, target, units);
 }
-constexpr Way kAppendCpu = way_on("cpu"), kAppendGpu = way_on("cuda");
+
+const Way kAppendCpu = {.backend = "cpu",
+                        .pipeline = Pipeline::direct,
+                        .rules = kAppendRules,
+                        .algorithms = append_algorithms,
+                        .emit = append_on_cpu,
+                        .bind = bind_append,
+                        .estimate = append_time_on_cpu,
+                        .is_unlisted = true,
+                        .own = kAppendOwn};
+const Way kAppendGpu = {.backend = "cuda",
+                        .pipeline = Pipeline::direct,
+                        .rules = kAppendRules,
+                        .algorithms = append_algorithms,
+                        .emit = append_on_gpu,
+                        .bind = bind_append,
+                        .estimate = append_time_on_gpu,
+                        .is_unlisted = true,
+                        .own = kAppendOwn};
 
 }  // namespace tessera::fmha

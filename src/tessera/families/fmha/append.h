@@ -23,6 +23,8 @@ double append_flops(const FmhaProblem& problem);
 double append_bytes(const FmhaProblem& problem);
 // Whether there is a new token, and a place for it.
 bool has_tokens(const FmhaProblem& problem);
+// The predicted time of appending, alone or before attention, by so many units of the target.
+Estimate append_estimate(const FmhaProblem& problem, const Target& target, int units);
 // The fields of a kernel's Config, whose blocks have so many warps on a GPU, and the step that runs
 // them there.
 std::string append_config(const KernelSpec& spec, int warps);

@@ -37,7 +37,8 @@ std::int64_t backward_parts_of(const Algorithm& a, const FmhaProblem& p) {
                                 static_cast<std::int64_t>(std::min(floats, 1e18)));
 }
 
-Launch bind_backward_cpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_backward_cpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                         const FmhaOperands& o) {
   Launch launch;
   launch.arguments.set(backward_arguments(p, o));
   launch.steps.push({});
@@ -76,15 +77,15 @@ Estimate estimate_backward_cpu(const KernelSpec& spec, const FmhaProblem& p, con
 }  // namespace
 
 const Way kBackwardCpu = {.backend = "cpu",
-                          .kind = FmhaKind::backward,
                           .pipeline = Pipeline::flash,
                           .rules = kFlashCpuRules,
                           .serves = serves_heads,
-                          .is_general = true,
-                          .stage = "dq dk dv",
-                          .longer_stage = "dq dk dv dbias",
                           .emit = emit_backward_cpu,
                           .bind = bind_backward_cpu,
-                          .estimate = estimate_backward_cpu};
+                          .estimate = estimate_backward_cpu,
+                          .own = {.kind = FmhaKind::backward,
+                                  .is_general = true,
+                                  .stage = "dq dk dv",
+                                  .longer_stage = "dq dk dv dbias"}};
 
 }  // namespace tessera::fmha

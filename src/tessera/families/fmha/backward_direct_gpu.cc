@@ -62,7 +62,8 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
   add_gpu_step(3, {query_blocks * key_blocks, of[1], of[0]}, step, launch);
 }
 
-Launch bind_direct_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_direct_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                            const FmhaOperands& o) {
   Launch launch;
   const device::DirectBackwardArguments g = {backward_arguments(p, o), nullptr};
   launch.arguments.set(g);
@@ -99,15 +100,15 @@ Estimate estimate_direct_backward(const KernelSpec& spec, const FmhaProblem& p,
 }  // namespace
 
 const Way kBackwardDirectGpu = {.backend = "cuda",
-                                .kind = FmhaKind::backward,
                                 .pipeline = Pipeline::direct,
                                 .rules = kDirectGpuRules,
                                 .serves = serves_heads,
-                                .is_general = true,
-                                .stage = "dk dv",
-                                .shared_bytes = direct_backward_bytes,
                                 .emit = emit_direct_backward,
                                 .bind = bind_direct_backward,
-                                .estimate = estimate_direct_backward};
+                                .estimate = estimate_direct_backward,
+                                .own = {.kind = FmhaKind::backward,
+                                        .is_general = true,
+                                        .stage = "dk dv",
+                                        .shared_bytes = direct_backward_bytes}};
 
 }  // namespace tessera::fmha

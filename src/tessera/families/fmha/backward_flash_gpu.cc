@@ -104,7 +104,8 @@ constexpr Rule kGradientRules[] = {
 
 // For each length of heads one that adds sums of dq by atomic additions, which is faster, and one
 // that adds them in the order of the keys.
-void add_flash_backward_algorithms(const Target&, std::vector<Algorithm>& all) {
+std::vector<Algorithm> flash_backward_algorithms(const Target&) {
+  std::vector<Algorithm> all;
   for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
     for (const int hdim : {64, 128}) {
       all.push_back({.pipeline = Pipeline::tmaws,
@@ -115,6 +116,7 @@ void add_flash_backward_algorithms(const Target&, std::vector<Algorithm>& all) {
                      .stages = 3});
     }
   }
+  return all;
 }
 
 // ---- which problems they serve ----
@@ -243,7 +245,8 @@ void push_windows(const Algorithm& a, const FmhaProblem& p, const FmhaOperands& 
   }
 }
 
-Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                           const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   FlashBackwardArguments g{};
@@ -296,16 +299,16 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
 
 }  // namespace
 
-const Way kBackwardFlashGpu = {.backend = "cuda",
-                               .kind = FmhaKind::backward,
-                               .pipeline = Pipeline::tmaws,
-                               .rules = kGradientRules,
-                               .serves = serves_flash_backward,
-                               .add_algorithms = add_flash_backward_algorithms,
-                               .stage = "dq dk dv",
-                               .shared_bytes = backward_shared_bytes,
-                               .emit = emit_flash_backward,
-                               .bind = bind_flash_backward,
-                               .estimate = estimate_flash_backward};
+const Way kBackwardFlashGpu = {
+    .backend = "cuda",
+    .pipeline = Pipeline::tmaws,
+    .rules = kGradientRules,
+    .serves = serves_flash_backward,
+    .algorithms = flash_backward_algorithms,
+    .emit = emit_flash_backward,
+    .bind = bind_flash_backward,
+    .estimate = estimate_flash_backward,
+    .own = {
+        .kind = FmhaKind::backward, .stage = "dq dk dv", .shared_bytes = backward_shared_bytes}};
 
 }  // namespace tessera::fmha

@@ -29,11 +29,8 @@ bool direct_tile_fits(const Case& c) {
          std::find(kDirectHeads.begin(), kDirectHeads.end(), t.k) != kDirectHeads.end();
 }
 
-void add_direct_algorithms(const Target& target, std::vector<Algorithm>& all) {
-  const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
-  tile::for_each_shape(space, space.tiles, {Shape3{}}, [&](const Algorithm& a) {
-    if (a.pipeline == Pipeline::direct) all.push_back(a);
-  });
+std::vector<Algorithm> direct_algorithms(const Target& target) {
+  return tile::shapes_with(tile::space_of(Op::fmha, target), Pipeline::direct, {Shape3{}});
 }
 
 int direct_threads(const Algorithm& a) { return 32 * a.wave.m; }
@@ -49,7 +46,8 @@ Source emit_direct_gpu(const KernelSpec& spec, const Target&) {
 }
 
 // Blocks of queries, of heads, of the batch.
-Launch bind_direct_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_direct_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                       const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   add_first_steps(spec, p, direct_threads(a), launch);
@@ -105,17 +103,15 @@ constexpr Rule kDirectGpuRules[] = {
     kFitsSharedMemory,
 };
 
-const Way kDirectGpu = {.backend = "cuda",
-                        .kind = FmhaKind::forward,
-                        .pipeline = Pipeline::direct,
-                        .rules = kDirectGpuRules,
-                        .serves = serves_heads,
-                        .add_algorithms = add_direct_algorithms,
-                        .is_general = true,
-                        .stage = "attend",
-                        .shared_bytes = direct_shared_bytes,
-                        .emit = emit_direct_gpu,
-                        .bind = bind_direct_gpu,
-                        .estimate = estimate_direct_gpu};
+const Way kDirectGpu = {
+    .backend = "cuda",
+    .pipeline = Pipeline::direct,
+    .rules = kDirectGpuRules,
+    .serves = serves_heads,
+    .algorithms = direct_algorithms,
+    .emit = emit_direct_gpu,
+    .bind = bind_direct_gpu,
+    .estimate = estimate_direct_gpu,
+    .own = {.is_general = true, .stage = "attend", .shared_bytes = direct_shared_bytes}};
 
 }  // namespace tessera::fmha

@@ -197,8 +197,7 @@ constexpr auto kKernel = std::to_array<KernelFeature>({
 
 void put_tiles(const ProblemFacts& f, const KernelSpec& spec, const Target& target,
                KernelFacts& x) {
-  const Case c{std::get<FmhaSignature>(spec.signature), spec.algorithm, target};
-  const bool packs = find_way(c)->packs_heads;
+  const bool packs = tile::way_of<Types>(spec, target).own.packs_heads;
   x.tile_m = std::max(1, x.a.tile.m);
   x.tile_n = std::max(1, x.a.tile.n);
   x.tile_k = std::max(1, x.a.tile.k);

@@ -44,12 +44,9 @@ bool blocks_fit(const Case& c) {
          t.n % w.n == 0 && t.k == kMostHdim;
 }
 
-void add_flash_algorithms(const Target& target, std::vector<Algorithm>& all) {
+std::vector<Algorithm> flash_algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::fmha, target);
-  const auto& warp_tiles = tile::warp_tiles_for(space, DType::fp32);
-  tile::for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
-    if (a.pipeline == Pipeline::flash) all.push_back(a);
-  });
+  return tile::shapes_with(space, Pipeline::flash, tile::warp_tiles_for(space, DType::fp32));
 }
 
 // ---- the text ----
@@ -106,7 +103,8 @@ std::int64_t parts_of_keys(const Algorithm& a, const FmhaProblem& p) {
       {static_cast<device::i64>(items), heads, p.seqlen_k, p.num_splits, a.tile.n});
 }
 
-Launch bind_flash_cpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_flash_cpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                      const FmhaOperands& o) {
   Launch launch;
   add_check_step(p, 1, launch);
   set_arguments(arguments_of(p, o), p, o, launch);
@@ -192,17 +190,16 @@ std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Targe
 }
 
 const Way kFlashCpu = {.backend = "cpu",
-                       .kind = FmhaKind::forward,
                        .pipeline = Pipeline::flash,
                        .rules = kFlashCpuRules,
                        .serves = serves_heads,
-                       .add_algorithms = add_flash_algorithms,
-                       .is_general = true,
-                       .packs_heads = true,
-                       .stage = "attend",
-                       .longer_stage = "append and attend",
+                       .algorithms = flash_algorithms,
                        .emit = emit_flash_cpu,
                        .bind = bind_flash_cpu,
-                       .estimate = estimate_flash_cpu};
+                       .estimate = estimate_flash_cpu,
+                       .own = {.is_general = true,
+                               .packs_heads = true,
+                               .stage = "attend",
+                               .longer_stage = "append and attend"}};
 
 }  // namespace tessera::fmha

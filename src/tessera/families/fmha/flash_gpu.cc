@@ -190,12 +190,13 @@ constexpr Rule kFlashRules[] = {
 };
 
 // What is worth a try, the first of each length of heads being the best on most problems.
-void add_flash_gpu_algorithms(const Target&, std::vector<Algorithm>& all) {
+std::vector<Algorithm> flash_gpu_algorithms(const Target&) {
   struct Row {
     int consumers, keys, hdim, stages;
   };
   constexpr Row kRows[] = {
       {3, 128, 64, 6}, {2, 128, 64, 6}, {2, 128, 128, 4}, {2, 128, 192, 3}, {2, 64, 256, 4}};
+  std::vector<Algorithm> all;
   for (const auto& [consumers, keys, hdim, stages] : kRows) {
     all.push_back({.pipeline = Pipeline::tmaws,
                    .tile = {consumers * device::kWgmmaRows, keys, hdim},
@@ -203,6 +204,7 @@ void add_flash_gpu_algorithms(const Target&, std::vector<Algorithm>& all) {
                    .warp_tile = {},
                    .stages = stages});
   }
+  return all;
 }
 
 // ---- which problems they serve ----
@@ -341,7 +343,8 @@ int tile_section(const FmhaProblem& p) {
   return section_of(p.heads * p.batch, read, p.heads / p.heads_kv);
 }
 
-Launch bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                      const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   add_first_steps(spec, p, device::flash_threads(a.wave.m), launch);
@@ -407,15 +410,13 @@ Estimate estimate_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const 
 }  // namespace
 
 const Way kFlashGpu = {.backend = "cuda",
-                       .kind = FmhaKind::forward,
                        .pipeline = Pipeline::tmaws,
                        .rules = kFlashRules,
                        .serves = serves_flash_gpu,
-                       .add_algorithms = add_flash_gpu_algorithms,
-                       .stage = "attend",
-                       .shared_bytes = flash_shared_bytes,
+                       .algorithms = flash_gpu_algorithms,
                        .emit = emit_flash_gpu,
                        .bind = bind_flash_gpu,
-                       .estimate = estimate_flash_gpu};
+                       .estimate = estimate_flash_gpu,
+                       .own = {.stage = "attend", .shared_bytes = flash_shared_bytes}};
 
 }  // namespace tessera::fmha

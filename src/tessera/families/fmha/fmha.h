@@ -82,19 +82,13 @@ double bytes(const Problem& problem);
 inline int most_hdim_v(int most_hdim) {
   return most_hdim == 192 ? 128 : std::min(most_hdim, static_cast<int>(kMostHdimV));
 }
-Verdict is_legal(const KernelSpec& spec, const Target& target);
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most);
 std::span<const DerivedField> derived();
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
 std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& problem,
                                         const Target& target);
-Source emit(const KernelSpec& spec, const Target& target);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands);
 std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry);

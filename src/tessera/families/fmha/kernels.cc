@@ -1,12 +1,12 @@
-// Which kernels there are, and what the rows of ways.cc make of them.
+// The list of ways, which kernels there are, and what ways share.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <initializer_list>
-#include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
@@ -18,11 +18,23 @@
 namespace tessera::fmha {
 namespace {
 
-// The row of a legal kernel.
-const Way& way_of(const KernelSpec& spec, const Target& target) {
-  const Case c = {signature_in(spec), spec.algorithm, target};
-  if (const Way* const way = find_way(c)) return *way;
-  throw Error(ErrorCode::unsupported, fmt::format("{}: {}", name_of(spec), no_way(c)));
+bool makes_kind(const Types::Own& own, FmhaKind kind) {
+  return own.kind == (kind == FmhaKind::extend ? FmhaKind::forward : kind);
+}
+
+// Why there is no row for the kernel.
+std::string no_row(const Case& c) {
+  std::vector<std::string> pipelines;
+  for (const Way* way : Types::ways()) {
+    if (way->backend != c.target.backend || !makes_kind(way->own, c.signature.kind)) continue;
+    pipelines.emplace_back(to_string(way->pipeline));
+  }
+  if (pipelines.empty()) {
+    return fmt::format("this build emits attention for cpu and cuda targets, {} is a {} target",
+                       c.target.name, c.target.backend);
+  }
+  return fmt::format("the pipeline must be {} with kind={} on {}, got {}", join(pipelines, " or "),
+                     to_string(c.signature.kind), c.target.name, to_string(c.algorithm.pipeline));
 }
 
 // What holds for every kernel. Rows list no pipelines for kernels that append.
@@ -40,24 +52,17 @@ constexpr Rule kCommonRules[] = {
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
-    {[](const Case& c) { return find_way(c) != nullptr; }, no_way},
+    {[](const Case& c) { return tile::find_way<Types>(c) != nullptr; }, no_row},
 };
 
 // ---- enumeration ----
 
 // The algorithms of kernels of a kind. Gradients are asked about those of attention, too.
 std::vector<Algorithm> algorithms_of(const Target& target, FmhaKind kind) {
-  tile::space_of(Op::fmha, target);  // refuses targets without one
-  std::vector<Algorithm> all;
-  for (const Way* way : ways()) {
-    if (way->backend != target.backend || way->add_algorithms == nullptr) continue;
-    const bool is_appending = way->kind == FmhaKind::append;
-    if (is_appending != (kind == FmhaKind::append)) continue;
-    if (way->kind == FmhaKind::backward && kind != FmhaKind::backward) continue;
-    if (!is_appending && !tile::has_pipeline(Op::fmha, target, way->pipeline)) continue;
-    way->add_algorithms(target, all);
-  }
-  return all;
+  return tile::algorithms_of<Types>(target, [kind](const Way& way) {
+    return makes_kind(way.own, kind) ||
+           (kind == FmhaKind::backward && makes_kind(way.own, FmhaKind::forward));
+  });
 }
 
 constexpr auto kLengths = {FmhaLengths::equal, FmhaLengths::packed, FmhaLengths::padded};
@@ -206,10 +211,6 @@ constexpr std::array kDerived = {
                    return fmha(s).soft_cap ? "true" : "false";
                  }}};
 
-std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
-  return algorithms_of(target, fmha_of(problem).kind);
-}
-
 // Two steps of a launch.
 Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
   Estimate both = second;
@@ -222,24 +223,30 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 
 }  // namespace
 
-Verdict is_legal(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
-  const Case c = {signature_in(spec), spec.algorithm, target};
-  if (std::string why = tile::broken_sentence(kCommonRules, c); !why.empty()) return {why};
-  return {tile::broken_sentence(find_way(c)->rules, c)};
+std::span<const Way* const> Types::ways() {
+  static constexpr std::array kAll = {&kFlashCpu,          &kDirectGpu, &kFlashGpu,
+                                      &kBackwardFlashGpu,  &kSplitGpu,  &kBackwardCpu,
+                                      &kBackwardDirectGpu, &kAppendCpu, &kAppendGpu};
+  return kAll;
+}
+
+std::span<const Rule> Types::common_rules() { return kCommonRules; }
+
+std::string Types::no_way(const KernelSpec& spec, const Target& target) {
+  return fmt::format("{}: {}", name_of(spec), no_row({signature_in(spec), spec.algorithm, target}));
+}
+
+bool Types::makes(const Own& own, const FmhaSignature& s) { return makes_kind(own, s.kind); }
+
+std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,
+                                             const Target& target) {
+  return algorithms_of(target, fmha_of(problem).kind);
 }
 
 // Only sums of dq are added by several blocks.
 Verdict is_deterministic(const KernelSpec& spec, const Target&) {
   if (spec.algorithm.split_k != SplitK::atomic) return {};
   return {"deterministic kernels must add up dq in the order of the keys, got split_k atomic"};
-}
-
-Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  if (std::string why = tile::signature_mismatch(spec, problem); !why.empty()) return {why};
-  const Way* const way = find_way(Case{signature_in(spec), spec.algorithm, target});
-  if (way == nullptr || way->serves == nullptr) return {};
-  return way->serves(spec, with_strides(fmha_of(problem)), target);
 }
 
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
@@ -258,29 +265,16 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
   return specs;
 }
 
-std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
-  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  return tile::legal_by_name(family(), target, combinations(target, wishes, kAll));
-}
-
 std::span<const DerivedField> derived() { return kDerived; }
-
-std::vector<KernelSpec> candidates(const Problem& problem, const Target& target) {
-  return tile::specs_for(problem, target, algorithms_for(problem, target));
-}
-
-std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target) {
-  return tile::legal_specs_for(family(), problem, target, algorithms_for(problem, target));
-}
 
 // The first in the order of names that serves the problem, wherever its operands lie.
 KernelSpec general(const Problem& problem, const Target& target) {
   std::string why;
-  for (const KernelSpec& spec : candidates(problem, target)) {
-    const Way* const way = find_way(Case{signature_in(spec), spec.algorithm, target});
-    if (way == nullptr || !way->is_general) continue;
-    Verdict verdict = is_legal(spec, target);
-    if (verdict) verdict = supports(spec, problem, target);
+  for (const KernelSpec& spec : tile::candidates<Types>(problem, target)) {
+    const Way* const way = tile::find_way<Types>(spec, target);
+    if (way == nullptr || !way->own.is_general) continue;
+    Verdict verdict = tile::is_legal<Types>(spec, target);
+    if (verdict) verdict = tile::supports<Types>(spec, problem, target);
     if (verdict) return spec;
     why = verdict.reason;
   }
@@ -291,18 +285,14 @@ std::optional<TunedLength> tuned_length(const KernelSpec& spec, const Problem& p
                                         const Target& target) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (p.kind != FmhaKind::forward && !extends(p)) return std::nullopt;
-  const std::int64_t heads = way_of(spec, target).packs_heads ? p.heads / p.heads_kv : 1;
+  const std::int64_t heads =
+      tile::way_of<Types>(spec, target).own.packs_heads ? p.heads / p.heads_kv : 1;
   return TunedLength{spec.algorithm.tile.m, p.seqlen_q * heads};
-}
-
-Source emit(const KernelSpec& spec, const Target& target) {
-  return way_of(spec, target).emit(spec, target);
 }
 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
-  const FmhaProblem p = with_strides(fmha_of(problem));
-  Launch launch = way_of(spec, target).bind(spec, p, std::get<FmhaOperands>(operands));
+  Launch launch = tile::bind<Types>(spec, problem, target, operands);
   for (const Tensor& tensor : tensors(problem)) {
     if (!tensor.is_empty()) launch.pointers.push(pointer(operands, tensor.operand));
   }
@@ -311,21 +301,59 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
 
 std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry) {
   if (entry == "_check") return "check pages";  // its suffix does not say it
-  const Way& way = way_of(spec, target);
-  const bool is_longer = !way.longer_stage.empty() && (extends(spec) || signature_in(spec).dbias);
-  return tile::stage_of(is_longer ? way.longer_stage : way.stage, entry);
+  const Types::Own& own = tile::way_of<Types>(spec, target).own;
+  const bool is_longer = !own.longer_stage.empty() && (extends(spec) || signature_in(spec).dbias);
+  return tile::stage_of(is_longer ? own.longer_stage : own.stage, entry);
 }
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  const Way& way = way_of(spec, target);
-  const int units = units_used(threads, target);
   if (!goes_back(spec) && !has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  if (!extends(spec)) return way.estimate(spec, p, target, units);
-  const Way& append = *find_way(target.backend, FmhaKind::append, Pipeline::direct);
-  return one_after_the_other(append.estimate(spec, with_strides(append_part(p)), target, units),
-                             way.estimate(spec, with_strides(attention_part(p)), target, units));
+  if (!extends(spec)) return tile::estimate<Types>(spec, p, target, threads);
+  return one_after_the_other(
+      append_estimate(with_strides(append_part(p)), target, units_used(threads, target)),
+      tile::estimate<Types>(spec, attention_part(p), target, threads));
+}
+
+// ---- what ways share ----
+
+bool fits_shared_memory(const Case& c) {
+  return tile::find_way<Types>(c)->own.shared_bytes(c.signature, c.algorithm) <=
+         c.target.shared_memory_bytes;
+}
+
+std::string shared_memory_sentence(const Case& c) {
+  return fmt::format("needs {} bytes of shared memory, {} has {}",
+                     tile::find_way<Types>(c)->own.shared_bytes(c.signature, c.algorithm),
+                     c.target.name, c.target.shared_memory_bytes);
+}
+
+Verdict serves_heads(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
+  const Shape3& tile = spec.algorithm.tile;
+  const int most_v = most_hdim_v(tile.k);
+  if (p.hdim > tile.k) {
+    return {fmt::format("tile {} serves heads of {} elements, got {} (hdim)", to_string(tile),
+                        tile.k, p.hdim)};
+  }
+  if (p.hdim_v <= most_v) return {};
+  return {fmt::format("tile {} serves values of {} elements, got {} (hdim_v)", to_string(tile),
+                      most_v, p.hdim_v)};
+}
+
+double product_rate(const Target& target, DType in) {
+  const Instruction* one = find_instruction(target, in, in, DType::fp32);
+  const double products = one == nullptr ? 1 : double(one->shape.m) * one->shape.n * one->shape.k;
+  return products * (one == nullptr ? 1 : one->per_cycle) * target.clock_ghz * 1e9;
+}
+
+double rate_or_fp32(const Target& target, DType in) {
+  const bool has_own = find_instruction(target, in, in, DType::fp32) != nullptr;
+  return product_rate(target, has_own ? in : DType::fp32);
+}
+
+double cpu_launch_seconds(const Target& target, double threads) {
+  return threads > 1 ? target.launch_us * 1e-6 : 1e-7;
 }
 
 }  // namespace tessera::fmha

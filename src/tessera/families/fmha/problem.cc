@@ -5,7 +5,7 @@
 
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/blocks.h"
 #include "tessera/families/tile/usual.h"
 
@@ -509,16 +509,16 @@ const Family& family() {
       .tensors = tensors,
       .pointer = pointer,
       .set_pointer = set_pointer,
-      .is_legal = is_legal,
+      .is_legal = tile::is_legal<Types>,
       .is_deterministic = is_deterministic,
-      .supports = supports,
-      .enumerate = enumerate,
+      .supports = tile::supports<Types>,
+      .enumerate = tile::enumerate<Types>,
       .combinations = combinations,
       .derived = derived,
-      .candidates = candidates,
-      .legal_candidates = legal_candidates,
+      .candidates = tile::candidates<Types>,
+      .legal_candidates = tile::legal_candidates<Types>,
       .general = general,
-      .emit = emit,
+      .emit = tile::emit<Types>,
       .estimate = estimate,
       .features = features,
       .features_fit = features_fit,

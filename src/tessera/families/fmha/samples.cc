@@ -213,7 +213,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   for (const Sample& sample : sizes_for(spec.algorithm.tile)) {
     const FmhaProblem p = problem_of(spec, sample, turn++);
     for (const FmhaProblem& one : {p, in_pieces(p), simplified(p)}) {
-      if (!supports(spec, one, target)) continue;
+      if (!tile::supports<Types>(spec, one, target)) continue;
       problems.emplace_back(one);
       break;
     }

@@ -137,7 +137,7 @@ constexpr Rule kSplitRules[] = {
 
 // Tiles of 16 and of 64 rows for each length of heads, and one of 64 rows for latent attention,
 // with as many slices as blocks run at once.
-void add_split_algorithms(const Target& target, std::vector<Algorithm>& all) {
+std::vector<Algorithm> split_algorithms(const Target& target) {
   struct SplitRow {
     int keys, hdim, row_warps, teams, stages;
   };
@@ -147,6 +147,7 @@ void add_split_algorithms(const Target& target, std::vector<Algorithm>& all) {
   constexpr SplitRow kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
                                  {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
   const int slices = std::clamp(target.units, 1, kMostSplitSlices);
+  std::vector<Algorithm> all;
   for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
     all.push_back({.pipeline = Pipeline::splitkv,
                    .tile = {row_warps * device::kSplitRows, keys, hdim},
@@ -161,6 +162,7 @@ void add_split_algorithms(const Target& target, std::vector<Algorithm>& all) {
                  .warp_tile = {},
                  .slices = slices,
                  .stages = device::kLatentStages});
+  return all;
 }
 
 // ---- which problems they serve ----
@@ -293,7 +295,8 @@ SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
   return plan;
 }
 
-Launch bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o) {
+Launch bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                      const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   add_first_steps(spec, p, 32 * a.wave.m * a.wave.n, launch);
@@ -367,17 +370,15 @@ bool is_latent(const Algorithm& a) {
   return a.pipeline == Pipeline::splitkv && a.tile.k == device::kLatentHead;
 }
 
-const Way kSplitGpu = {.backend = "cuda",
-                       .kind = FmhaKind::forward,
-                       .pipeline = Pipeline::splitkv,
-                       .rules = kSplitRules,
-                       .serves = serves_split,
-                       .add_algorithms = add_split_algorithms,
-                       .packs_heads = true,
-                       .stage = "attend",
-                       .shared_bytes = split_bytes,
-                       .emit = emit_split_gpu,
-                       .bind = bind_split_gpu,
-                       .estimate = estimate_split_gpu};
+const Way kSplitGpu = {
+    .backend = "cuda",
+    .pipeline = Pipeline::splitkv,
+    .rules = kSplitRules,
+    .serves = serves_split,
+    .algorithms = split_algorithms,
+    .emit = emit_split_gpu,
+    .bind = bind_split_gpu,
+    .estimate = estimate_split_gpu,
+    .own = {.packs_heads = true, .stage = "attend", .shared_bytes = split_bytes}};
 
 }  // namespace tessera::fmha

@@ -1,4 +1,5 @@
-// How the kernels of each pipeline are made: a row for each, in a file that has its whole story.
+// How the kernels of each pipeline are made: a row for each, in a file that has its whole story;
+// tile/way.h says what a way is.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/objects.h"
-#include "tessera/families/tile/rules.h"
+#include "tessera/families/tile/way.h"
 
 namespace tessera::fmha {
 
@@ -22,40 +23,39 @@ struct Case {
 };
 using Rule = tile::Rule<Case>;
 
-// A problem has its strides wherever a function of a way gets one. Kernels that append and then
-// attend are those of attention with more in their text and their launch (extend.h), so that
-// attention's functions get such specs and problems, too; estimate() gets the attention alone.
-struct Way {
-  std::string_view backend;
-  FmhaKind kind;  // forward stands for extend, too
-  Pipeline pipeline;
-  // What the target can run, besides the rules of every kernel.
-  std::span<const Rule> rules;
-  // Whether a kernel serves a problem of its signature; null: any.
-  Verdict (*serves)(const KernelSpec&, const FmhaProblem&, const Target&) = nullptr;
-  // Adds what is worth a try; null: what attention's kernels of the same pipeline add.
-  void (*add_algorithms)(const Target&, std::vector<Algorithm>&) = nullptr;
-  bool is_general = false;   // whether a kernel is the one to take when nothing better is known
-  bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
-  // What the entry without a suffix does, as a person says it; and where it does more than that for
-  // kernels that append first or compute dbias.
-  std::string_view stage;
-  std::string_view longer_stage = {};
-  // Shared memory of a block, of which kFitsSharedMemory knows the limit.
-  std::int64_t (*shared_bytes)(const FmhaSignature&, const Algorithm&) = nullptr;
-  Source (*emit)(const KernelSpec&, const Target&) = nullptr;
-  // Pointers are added by the family.
-  Launch (*bind)(const KernelSpec&, const FmhaProblem&, const FmhaOperands&) = nullptr;
-  // `threads` is how many units of the target may be used.
-  Estimate (*estimate)(const KernelSpec&, const FmhaProblem&, const Target&, int threads) = nullptr;
+struct Types {
+  static constexpr Op kOp = Op::fmha;
+  static constexpr bool kHasPointwise = false;
+  using Signature = FmhaSignature;
+  using Problem = FmhaProblem;
+  using Arguments = FmhaOperands;
+  using Case = fmha::Case;
+  struct Own {
+    FmhaKind kind = FmhaKind::forward;  // forward stands for extend, too
+    bool is_general = false;   // whether a kernel is the one to take when nothing better is known
+    bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
+    // What the entry without a suffix does, as a person says it; and where it does more than that
+    // for kernels that append first or compute dbias.
+    std::string_view stage;
+    std::string_view longer_stage = {};
+    // Shared memory of a block, of which kFitsSharedMemory knows the limit.
+    std::int64_t (*shared_bytes)(const FmhaSignature&, const Algorithm&) = nullptr;
+  };
+  static std::span<const tile::Way<Types>* const> ways();
+  static std::span<const Rule> common_rules();
+  static std::string no_way(const KernelSpec& spec, const Target& target);
+  static bool makes(const Own& own, const FmhaSignature& signature);
+  static FmhaOperands arguments(const FmhaProblem&, const Operands& operands) {
+    return std::get<FmhaOperands>(operands);
+  }
+  static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
+                                               const Target& target);
 };
-
-std::span<const Way* const> ways();
-// Null where the backend has no such kernels.
-const Way* find_way(std::string_view backend, FmhaKind kind, Pipeline pipeline);
-const Way* find_way(const Case& c);
-// Why there is no row for the kernel.
-std::string no_way(const Case& c);
+// Kernels that append and then attend are those of attention with more in their text and their
+// launch (extend.h), so that attention's functions get such specs and problems, too; estimate()
+// gets the attention alone. A way of gradients without algorithms has those of attention's way with
+// the same pipeline. The family adds the pointers to what bind() makes.
+using Way = tile::Way<Types>;
 
 // flash_cpu.cc, direct_gpu.cc, flash_gpu.cc, split_gpu.cc
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kSplitGpu;
@@ -64,7 +64,7 @@ extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
 extern const Way kBackwardCpu, kBackwardDirectGpu, kBackwardFlashGpu;
 
-// ---- what ways share: ways.cc ----
+// ---- what ways share: kernels.cc ----
 
 // Rules of several ways.
 inline constexpr Rule kFieldsAtDefault = {

@@ -37,13 +37,14 @@ Shape3 tile_for(const Shape3& tile, const Target& target, DType operand) {
 
 // The product of the target's value lists, and what is the same for all signatures. Algorithms that
 // differ in their shapes only are in name order.
-std::vector<Algorithm> algorithms_of(const Target& target, DType operand) {
+std::vector<Algorithm> algorithms_of(const Target& target, const GemmSignature& signature) {
   const AlgorithmSpace& space = space_of(target);
   std::vector<Shape3> tiles;
-  for (const Shape3& tile : space.tiles) tiles.push_back(tile_for(tile, target, operand));
+  for (const Shape3& tile : space.tiles) tiles.push_back(tile_for(tile, target, signature.a));
   std::vector<Algorithm> all;
-  tile::for_each_shape(space, tiles, warp_tiles_for(space, operand), [&](const Algorithm& shape) {
-    const Way* const way = tile::find_way<Types>(target, shape);
+  const auto& warp_tiles = warp_tiles_for(space, signature.a);
+  tile::for_each_shape(space, tiles, warp_tiles, [&](const Algorithm& shape) {
+    const Way* const way = tile::find_way<Types>({signature, shape, target});
     if (way != nullptr && way->own.add_variants != nullptr) {
       way->own.add_variants(target, shape, all);
     }
@@ -192,7 +193,7 @@ void for_each_wanted(const Target& target, const Wanted& wanted, Visit&& visit) 
       const auto signatures = wanted_signatures(operand, layout, target, wanted);
       if (signatures.empty()) continue;
       if (all.empty()) {
-        all = algorithms_of(target, operand);
+        all = algorithms_of(target, signatures.front());
         std::erase_if(all, [&](const Algorithm& a) { return !wanted.fields.accepts(a); });
       }
       visit(signatures, with_own(all, signatures.front(), target, wanted));
@@ -207,8 +208,8 @@ std::optional<KernelSpec> find_general(const GemmSignature& signature, const Pro
                                        const Target& target) {
   const auto& p = std::get<GemmProblem>(problem);
   std::optional<KernelSpec> any;
-  for (const Algorithm& a : algorithms_of(target, signature.a)) {
-    const Way* const way = tile::find_way<Types>(target, a);
+  for (const Algorithm& a : algorithms_of(target, signature)) {
+    const Way* const way = tile::find_way<Types>({signature, a, target});
     const bool best = way->own.is_general != nullptr && way->own.is_general(a, p);
     if (any && !best) continue;
     KernelSpec spec = {signature, a, target.name};
@@ -222,7 +223,7 @@ std::optional<KernelSpec> find_general(const GemmSignature& signature, const Pro
 std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& target) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   const auto& p = std::get<GemmProblem>(problem);
-  std::vector<Algorithm> all = algorithms_of(target, signature.a);
+  std::vector<Algorithm> all = algorithms_of(target, signature);
   add_own({signature, target, &p}, all);
   tile::for_each_way<Types>(target, [&](const Way& way) {
     if (way.own.drop_spare != nullptr) way.own.drop_spare(p, all);

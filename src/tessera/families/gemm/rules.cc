@@ -81,9 +81,7 @@ constexpr Rule kCommon[] = {
        return tile.m % unit.m == 0 && tile.n % unit.n == 0 && tile.k % unit.k == 0;
      },
      [](const Case& c) { return not_a_multiple(c.algorithm.tile, c.algorithm.warp_tile); }},
-    {[](const Case& c) {
-       return c.by_cktile || tile::find_way<Types>(c.target, c.algorithm) != nullptr;
-     },
+    {[](const Case& c) { return c.by_cktile || tile::find_way<Types>(c) != nullptr; },
      [](const Case& c) {
        return fmt::format("{} is not a pipeline of {}", to_string(c.algorithm.pipeline),
                           backend_facts(c.target).plural);

@@ -173,9 +173,9 @@ double bytes_again(const Algorithm& a, const NormProblem& p) {
 std::span<const DerivedField> derived() { return kDerived; }
 
 KernelSpec general(const Problem& problem, const Target& target) {
-  const Way* const way = tile::find_way<Types>(target, kRowsCpu.own.general);
-  const Algorithm& a = (way == nullptr ? kRowsCuda : *way).own.general;
-  return tile::legal_or_refused(family(), {signature_of(problem), a, target.name}, target);
+  KernelSpec spec = {signature_of(problem), kRowsCuda.own.general, target.name};
+  if (const Way* const way = tile::find_way<Types>(spec, target)) spec.algorithm = way->own.general;
+  return tile::legal_or_refused(family(), std::move(spec), target);
 }
 
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,

@@ -24,6 +24,15 @@ const std::vector<Shape3>& warp_tiles_for(const AlgorithmSpace& space, DType ope
   return found == space.warp_tiles.end() ? *kNone : found->second;
 }
 
+std::vector<Algorithm> shapes_with(const AlgorithmSpace& space, Pipeline pipeline,
+                                   const std::vector<Shape3>& warp_tiles) {
+  std::vector<Algorithm> all;
+  for_each_shape(space, space.tiles, warp_tiles, [&](const Algorithm& a) {
+    if (a.pipeline == pipeline) all.push_back(a);
+  });
+  return all;
+}
+
 void sort_by_name(std::vector<KernelSpec>& specs) {
   std::vector<std::pair<std::string, std::size_t>> names(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) names[i] = {name_of(specs[i]), i};

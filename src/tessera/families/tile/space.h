@@ -50,6 +50,10 @@ void for_each_shape(const AlgorithmSpace& space, const std::vector<Shape3>& tile
   }
 }
 
+// What for_each_shape() visits with this pipeline.
+std::vector<Algorithm> shapes_with(const AlgorithmSpace& space, Pipeline pipeline,
+                                   const std::vector<Shape3>& warp_tiles);
+
 void sort_by_name(std::vector<KernelSpec>& specs);
 
 }  // namespace tessera::tile

@@ -33,6 +33,9 @@ namespace tessera::tile {
 //     // The sentence about a kernel that has no way and is to be emitted all the same.
 //     static std::string no_way(const KernelSpec&, const Target&);
 //     static Arguments arguments(const Problem&, const Operands&);
+//     // Whether the kernels of a row compute such signatures. A family whose rows all compute all
+//     // signatures leaves this out.
+//     static bool makes(const Own&, const Signature&);
 //     // The signatures that enumeration lists.
 //     static std::vector<tessera::Signature> signatures();
 //     // The algorithms that may serve a problem.
@@ -48,7 +51,7 @@ struct Way {
   std::span<const Rule<typename Types::Case>> rules = {};
   // Whether a kernel serves a problem of its signature; null: any.
   Verdict (*serves)(const KernelSpec&, const Problem&, const Target&) = nullptr;
-  // The algorithms of the target's space that every signature has; null: none.
+  // The algorithms of the target's space, whatever the signature; null: none.
   std::vector<Algorithm> (*algorithms)(const Target&) = nullptr;
   Source (*emit)(const KernelSpec&, const Target&) = nullptr;
   Launch (*bind)(const KernelSpec&, const Problem&, const Target&,
@@ -56,24 +59,42 @@ struct Way {
   Estimate (*estimate)(const KernelSpec&, const Problem&, const Target&, int threads) = nullptr;
   // Kernels of products of matrices that serve another operation. Their pipelines are not compared.
   bool pointwise = false;
+  // Whether the space of a target has the kernels without listing their pipeline.
+  bool is_unlisted = pointwise;
   typename Types::Own own = {};
+};
+
+template <class Types>
+concept TellsSignatures = requires(const typename Types::Own& own,
+                                   const typename Types::Signature& signature) {
+  Types::makes(own, signature);
 };
 
 // Null where the backend has no such kernels.
 template <class Types>
-const Way<Types>* find_way(const Target& target, const Algorithm& a) {
+const Way<Types>* find_way(const typename Types::Case& c) {
   for (const Way<Types>* way : Types::ways()) {
-    const bool pointwise = Types::kHasPointwise && a.pointwise;
-    if (way->pointwise != pointwise || (way->pipeline != a.pipeline && !pointwise)) continue;
-    if (way->backend == target.backend) return way;
+    const bool pointwise = Types::kHasPointwise && c.algorithm.pointwise;
+    if (way->pointwise != pointwise) continue;
+    if (way->pipeline != c.algorithm.pipeline && !pointwise) continue;
+    if constexpr (TellsSignatures<Types>) {
+      if (!Types::makes(way->own, c.signature)) continue;
+    }
+    if (way->backend == c.target.backend) return way;
   }
   return nullptr;
+}
+
+template <class Types>
+const Way<Types>* find_way(const KernelSpec& spec, const Target& target) {
+  const auto& signature = std::get<typename Types::Signature>(spec.signature);
+  return find_way<Types>({signature, spec.algorithm, target});
 }
 
 // The row of a legal kernel.
 template <class Types>
 const Way<Types>& way_of(const KernelSpec& spec, const Target& target) {
-  if (const Way<Types>* const way = find_way<Types>(target, spec.algorithm)) return *way;
+  if (const Way<Types>* const way = find_way<Types>(spec, target)) return *way;
   throw Error(ErrorCode::unsupported, Types::no_way(spec, target));
 }
 
@@ -81,7 +102,7 @@ const Way<Types>& way_of(const KernelSpec& spec, const Target& target) {
 template <class Types>
 const Rule<typename Types::Case>* broken_rule(const typename Types::Case& c) {
   if (const auto* rule = first_broken<typename Types::Case>(Types::common_rules(), c)) return rule;
-  const Way<Types>* const way = find_way<Types>(c.target, c.algorithm);
+  const Way<Types>* const way = find_way<Types>(c);
   return way == nullptr ? nullptr : first_broken<typename Types::Case>(way->rules, c);
 }
 
@@ -90,20 +111,25 @@ template <class Types, class Visit>
 void for_each_way(const Target& target, const Visit& visit) {
   for (const Way<Types>* way : Types::ways()) {
     if (way->backend != target.backend) continue;
-    if (way->pointwise || has_pipeline(Types::kOp, target, way->pipeline)) visit(*way);
+    if (way->is_unlisted || has_pipeline(Types::kOp, target, way->pipeline)) visit(*way);
   }
 }
 
-// The algorithms that every signature has. Throws Error{unsupported} where the target has no space.
-template <class Types>
-std::vector<Algorithm> algorithms_of(const Target& target) {
+// The algorithms of the rows that `wants` accepts. Throws Error{unsupported} where the target has
+// no space.
+template <class Types, class Wants>
+std::vector<Algorithm> algorithms_of(const Target& target, const Wants& wants) {
   space_of(Types::kOp, target);
   std::vector<Algorithm> all;
   for_each_way<Types>(target, [&](const Way<Types>& way) {
-    if (way.algorithms == nullptr) return;
+    if (way.algorithms == nullptr || !wants(way)) return;
     for (const Algorithm& a : way.algorithms(target)) all.push_back(a);
   });
   return all;
+}
+template <class Types>
+std::vector<Algorithm> algorithms_of(const Target& target) {
+  return algorithms_of<Types>(target, [](const Way<Types>&) { return true; });
 }
 
 // ---- functions of a family's table ----
@@ -120,7 +146,7 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
 // Whether a kernel serves a problem of its signature.
 template <class Types>
 Verdict serves(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  const Way<Types>* const way = find_way<Types>(target, spec.algorithm);
+  const Way<Types>* const way = find_way<Types>(spec, target);
   if (way == nullptr || way->serves == nullptr) return {};
   return way->serves(spec, with_strides(std::get<typename Types::Problem>(problem)), target);
 }
@@ -141,7 +167,8 @@ std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish>
 template <class Types>
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes) {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
-  return legal_by_name(family_of(Types::kOp), target, combinations<Types>(target, wishes, kAll));
+  const Family& family = family_of(Types::kOp);
+  return legal_by_name(family, target, family.combinations(target, wishes, kAll));
 }
 
 template <class Types>
