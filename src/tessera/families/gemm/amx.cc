@@ -56,7 +56,7 @@ constexpr Rule kAmx[] = {
                           to_string(c.signature.a), to_string(tile_block(c.signature.a)),
                           to_string(c.algorithm.warp_tile));
      }},
-    kPackedBytesRule,
+    kPackedBytesRule<device::kTileWords>,
 };
 
 // ---- text ----
@@ -294,7 +294,7 @@ Estimate estimate_amx(const KernelSpec& spec, const GemmProblem& p, const Target
   const int wave_k = spec.algorithm.wave.k;
   if (wave_k == 1) return amx_over_grid(x, threads);
   const std::int64_t limit = wave_k == 0 ? threads : std::min(wave_k, threads);
-  const std::int64_t grain = k_grain(p, spec.algorithm);
+  const std::int64_t grain = k_grain(p, spec.algorithm, device::kTileWords);
   const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
   return parts > 1 ? amx_over_k(x, static_cast<int>(parts)) : amx_over_grid(x, threads);
 }
@@ -307,13 +307,18 @@ const TileInstruction* find_tile_instruction(DType operand) {
   return found == kTileInstructions.end() ? nullptr : &*found;
 }
 
-const Way kAmxWay = {
-    .backend = "cpu",
-    .pipeline = Pipeline::amx,
-    .rules = kAmx,
-    .emit = emit_amx,
-    .bind = bind_cpu,
-    .estimate = estimate_amx,
-    .own = {.add_variants = amx_variants, .packed_bytes = amx_packed_bytes, .pack = pack_on_cpu}};
+const Way kAmxWay = {.backend = "cpu",
+                     .pipeline = Pipeline::amx,
+                     .rules = kAmx,
+                     .emit = emit_amx,
+                     .bind = bind_cpu,
+                     .estimate = estimate_amx,
+                     .own = {.add_variants = amx_variants,
+                             .packed_bytes = amx_packed_bytes,
+                             .pack = pack_on_cpu,
+                             .is_described = no_feature_does,
+                             .packs_a = true,
+                             .packs_b = true,
+                             .words_of_step = device::kTileWords}};
 
 }  // namespace tessera::gemm

@@ -346,6 +346,6 @@ const Way kCpasyncWay = {
     .emit = emit_cpasync,
     .bind = bind_cpasync,
     .estimate = estimate_gpu,
-    .own = {.add_variants = cpasync_variants, .is_general = is_general_cpasync}};
+    .own = {.add_variants = cpasync_variants, .is_general = is_general_cpasync, .by_warp = true}};
 
 }  // namespace tessera::gemm

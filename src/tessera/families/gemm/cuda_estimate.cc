@@ -6,6 +6,7 @@
 
 #include "tessera/device/cuda/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
 
@@ -57,9 +58,9 @@ namespace {
 tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const bool tmaws = a.pipeline == Pipeline::tmaws;
+  const Types::Own& own = own_of(spec, target);
   tile::GpuKernel x{};
-  x.is_tmaws = tile::flag(tmaws);
+  x.is_tmaws = tile::flag(own.by_copy_engine);
   x.is_pingpong = tile::flag(a.scheduler == Scheduler::pingpong);
   x.swaps = tile::flag(a.swap_ab);
   x.rows = static_cast<double>(a.swap_ab ? p.n : p.m);
@@ -75,13 +76,13 @@ tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Ta
   x.cluster_blocks = x.cluster_m * x.cluster_n * x.splits;
   x.size_m = size_of(a.swap_ab ? p.b : p.a);
   x.size_n = size_of(a.swap_ab ? p.a : p.b);
-  x.macs = tile::gpu_macs_per_cycle(s.a, s.b, target, a.pipeline != Pipeline::cpasync);
+  x.macs = tile::gpu_macs_per_cycle(s.a, s.b, target, !own.by_warp);
   const tile::SharedMemory shared = shared_memory(s, a);
   x.shared_bytes = static_cast<double>(shared.all);
   x.store_chunk = shared.chunk;
-  x.stores_by_copy = tile::flag(tmaws && tmaws_copies_out(s, a));
+  x.stores_by_copy = tile::flag(own.by_copy_engine && tmaws_copies_out(s, a));
   x.copied_bytes = a.repack ? copied_bytes(p) : 0;
-  x.fetch_share = tmaws && !a.repack ? fetch_share(p) : 1;
+  x.fetch_share = own.by_copy_engine && !a.repack ? fetch_share(p) : 1;
   return x;
 }
 

@@ -68,9 +68,9 @@ inline double level_rate(const Target& target, std::size_t level, double standar
 }
 
 // The least part of k that is worth a CPU thread of its own, as in packed_gemm.h.
-inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a) {
+inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a, int words_of_step) {
   if (p.preshuffled_b) return a.tile.k;
-  return device::kGrainWords * a.warp_tile.k / words_of_step(a.pipeline);
+  return device::kGrainWords * a.warp_tile.k / words_of_step;
 }
 
 // A problem on a GPU as the estimate counts it. The problem's strides must be filled in.

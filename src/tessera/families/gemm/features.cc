@@ -3,7 +3,6 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
-#include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/tile/features.h"
 
 namespace tessera::gemm {
@@ -37,12 +36,14 @@ Verdict features_fit(const Problem& problem) {
   return {"no feature describes pointer_arrays"};
 }
 
-// No feature tells how kernels for short calls and on AMX's tiles use their operands, nor how the
-// warps of a GPU share few rows: on CPUs a kernel of that pipeline has threads over n only.
+// A spec says its pipeline and not its backend, so that every row of the pipeline is asked.
 bool is_described(const KernelSpec& spec) {
   const Algorithm& a = spec.algorithm;
-  if (a.pipeline == Pipeline::stream) return a.wave.n * a.wave.k <= 1;
-  return a.pipeline != Pipeline::small && a.pipeline != Pipeline::amx;
+  const auto ways = Types::ways();
+  return std::all_of(ways.begin(), ways.end(), [&](const Way* way) {
+    return way->pipeline != a.pipeline || way->own.is_described == nullptr ||
+           way->own.is_described(a);
+  });
 }
 
 void extract(const Problem& problem, const Target& target, int threads,

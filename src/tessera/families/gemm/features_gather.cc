@@ -5,7 +5,6 @@
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/features_internal.h"
-#include "tessera/families/gemm/packed.h"
 
 namespace tessera::gemm {
 namespace {
@@ -95,23 +94,24 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     const KernelSpec& spec = specs[std::min(i, specs.size() - 1)];
     const Algorithm& a = spec.algorithm;
     put_algorithm(a, i, x);
-    if (f.on_hip && i < specs.size()) put_hip(f, spec, i, x);
+    if (f.machine->estimates_singly && i < specs.size()) put_hip(f, spec, i, x);
     const Sides& s = a.swap_ab ? turned : straight;
-    const bool tmaws = a.pipeline == Pipeline::tmaws;
+    const PipelineFacts& pipeline = row_of_enum(f.pipelines, "pipeline", a.pipeline);
+    const bool by_copy_engine = pipeline.own->by_copy_engine;
     x.rows[i] = s.rows;
     x.columns[i] = s.columns;
     x.size_m[i] = s.size_m;
     x.size_n[i] = s.size_n;
     x.copied_bytes[i] = a.repack ? f.copied_bytes : 0;
-    x.is_tmaws[i] = flag(tmaws);
+    x.is_tmaws[i] = flag(by_copy_engine);
     x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
-    x.macs[i] = a.pipeline == Pipeline::cpasync ? f.narrow_macs : f.wide_macs;
-    x.capacity[i] = row_of_enum(f.capacity, "pipeline", a.pipeline);
-    x.of[lane("takes_tiles")][i] = flag(a.persistent || (tmaws && a.splits == 1));
-    const bool stores_by_copy = tmaws && copies.of(a) && a.store != Store::direct;
+    x.macs[i] = pipeline.macs;
+    x.capacity[i] = pipeline.capacity;
+    x.of[lane("takes_tiles")][i] = flag(a.persistent || (by_copy_engine && a.splits == 1));
+    const bool stores_by_copy = by_copy_engine && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
     put_shared(tile::shared_memory(product, a, stores_by_copy ? matrices : 0), i, x);
-    x.fetch_share[i] = tmaws && !a.repack ? f.fetch_share : 1;
+    x.fetch_share[i] = by_copy_engine && !a.repack ? f.fetch_share : 1;
   }
 }
 
@@ -137,35 +137,35 @@ device::Grid block_grid(const Facts& f, const Algorithm& a) {
   return device::best_grid(g, f.threads, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, lanes);
 }
 
-Sharing share(const Facts& f, const Algorithm& a) {
+Sharing share(const Facts& f, const Algorithm& a, const Types::Own& own) {
   const GemmProblem& p = f.problem;
   Sharing s{{1, 1, 1}, 1, f.batch, f.m, f.n, f.k};
-  if (a.wave.k != 1 && a.pipeline != Pipeline::stream) {
+  const std::int64_t grain = k_grain(p, a, own.words_of_step);
+  if (a.wave.k != 1 && !own.streams) {
     const int limit = a.wave.k == 0 ? f.threads : std::min(a.wave.k, f.threads);
-    const std::int64_t grains = device::blocks_of(p.k, k_grain(p, a));
+    const std::int64_t grains = device::blocks_of(p.k, grain);
     s.over_k = static_cast<int>(std::clamp<std::int64_t>(grains, 1, limit));
   }
   if (s.over_k > 1) {
-    s.k = static_cast<double>(busiest(p.k, k_grain(p, a), s.over_k));
+    s.k = static_cast<double>(busiest(p.k, grain, s.over_k));
     return s;
   }
-  s.grid = a.pipeline == Pipeline::stream ? stream_grid(f, a) : block_grid(f, a);
+  s.grid = own.streams ? stream_grid(f, a) : block_grid(f, a);
   s.batches = static_cast<double>(busiest(p.batch, 1, s.grid.batch));
   s.rows = static_cast<double>(busiest(p.m, a.warp_tile.m, s.grid.m));
   s.columns = static_cast<double>(busiest(p.n, a.warp_tile.n, s.grid.n));
   return s;
 }
 
-const Sharing& find(SharingMemo& memo, const Facts& f, const Algorithm& a) {
-  const bool stream = a.pipeline == Pipeline::stream;
-  const SharingKey key = {a.wave, a.warp_tile, a.tile.k, stream};
+const Sharing& find(SharingMemo& memo, const Facts& f, const Algorithm& a, const Types::Own& own) {
+  const SharingKey key = {a.wave, a.warp_tile, a.tile.k, own.words_of_step, own.streams};
   const auto mixed =
       static_cast<unsigned>(a.warp_tile.m * 7 + a.warp_tile.n * 3 + a.warp_tile.k * 5 + a.wave.m +
-                            a.wave.k * 2 + a.tile.k / 256 * 11 + (stream ? 1 : 0));
+                            a.wave.k * 2 + a.tile.k / 256 * 11 + (own.streams ? 1 : 0));
   const std::size_t slot = mixed % memo.keys.size();
   if (!(memo.keys[slot] == key)) {
     memo.keys[slot] = key;
-    memo.values[slot] = share(f, a);
+    memo.values[slot] = share(f, a, own);
   }
   return memo.values[slot];
 }
@@ -188,16 +188,16 @@ void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     const bool repeats = i >= specs.size();
     const KernelSpec& spec = specs[repeats ? specs.size() - 1 : i];
     const Algorithm& a = spec.algorithm;
-    const Pipeline p = a.pipeline;
+    const Types::Own& own = *row_of_enum(f.pipelines, "pipeline", a.pipeline).own;
     put_algorithm(a, i, x);
-    const Sharing& sharing = find(x.sharing, f, a);
+    const Sharing& sharing = find(x.sharing, f, a, own);
     put_sharing(sharing, i, x);
     if (!repeats) {
       put_estimate(estimate_cpu(spec, f.problem, *f.target, f.threads, &sharing.grid), i, x);
     }
     x.macs[i] = f.cpu_macs[static_cast<std::size_t>(std::clamp(a.warp_tile.k, 0, 4))];
-    x.packs_a[i] = flag(packs_a(p));
-    x.packs_b[i] = flag(packs_b(p) && !f.problem.preshuffled_b);
+    x.packs_a[i] = flag(own.packs_a);
+    x.packs_b[i] = flag(own.packs_b && !f.problem.preshuffled_b);
     x.of[lane("takes_tiles")][i] = 0;
     x.of[lane("stores_by_copy")][i] = 0;
   }

@@ -4,7 +4,7 @@
 
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/features_table_internal.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/lanes.h"
 
@@ -25,13 +25,20 @@ inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
 // Features that every candidate of a problem shares.
 using Broadcast = std::array<double, kFirstLane>;
 
+// What is the same for all kernels of a pipeline. A GPU multiplies so much in a cycle of an SM or
+// CU, and so many bytes of shared memory may be used.
+struct PipelineFacts {
+  const Types::Own* own = nullptr;
+  double macs = 1, capacity = 1;
+};
+
 // What the lanes need to know about the problem and the machine, looked up once. A rate of 0 means
 // that there is no such rate.
 struct Facts {
   GemmProblem problem;  // with its strides filled in
   const Target* target = nullptr;
+  const BackendFacts* machine = nullptr;
   bool on_cpu = false;
-  bool on_hip = false;
   int threads = 1;
   double m = 0, n = 0, k = 0, batch = 0;
   double flops = 0, bytes = 0;
@@ -45,10 +52,9 @@ struct Facts {
   double l1 = 0, l2 = 0, l3 = 0;     // bytes; 0: there is no such cache
   double l1_rate = 1, l2_rate = 1;   // bytes that a unit reads from that cache in a cycle
   std::array<double, 5> cpu_macs{};  // multiply-adds of a core in a cycle; the index is warp_tile_k
-  double wide_macs = 1;    // multiply-adds of an SM or CU in a cycle by its widest instruction
-  double narrow_macs = 1;  // the same by the instruction that cpasync uses
-  // Bytes of shared memory that a pipeline may use. Pipeline::amx is the last one.
-  std::array<double, static_cast<std::size_t>(Pipeline::amx) + 1> capacity{};
+  double wide_macs = 1;  // multiply-adds of an SM or CU in a cycle by its widest instruction
+  // Pipeline::amx is the last one.
+  std::array<PipelineFacts, static_cast<std::size_t>(Pipeline::amx) + 1> pipelines{};
   tile::GpuCase gpu;
 };
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
@@ -66,7 +72,8 @@ struct Sharing {
 struct SharingKey {
   Shape3 wave, warp_tile;
   int tile_k = 0;  // 0: none
-  bool stream = false;
+  int words_of_step = 1;
+  bool streams = false;
   friend bool operator==(const SharingKey&, const SharingKey&) = default;
 };
 struct SharingMemo {

@@ -233,9 +233,9 @@ void fill_gpu(const Facts& facts, Lanes& lanes) {
   const tile::GpuCase& c = facts.gpu;
   fill_threads(c, lanes);
   fill_shared_memory(lanes);
-  fill_rounds(c, lanes, !facts.on_hip);
+  fill_rounds(c, lanes, !facts.machine->estimates_singly);
   fill_gpu_traffic(c, lanes);
-  if (!facts.on_hip) {
+  if (!facts.machine->estimates_singly) {
     fill_cycles(c, lanes);
     fill_estimate(c, lanes);
   }

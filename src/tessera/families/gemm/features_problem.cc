@@ -34,11 +34,24 @@ void add_rates(Facts& f) {
     f.cpu_macs[static_cast<std::size_t>(products)] = rate;
   }
   f.wide_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
-  f.narrow_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
-  f.capacity.fill(std::max(1.0, number(target.shared_memory_bytes)));
-  if (f.on_hip) return;  // the shares of its row are those of CK Tile
+}
+
+void add_pipelines(Facts& f) {
+  const Target& target = *f.target;
+  static constexpr Types::Own kNone;
+  f.pipelines.fill({&kNone, f.wide_macs, std::max(1.0, number(target.shared_memory_bytes))});
+  for (const Way* way : Types::ways()) {
+    if (way->backend != target.backend) continue;
+    PipelineFacts& facts = row_of_enum(f.pipelines, "pipeline", way->pipeline);
+    facts.own = &way->own;
+    if (way->own.by_warp) {
+      facts.macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, false);
+    }
+  }
+  if (f.machine->estimates_singly) return;  // the shares of such a target's row are CK Tile's
   for (const auto& [pipeline, limit] : target.pipeline_limits) {
-    row_of_enum(f.capacity, "pipeline", pipeline) *= std::max(limit.shared_memory_fraction, 1e-3);
+    row_of_enum(f.pipelines, "pipeline", pipeline).capacity *=
+        std::max(limit.shared_memory_fraction, 1e-3);
   }
 }
 
@@ -189,7 +202,7 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.problem = with_strides(problem);
   f.target = &target;
   f.on_cpu = !is_gpu(target);
-  f.on_hip = target.backend == "hip";
+  f.machine = &backend_facts(target);
   f.threads = units_used(threads, target);
   f.m = number(problem.m);
   f.n = number(problem.n);
@@ -210,6 +223,7 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.l1_rate = listed_rate(target, 0);
   f.l2_rate = listed_rate(target, 1);
   add_rates(f);
+  add_pipelines(f);
   const double peak = 2 * best_macs(f) * f.units * f.hertz;
   f.ideal_log2 = log2_of(std::max({f.flops / peak, f.bytes / f.bandwidth, kLeastSeconds}));
   return f;

@@ -11,31 +11,32 @@ const Family& family();
 // the entries.
 inline constexpr int kAbi = 5;
 
-// validate.cc
+// problem.cc
 void validate(const Problem& problem);
-
-// tensors.cc
+Problem plain(const Problem& problem);
+Problem twin(const Problem& problem, const Target& target);
 Tensors tensors(const Problem& problem);
 const void* pointer(const Operands& operands, std::size_t operand);
 void set_pointer(Operands& operands, std::size_t operand, void* data);
 
-// legality.cc
+// rules.cc
 // Family::is_legal for a kernel that is made from CK Tile's headers: `spaces` of the target do not
 // matter for it, `cktile_spaces` do. See docs/decisions/cdna.md.
 Verdict is_legal_for_cktile(const KernelSpec& spec, const Target& target);
+
+// kernels.cc
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
-
-// enumerate.cc
 std::vector<KernelSpec> enumerate(const Target& target, std::span<const Wish> wishes);
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most);
 std::vector<KernelSpec> candidates(const Problem& problem, const Target& target);
 std::vector<KernelSpec> legal_candidates(const Problem& problem, const Target& target);
 KernelSpec general(const Problem& problem, const Target& target);
-
-// fields.cc
 std::span<const DerivedField> derived();
+std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, const Target& target,
+                               const Operands& operands, void* packed);
+Problem unpacked(const Problem& problem);
 
 // estimate.cc
 double flops(const Problem& problem);
@@ -45,18 +46,12 @@ double bytes(const Problem& problem);
 std::span<const Feature> features();
 Verdict features_fit(const Problem& problem);
 bool is_described(const KernelSpec& spec);
-Problem plain(const Problem& problem);
-Problem twin(const Problem& problem, const Target& target);
 void extract(const Problem& problem, const Target& target, int threads,
              std::span<const KernelSpec> specs, std::span<double> columns,
              std::span<const FeatureUse> wanted = {});
 
-// emit.cc
-// emit_cktile.cc
+// cktile.cc
 std::span<const InstanceSource> instances();
-std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, const Target& target,
-                               const Operands& operands, void* packed);
-Problem unpacked(const Problem& problem);
 
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/epilogue.h"
@@ -42,11 +41,6 @@ Verdict epilogue_fits(const GemmSignature& signature);
 
 // Whether elements are stored as fp32 (tf32 is a way to multiply them).
 inline bool is_fp32(DType dtype) { return dtype == DType::fp32 || dtype == DType::tf32; }
-
-// How many words along k a CPU's kernel multiplies at a time: a row of a tile, elsewhere one.
-inline int words_of_step(Pipeline pipeline) {
-  return pipeline == Pipeline::amx ? device::kTileWords : 1;
-}
 
 // The CPU target's instruction that adds `products_per_lane` products in each lane, or null.
 const Instruction* find_word_instruction(const GemmSignature& signature, int products_per_lane,

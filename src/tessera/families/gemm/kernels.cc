@@ -1,4 +1,4 @@
-// Which kernels there are, and what the rows of ways.cc make of them.
+// The list of ways, what those of a backend have in common, and which kernels there are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -275,6 +275,38 @@ constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype
                                  DerivedField{"variant", variants, variant_of}};
 
 }  // namespace
+
+std::span<const Way* const> Types::ways() {
+  static constexpr std::array kAll = {&kPackab,   &kPacka,  &kPackb,    &kDirectCpu,  &kStreamCpu,
+                                      &kSmallWay, &kAmxWay, &kTmawsWay, &kCpasyncWay, &kStreamGpu,
+                                      &kCompv3,   &kCompv4, &kMem,      &kAsync,      &kDirectHip};
+  return kAll;
+}
+
+std::string Types::no_way(const KernelSpec& spec, const Target& target) {
+  return fmt::format(
+      "{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} target",
+      name_of(spec), target.name, target.backend);
+}
+
+const Types::Own& own_of(const KernelSpec& spec, const Target& target) {
+  static constexpr Types::Own kNone;
+  const Way* const way = tile::find_way<Types>(spec, target);
+  return way == nullptr ? kNone : way->own;
+}
+
+// The algorithms of CPUs differ in their shapes only. AMD's GPUs have so many types and algorithms
+// that few epilogues are listed for them.
+const BackendFacts& backend_facts(const Target& target) {
+  using enum tile::ListOrder;
+  static constexpr BackendFacts kAll[] = {{"hip", "AMD GPUs", true, 4, any, false, true},
+                                          {"cuda", "CUDA targets", true, 8, any, false, false},
+                                          {"cpu", "CPUs", false, 8, by_name, true, false}};
+  for (const BackendFacts& machine : kAll) {
+    if (machine.backend == target.backend) return machine;
+  }
+  return kAll[0];
+}
 
 std::span<const DerivedField> derived() { return kDerived; }
 

@@ -124,7 +124,7 @@ constexpr Rule kCpu[] = {
            accumulators(c) + operand_registers(c), c.algorithm.warp_tile.m, c.algorithm.warp_tile.n,
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
-    kPackedBytesRule,
+    kPackedBytesRule<1>,
 };
 
 // ---- algorithms, problems ----
@@ -307,7 +307,11 @@ constexpr Way packed_way(Pipeline pipeline) {
           .emit = emit_packed,
           .bind = bind_cpu,
           .estimate = estimate_packed,
-          .own = {.add_variants = cpu_variants, .packed_bytes = panels_bytes, .pack = pack_on_cpu}};
+          .own = {.add_variants = cpu_variants,
+                  .packed_bytes = panels_bytes,
+                  .pack = pack_on_cpu,
+                  .packs_a = packs_a(pipeline),
+                  .packs_b = packs_b(pipeline)}};
 }
 
 constexpr Way general_packed_way() {
@@ -327,7 +331,7 @@ const Way kStreamCpu = {.backend = "cpu",
                         .emit = emit_narrow,
                         .bind = bind_cpu,
                         .estimate = estimate_narrow,
-                        .own = {.add_variants = cpu_variants}};
+                        .own = {.add_variants = cpu_variants, .streams = true}};
 
 CpuTypes cpu_types(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);

@@ -11,9 +11,9 @@
 namespace tessera::gemm {
 
 // Whether a CPU kernel packs an operand into panels; otherwise it reads the operand in place.
-inline bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeline::amx; }
-inline bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
-inline bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
+constexpr bool packs_both(Pipeline p) { return p == Pipeline::packab || p == Pipeline::amx; }
+constexpr bool packs_a(Pipeline p) { return packs_both(p) || p == Pipeline::packa; }
+constexpr bool packs_b(Pipeline p) { return packs_both(p) || p == Pipeline::packb; }
 
 // The side that a CPU's blocked kernel multiplies as unsigned, with 128 added, where a word holds
 // four int8 (VNNI): A where A is packed, otherwise B.

@@ -107,6 +107,7 @@ struct Machine {
   const GemmSignature& signature;
   const Target& target;
   int threads;
+  int words_of_step;
   int lanes;
   double macs_rate;         // multiply instructions on vectors in a cycle
   double loads_rate;        // vectors loaded from L1 in a cycle
@@ -142,6 +143,7 @@ Machine machine(const KernelSpec& spec, const Target& target, int threads) {
           .signature = s,
           .target = target,
           .threads = threads,
+          .words_of_step = own_of(spec, target).words_of_step,
           .lanes = std::max(1, target.vector_bytes / 4),
           .macs_rate = i == nullptr ? 1 : std::max(i->per_cycle, 1e-3),
           .loads_rate = std::max(1.0, cache_rate(target, 0) / std::max(1, target.vector_bytes)),
@@ -430,7 +432,7 @@ double sums_seconds(const Machine& x, double size, int threads) {
 
 // Threads share k and then add their sums. The team meets at two barriers in each batch.
 Estimate estimate_over_k(const Machine& x, const GemmProblem& p, int parts) {
-  const auto grain = static_cast<double>(k_grain(p, x.spec.algorithm));
+  const auto grain = static_cast<double>(k_grain(p, x.spec.algorithm, x.words_of_step));
   const double k = blocks(blocks(static_cast<double>(p.k), grain), parts) * grain;
   const Share s = {static_cast<double>(p.batch), static_cast<double>(p.m), static_cast<double>(p.n),
                    std::min(k, static_cast<double>(p.k))};
@@ -560,7 +562,7 @@ Estimate estimate_cpu(const KernelSpec& spec, const GemmProblem& p, const Target
   if (a.pipeline == Pipeline::stream) return estimate_stream(x, p);
   if (a.wave.k == 1) return over_grid();
   const std::int64_t limit = a.wave.k == 0 ? threads : std::min(a.wave.k, threads);
-  const std::int64_t grain = k_grain(p, a);
+  const std::int64_t grain = k_grain(p, a, x.words_of_step);
   const std::int64_t parts = std::min(limit, (p.k + grain - 1) / grain);
   return parts > 1 ? estimate_over_k(x, p, static_cast<int>(parts)) : over_grid();
 }

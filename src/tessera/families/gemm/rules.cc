@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/device/cuda/abi.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/fields.h"
@@ -20,10 +19,10 @@ constexpr int kMaxWarps = 64;   // warps along one side of a block
 constexpr int kMaxSlices = 64;  // slices of K that are added through device memory
 
 // Of a block of A and a block of B. The k of a product of tiles is a row of words.
-std::int64_t panel_bytes(const Case& c) {
+std::int64_t panel_bytes(const Case& c, int words_of_step) {
   const Shape3& t = c.algorithm.tile;
   const std::int64_t elements = std::int64_t{t.k} * t.m + std::int64_t{t.k} * t.n;
-  return elements / c.algorithm.warp_tile.k * words_of_step(c.algorithm.pipeline) * 4;
+  return elements / c.algorithm.warp_tile.k * words_of_step * 4;
 }
 
 constexpr int kMaxTile = 65536;
@@ -170,10 +169,12 @@ std::string threads_do_not_fit(const Case& c) {
                      to_string(c.algorithm.wave));
 }
 
-bool packed_bytes_fit(const Case& c) { return panel_bytes(c) <= kMaxPackedBytes; }
-std::string packed_bytes_do_not_fit(const Case& c) {
+bool packed_bytes_fit(const Case& c, int words_of_step) {
+  return panel_bytes(c, words_of_step) <= kMaxPackedBytes;
+}
+std::string packed_bytes_do_not_fit(const Case& c, int words_of_step) {
   return fmt::format("tile {} needs {} bytes for packed blocks, at most {} are allowed",
-                     to_string(c.algorithm.tile), panel_bytes(c), kMaxPackedBytes);
+                     to_string(c.algorithm.tile), panel_bytes(c, words_of_step), kMaxPackedBytes);
 }
 
 bool takes_plain_b(const Case& c) { return !c.signature.preshuffled_b; }

@@ -37,8 +37,8 @@ std::string slices_do_not_fit(const Case& c);
 // Of CPUs: the numbers of threads along each dimension, and the bytes of packed blocks.
 bool threads_fit(const Case& c);
 std::string threads_do_not_fit(const Case& c);
-bool packed_bytes_fit(const Case& c);
-std::string packed_bytes_do_not_fit(const Case& c);
+bool packed_bytes_fit(const Case& c, int words_of_step);
+std::string packed_bytes_do_not_fit(const Case& c, int words_of_step);
 
 // The end of a sentence about what only CK Tile has.
 inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source cktile)";
@@ -50,7 +50,10 @@ Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem, int gr
 inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};
 inline constexpr Rule kThreadsRule = {threads_fit, threads_do_not_fit};
-inline constexpr Rule kPackedBytesRule = {packed_bytes_fit, packed_bytes_do_not_fit};
+template <int kWordsOfStep>
+inline constexpr Rule kPackedBytesRule = {
+    [](const Case& c) { return packed_bytes_fit(c, kWordsOfStep); },
+    [](const Case& c) { return packed_bytes_do_not_fit(c, kWordsOfStep); }};
 inline constexpr Rule kStagesRule = {stages_fit, stages_do_not_fit};
 inline constexpr Rule kWaveRule = {waves_fit, waves_do_not_fit};
 inline constexpr Rule kWarpTileRule = {warp_tile_listed, warp_tile_not_listed};

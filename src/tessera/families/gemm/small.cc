@@ -390,6 +390,6 @@ const Way kSmallWay = {.backend = "cpu",
                        .emit = emit_small,
                        .bind = bind_cpu,
                        .estimate = estimate_small,
-                       .own = {.add_own = add_small}};
+                       .own = {.add_own = add_small, .is_described = no_feature_does}};
 
 }  // namespace tessera::gemm

@@ -127,6 +127,9 @@ constexpr Rule kStreamRules[] = {
      }},
 };
 
+// No feature tells how the warps of a block share few rows.
+bool is_one_warp_deep(const Algorithm& a) { return a.wave.n * a.wave.k <= 1; }
+
 Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
   const Algorithm& a = spec.algorithm;
   if (std::min(p.m, p.n) <= a.tile.m) return {};
@@ -318,6 +321,6 @@ const Way kStreamGpu = {.backend = "cuda",
                         .emit = emit_stream,
                         .bind = bind_gpu_stream,
                         .estimate = estimate_gpu_stream,
-                        .own = {.add_own = add_own_streams}};
+                        .own = {.add_own = add_own_streams, .is_described = is_one_warp_deep}};
 
 }  // namespace tessera::gemm

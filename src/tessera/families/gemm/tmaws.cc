@@ -394,6 +394,7 @@ const Way kTmawsWay = {.backend = "cuda",
                                .add_own = add_fitted,
                                .drop_spare = drop_repack,
                                .packed_bytes = tmaws_packed_bytes,
-                               .pack = pack_by_tmaws}};
+                               .pack = pack_by_tmaws,
+                               .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

@@ -44,6 +44,15 @@ struct Types {
     // Where kernels take a preshuffled B: the bytes of a packed batch, and the launch that packs.
     std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
     Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
+    // Whether features describe the kernel; null: they describe all.
+    bool (*is_described)(const Algorithm&) = nullptr;
+    // What estimates and features count. On CPUs: whether kernels pack an operand into panels,
+    // whether they stream the longer operand past the other, and how many words along k they
+    // multiply at a time. On GPUs: whether the copy engine moves tiles, and whether kernels
+    // multiply by an instruction of a warp even where there is a wider one.
+    bool packs_a = false, packs_b = false, streams = false;
+    int words_of_step = 1;
+    bool by_copy_engine = false, by_warp = false;
   };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const Rule> common_rules();
@@ -53,6 +62,9 @@ struct Types {
   }
 };
 using Way = tile::Way<Types>;
+
+// What the kernel's row says, and what a row says that leaves everything out where there is none.
+const Types::Own& own_of(const KernelSpec& spec, const Target& target);
 
 // packed.cc
 extern const Way kPackab, kPacka, kPackb, kDirectCpu, kStreamCpu;
@@ -72,6 +84,7 @@ struct BackendFacts {
   std::size_t epilogues;  // so many of the listed ones, the first, are enumerated
   tile::ListOrder order;  // of the algorithms of a problem
   bool waves_are_threads;
+  bool estimates_singly;  // whether features ask for each kernel's estimate, which no lanes count
 };
 const BackendFacts& backend_facts(const Target& target);
 
@@ -82,6 +95,9 @@ const BackendFacts& backend_facts(const Target& target);
 std::string banner(const KernelSpec& spec, std::string_view folder);
 
 std::string_view yes_no(bool value);
+
+// Own::is_described of ways whose use of their operands no feature tells.
+inline bool no_feature_does(const Algorithm&) { return false; }
 
 // Parts of the configuration of a GPU's kernel: the types of its operands, and its epilogue.
 std::string gpu_types_text(const GemmSignature& signature);
