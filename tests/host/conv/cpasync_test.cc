@@ -36,10 +36,12 @@ constexpr GatherRow kIllegalGathers[] = {
     {"conv_forward_bf16_nhwgc_2d_cpasync_128x64x24_2x2x1_16x8x16_s4_sm90a",
      "tile_k must be a multiple of 16 up to 128 threads for bf16, got 24"},
     {"conv_forward_bf16_nhwgc_2d_cpasync_64x64x48_2x2x1_16x8x16_s4_sm90a",
-     "a line of A's tile must be 16 bytes times a power of two that divides 128 threads, and the "
-     "tile a multiple of 1024 bytes, got lines of 96 and 64 x 48 x 2"},
+     "a line of A's tile must be 16 bytes times a power of two that divides 128 threads, got 96 "
+     "bytes"},
+    {"conv_forward_int8_nhwgc_2d_cpasync_16x64x32_1x4x1_16x8x32_s4_sm90a",
+     "A's tile must be a multiple of 1024 bytes, got 16 x 32 x 1"},
     {"conv_forward_int8_nchw_2d_cpasync_32x128x64_2x2x1_16x8x32_s4_sm90a",
-     "a warp takes a power of two of at least 32 rows of A, got 16"},
+     "a warp takes a power of two of at least 32 contiguous rows of A, got 16"},
     {"conv_forward_bf16_nhwgc_2d_cpasync_128x64x32_2x2x1_16x8x16_s9_sm90a",
      "stages must be between 2 and 8, got 9"},
     {"conv_backwardweight_bf16_nhwgc_2d_cpasync_64x64x32_2x2x1_16x8x16_splitordered1_slices200_s4_"

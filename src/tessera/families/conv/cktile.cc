@@ -10,10 +10,8 @@
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/cktile_words.h"
-#include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
 
 namespace tessera::conv {
 namespace {
@@ -22,18 +20,10 @@ constexpr std::string_view kCkWord = "grouped_conv";  // begins the names
 
 // ---- which kernels ----
 
-struct CkCase {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
+using CkCase = Case;
+using tile::lists;
 
 bool goes_forward(const CkCase& c) { return c.signature.direction == ConvDirection::forward; }
-
-template <class Value>
-bool ck_lists(const std::vector<Value>& all, const Value& value) {
-  return std::find(all.begin(), all.end(), value) != all.end();
-}
 
 std::int64_t ck_lds_bytes(const CkCase& c) {
   const Shape3& t = c.algorithm.tile;
@@ -42,11 +32,6 @@ std::int64_t ck_lds_bytes(const CkCase& c) {
 std::int64_t ck_lds_budget(const CkCase& c) {
   const bool twice = tile::find_cktile_pipeline(c.algorithm.pipeline)->double_buffer;
   return c.target.shared_memory_bytes / (twice ? 2 : 1);
-}
-
-bool ck_divides(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0 &&
-         a.tile.k % (a.wave.k * a.warp_tile.k) == 0;
 }
 
 // Everything but shapes, pipeline, scheduler and store.
@@ -62,7 +47,7 @@ bool ck_rest_at_default(const Algorithm& a) {
 constexpr tile::Rule<CkCase> kCkRules[] = {
     {[](const CkCase& c) {
        return tile::find_cktile_pipeline(c.algorithm.pipeline) != nullptr &&
-              ck_lists(tile::cktile_space(Op::conv, c.target).pipelines, c.algorithm.pipeline);
+              lists(tile::cktile_space(Op::conv, c.target).pipelines, c.algorithm.pipeline);
      },
      [](const CkCase& c) {
        return fmt::format("CK Tile has no convolution with pipeline {} for {}",
@@ -121,35 +106,24 @@ constexpr tile::Rule<CkCase> kCkRules[] = {
     {[](const CkCase& c) {
        const AlgorithmSpace& space = tile::cktile_space(Op::conv, c.target);
        const auto listed = space.warp_tiles.find(c.signature.in);
-       return ck_lists(space.waves, c.algorithm.wave) && listed != space.warp_tiles.end() &&
-              ck_lists(listed->second, c.algorithm.warp_tile);
+       return lists(space.waves, c.algorithm.wave) && listed != space.warp_tiles.end() &&
+              lists(listed->second, c.algorithm.warp_tile);
      },
      [](const CkCase& c) {
        return fmt::format("{} does not list waves {} of warp tile {} for {}", c.target.name,
                           to_string(c.algorithm.wave), to_string(c.algorithm.warp_tile),
                           to_string(c.signature.in));
      }},
-    {[](const CkCase& c) { return ck_divides(c.algorithm); },
-     [](const CkCase& c) {
-       return fmt::format("tile {} does not divide over waves {} of warp tile {}",
-                          to_string(c.algorithm.tile), to_string(c.algorithm.wave),
-                          to_string(c.algorithm.warp_tile));
-     }},
+    tile::kRowOf<CkCase, tile::kCktileDivision>,
     {[](const CkCase& c) { return ck_lds_bytes(c) <= ck_lds_budget(c); },
      [](const CkCase& c) {
-       return fmt::format("needs {} bytes of LDS, {} allows {} of {}'s {}", ck_lds_bytes(c),
-                          to_string(c.algorithm.pipeline), ck_lds_budget(c), c.target.name,
-                          c.target.shared_memory_bytes);
+       return tile::cktile_lds_sentence(ck_lds_bytes(c), ck_lds_budget(c), c.algorithm.pipeline,
+                                        c.target);
      }},
 };
 
 Verdict has_instance(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::conv, spec, target); !why.empty()) return {why};
-  const auto& signature = std::get<ConvSignature>(spec.signature);
-  if (std::string why = signature_reason(signature); !why.empty()) return {why};
-  const CkCase c = {signature, spec.algorithm, target};
-  const tile::Rule<CkCase>* rule = tile::first_broken(kCkRules, c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
+  return tile::has_instance(Op::conv, spec, target, signature_reason, kCkRules);
 }
 
 std::vector<Signature> ck_signatures(const Target& target) {
@@ -387,21 +361,12 @@ Instance ck_emit(const KernelSpec& spec, const Target& target) {
                              {"Loops", std::string(direction.loops)},
                              {"Spatial", std::string(direction.spatial)}};
   places.insert(places.end(), more.begin(), more.end());
-  std::string body;
-  for (const std::string_view part :
-       {kCkTypes, tile::kCktileShapes, kCkTraits, tile::kCktileProblem, kCkLaunch}) {
-    body += tile::fill_in(part, places);
-  }
-  const std::string after = fmt::format(
-      "\n"
-      "#ifdef CK_TILE_SINGLE_KERNEL_INCLUDE\n"
-      "using namespace ns_{};\n"
-      "#endif\n",
-      name);
+  const std::string body = tile::fill_in(
+      {kCkTypes, tile::kCktileShapes, kCkTraits, tile::kCktileProblem, kCkLaunch}, places);
   return tile::cktile_instance(
       std::move(name), spec,
       {"core.hpp", "host.hpp", "ops/epilogue.hpp", "ops/gemm.hpp", "ops/grouped_convolution.hpp"},
-      body, after);
+      body, true);
 }
 
 // ---- registration ----
@@ -449,7 +414,7 @@ std::string ck_entry(const Instance& instance, const Target& target) {
       {"VectorB", std::to_string(vectors[1])},
       {"VectorC", std::to_string(vectors[2])}};
   places.insert(places.end(), more.begin(), more.end());
-  return tile::fill_in(kCkEntry, places);
+  return tile::fill_in({kCkEntry}, places);
 }
 
 // The functions of one direction, whether it has kernels or not.
@@ -480,10 +445,7 @@ std::string ck_functions(std::span<const Instance> instances, const Target& targ
 
 std::vector<InstanceFile> ck_registration(std::span<const Instance> instances,
                                           const Target& target) {
-  std::string includes, functions;
-  for (const Instance& instance : instances) {
-    includes += fmt::format("#include \"../{}\"\n", instance.file.path);
-  }
+  std::string functions;
   for (const CkDirection& direction : kCkDirections) {
     functions += ck_functions(instances, target, direction);
   }
@@ -504,7 +466,7 @@ std::vector<InstanceFile> ck_registration(std::span<const Instance> instances,
                        "\n"
                        "{}"
                        "}}  // namespace ck_tile::dispatcher\n",
-                       includes, functions)}};
+                       tile::cktile_includes(instances), functions)}};
 }
 
 // ---- rows of the dispatcher's data ----

@@ -47,28 +47,14 @@ void validate(const Problem& problem);
 
 // ---- the ways; tile/way.h says what a way is ----
 
-// A case of legality. In a way's rules the signature is valid, and the algorithm holds nothing
-// which the pipeline does not use.
-struct Case {
-  const ConvSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
+using Case = tile::SpecCase<ConvSignature>;
 
-struct Types {
-  static constexpr Op kOp = Op::conv;
+struct Types : tile::UsualTypes<Op::conv, ConvSignature, ConvProblem, ConvOperands> {
   static constexpr bool kHasPointwise = true;
-  using Signature = ConvSignature;
-  using Problem = ConvProblem;
-  using Arguments = ConvOperands;
-  using Case = conv::Case;
   struct Own {};
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const tile::Rule<Case>> common_rules();
   static std::string no_way(const KernelSpec& spec, const Target& target);
-  static ConvOperands arguments(const ConvProblem&, const Operands& operands) {
-    return std::get<ConvOperands>(operands);
-  }
   static std::vector<tessera::Signature> signatures();
   static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
                                                const Target& target);

@@ -20,10 +20,7 @@ namespace {
 constexpr int kMostSums = 128;       // per thread, without spills
 constexpr int kFewSums = 64;         // beside which half of a thread's registers suffice
 constexpr int kMostTransposed = 64;  // the same where 8-bit floats are also transposed
-constexpr int kCopyBytes = 16;       // that one cp.async moves
-constexpr int kSwizzleBytes = 1024;  // after which the swizzle of a tile repeats
 constexpr int kMmaBytes = 32;        // of the depth, that one mma takes
-constexpr int kMmaRows = 16;         // of A and of B, that a warp loads at a time
 constexpr int kMostRingStages = 8;
 constexpr int kMostOfSlices = 128;
 constexpr double kMostPlace = 0x1p28;  // along a line of channels, with its padding
@@ -33,10 +30,7 @@ constexpr std::int64_t kMostSumBytes = std::int64_t{1} << 30;
 
 // ---- legality ----
 
-int block_threads(const Algorithm& a, const Target& target) {
-  return a.wave.m * a.wave.n * target.warp_size;
-}
-int block_threads(const Case& c) { return block_threads(c.algorithm, c.target); }
+int block_threads(const Case& c) { return tile::block_threads(c.algorithm, c.target); }
 
 int most_sums(const Case& c) {
   const tile::Product x = gather_product(c.signature);
@@ -45,64 +39,6 @@ int most_sums(const Case& c) {
 }
 int sums_of_thread(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
-}
-
-// The tile of one operand in shared memory.
-struct OperandTile {
-  std::string_view name;
-  bool along_depth;
-  int rows, warp_rows, size;
-};
-std::array<OperandTile, 2> operand_tiles(const Case& c) {
-  const tile::Product x = gather_product(c.signature);
-  const Algorithm& a = c.algorithm;
-  return {OperandTile{"A", x.a_k_contiguous, a.tile.m, a.tile.m / a.wave.m, size_of(x.a)},
-          OperandTile{"B", x.b_k_contiguous, a.tile.n, a.tile.n / a.wave.n, size_of(x.b)}};
-}
-int line_bytes(const OperandTile& tile, const Case& c) {
-  return (tile.along_depth ? c.algorithm.tile.k : tile.rows) * tile.size;
-}
-
-bool line_fits(const OperandTile& tile, const Case& c) {
-  const int bytes = line_bytes(tile, c);
-  const int chunks = bytes / kCopyBytes;
-  return bytes % kCopyBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
-         block_threads(c) % chunks == 0 &&
-         tile.rows * c.algorithm.tile.k * tile.size % kSwizzleBytes == 0;
-}
-std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
-  return fmt::format(
-      "a line of {}'s tile must be 16 bytes times a power of two that divides {} threads, and the "
-      "tile a multiple of {} bytes, got lines of {} and {} x {} x {}",
-      tile.name, block_threads(c), kSwizzleBytes, line_bytes(tile, c), tile.rows,
-      c.algorithm.tile.k, tile.size);
-}
-
-int least_rows(const OperandTile& tile) {
-  return !tile.along_depth && tile.size == 1 ? 2 * kMmaRows : kMmaRows;
-}
-bool rows_fit(const OperandTile& tile, const Case&) {
-  if (tile.along_depth) return tile.warp_rows % kMmaRows == 0 && tile.warp_rows > 0;
-  return std::has_single_bit(static_cast<unsigned>(tile.warp_rows)) &&
-         tile.warp_rows >= least_rows(tile);
-}
-std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
-  return fmt::format("a warp takes {} {} rows of {}, got {}",
-                     tile.along_depth ? "multiples of" : "a power of two of at least",
-                     least_rows(tile), tile.name, tile.warp_rows);
-}
-
-using TileFits = bool (*)(const OperandTile&, const Case&);
-using TileSentence = std::string (*)(const OperandTile&, const Case&);
-template <TileFits kFits>
-bool both_fit(const Case& c) {
-  const auto tiles = operand_tiles(c);
-  return kFits(tiles[0], c) && kFits(tiles[1], c);
-}
-template <TileFits kFits, TileSentence kSentence>
-std::string first_misfit(const Case& c) {
-  const auto tiles = operand_tiles(c);
-  return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
 }
 
 std::int64_t ring_bytes(const ConvSignature& s, const Algorithm& a) {
@@ -133,21 +69,8 @@ constexpr tile::Rule<Case> kGatherRules[] = {
                           c.target.name, to_string(c.algorithm.warp_tile),
                           to_string(gather_product(c.signature).a));
      }},
-    {[](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 &&
-              a.tile.n % (a.wave.n * a.warp_tile.n) == 0 && a.tile.m > 0 && a.tile.n > 0;
-     },
-     [](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
-                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
-     }},
-    {[](const Case& c) { return block_threads(c) <= c.target.max_threads_per_block; },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}", block_threads(c), c.target.name,
-                          c.target.max_threads_per_block);
-     }},
+    tile::kRowOf<Case, tile::kDividesOverWarps>,
+    tile::kBlockThreads<Case>,
     {[](const Case& c) { return sums_of_thread(c) <= most_sums(c); },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
@@ -163,8 +86,9 @@ constexpr tile::Rule<Case> kGatherRules[] = {
                           kMmaBytes / size_of(gather_product(c.signature).a), block_threads(c),
                           to_string(gather_product(c.signature).a), c.algorithm.tile.k);
      }},
-    {both_fit<line_fits>, first_misfit<line_fits, line_does_not_fit>},
-    {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
+    tile::kRowOfTiles<Case, gather_product, tile::kCopiedLines>,
+    tile::kRowOfTiles<Case, gather_product, tile::kCopiedBytes>,
+    tile::kRowOfTiles<Case, gather_product, tile::kCopiedRows>,
     {[](const Case& c) { return c.algorithm.stages >= 2 && c.algorithm.stages <= kMostRingStages; },
      [](const Case& c) {
        return fmt::format("stages must be between 2 and {}, got {}", kMostRingStages,
@@ -304,7 +228,8 @@ std::vector<Algorithm> gather_algorithms(const Target& target) {
 
 // Registers of a thread. 8-bit floats are converted in some; so many spill none.
 int registers_of(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  if (a.tile.m * a.tile.n / block_threads(a, target) > kFewSums) return target.registers_per_thread;
+  if (a.tile.m * a.tile.n / tile::block_threads(a, target) > kFewSums)
+    return target.registers_per_thread;
   const DType operand = gather_product(s).a;
   const bool converts = operand == DType::fp8 || operand == DType::bf8;
   const bool finishes = s.layout == ConvLayout::nchw && num_ops(s.epilogue) > 0;
@@ -313,7 +238,7 @@ int registers_of(const ConvSignature& s, const Algorithm& a, const Target& targe
 
 // How many blocks share a multiprocessor.
 int blocks_of(const ConvSignature& s, const Algorithm& a, const Target& target) {
-  const int registers = registers_of(s, a, target) * block_threads(a, target);
+  const int registers = registers_of(s, a, target) * tile::block_threads(a, target);
   return std::max(1, target.registers_per_unit / registers);
 }
 
@@ -327,7 +252,7 @@ Source emit_gather(const KernelSpec& spec, const Target& target) {
       fmt::format("  static constexpr int kSharedBytes = {};\n", ring_bytes(s, a));
   return tile::cuda_source(
       spec, kAbi, {"conv/gather_conv.h", "GatherConv", "GatherArguments", config},
-      block_threads(a, target), std::span(entries).first(a.slices > 1 ? 2 : 1));
+      tile::block_threads(a, target), std::span(entries).first(a.slices > 1 ? 2 : 1));
 }
 
 // ---- time ----

@@ -9,10 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/sha1.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/sets.h"
 #include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
 
 namespace tessera::fmha {
 namespace {
@@ -45,16 +43,8 @@ const CkTile* find_ck_tile(const Shape3& tile) {
   return nullptr;
 }
 
-struct CkCase {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
-
-template <class Value>
-bool ck_lists(const std::vector<Value>& all, const Value& value) {
-  return std::find(all.begin(), all.end(), value) != all.end();
-}
+using CkCase = tile::SpecCase<FmhaSignature>;
+using tile::lists;
 
 // The word of the first field of the signature that these instances have at its default only.
 std::string_view ck_extra(const FmhaSignature& s) {
@@ -67,7 +57,7 @@ std::string_view ck_extra(const FmhaSignature& s) {
 
 constexpr tile::Rule<CkCase> kCkRules[] = {
     {[](const CkCase& c) {
-       return ck_lists(tile::cktile_space(Op::fmha, c.target).pipelines, c.algorithm.pipeline);
+       return lists(tile::cktile_space(Op::fmha, c.target).pipelines, c.algorithm.pipeline);
      },
      [](const CkCase& c) {
        return fmt::format("CK Tile has no attention with pipeline {} for {}",
@@ -113,7 +103,7 @@ constexpr tile::Rule<CkCase> kCkRules[] = {
      [](const CkCase&) { return std::string("CK Tile's instances of attention have no options"); }},
     {[](const CkCase& c) {
        const AlgorithmSpace& space = tile::cktile_space(Op::fmha, c.target);
-       return find_ck_tile(c.algorithm.tile) != nullptr && ck_lists(space.tiles, c.algorithm.tile);
+       return find_ck_tile(c.algorithm.tile) != nullptr && lists(space.tiles, c.algorithm.tile);
      },
      [](const CkCase& c) {
        return fmt::format("CK Tile's tables for {} have no tile {}", c.target.name,
@@ -122,8 +112,8 @@ constexpr tile::Rule<CkCase> kCkRules[] = {
     {[](const CkCase& c) {
        const AlgorithmSpace& space = tile::cktile_space(Op::fmha, c.target);
        const Algorithm& a = c.algorithm;
-       return ck_lists(space.waves, a.wave) &&
-              ck_lists(space.warp_tiles.at(c.signature.in), a.warp_tile) &&
+       return lists(space.waves, a.wave) &&
+              lists(space.warp_tiles.at(c.signature.in), a.warp_tile) &&
               a.wave.m * a.warp_tile.m == a.tile.m;
      },
      [](const CkCase& c) {
@@ -146,12 +136,7 @@ constexpr tile::Rule<CkCase> kCkRules[] = {
 };
 
 Verdict has_instance(const KernelSpec& spec, const Target& target) {
-  if (std::string why = tile::foreign_reason(Op::fmha, spec, target); !why.empty()) return {why};
-  const auto& signature = std::get<FmhaSignature>(spec.signature);
-  if (std::string why = signature_reason(signature); !why.empty()) return {why};
-  const CkCase c = {signature, spec.algorithm, target};
-  const tile::Rule<CkCase>* rule = tile::first_broken(kCkRules, c);
-  return {rule == nullptr ? std::string() : rule->sentence(c)};
+  return tile::has_instance(Op::fmha, spec, target, signature_reason, kCkRules);
 }
 
 std::vector<Signature> ck_signatures(const Target& target) {
@@ -231,9 +216,6 @@ std::string_view ck_pipeline(const Algorithm& a) {
 std::string ck_tile_numbers(const CkTile& t) {
   return fmt::format("{}, {}, {}, {}, {}, {}", t.tile.m, t.tile.n, t.k0, t.hdim_v, t.k1, t.head);
 }
-std::string ck_numbers(const Shape3& shape) {
-  return fmt::format("{}, {}, {}", shape.m, shape.n, shape.k);
-}
 
 // What the dispatcher's generator hashes, to the byte: the words of a kernel, and all fields of its
 // signature and algorithm, as Python's json writes them with sorted keys.
@@ -247,8 +229,8 @@ std::string hashed_text(const KernelSpec& spec) {
       "\"num_wave_groups\": 1, \"padding\": [true, true, true, true], \"pipeline\": \"{2}\", "
       "\"selection_rank\": 0, \"tile\": [{3}], \"use_trload\": false, \"warp\": [{4}, {4}, 16, 16, "
       "16], \"wave\": [{5}, {5}, 1, 1, 1]}}",
-      tile.tile.k, tile.hdim_v, ck_pipeline(a), ck_tile_numbers(tile), ck_numbers(a.warp_tile),
-      ck_numbers(a.wave));
+      tile.tile.k, tile.hdim_v, ck_pipeline(a), ck_tile_numbers(tile),
+      tile::cktile_numbers(a.warp_tile), tile::cktile_numbers(a.wave));
   const std::string signature = fmt::format(
       "{{\"bias\": \"{0}\", \"data_type\": \"{1}\", \"dbias\": false, \"deterministic\": false, "
       "\"dropout\": {2}, \"family\": \"fwd\", \"fp8_static_quant\": false, \"hdim_q\": {3}, "
@@ -325,8 +307,8 @@ Instance ck_emit(const KernelSpec& spec, const Target&) {
       {"Name", name},
       {"Type", std::string(tile::cktile_type(s.in))},
       {"Tile", ck_tile_numbers(*find_ck_tile(a.tile))},
-      {"Wave", ck_numbers(a.wave)},
-      {"WarpTile", ck_numbers(a.warp_tile)},
+      {"Wave", tile::cktile_numbers(a.wave)},
+      {"WarpTile", tile::cktile_numbers(a.warp_tile)},
       {"SoftCap", word(s.soft_cap)},
       {"Bias", std::string(kBiases[static_cast<std::size_t>(s.bias)])},
       {"Lse", word(s.lse)},
@@ -335,18 +317,17 @@ Instance ck_emit(const KernelSpec& spec, const Target&) {
       {"Group", word(s.lengths != FmhaLengths::equal)},
       {"Pipeline", a.pipeline == Pipeline::qrasync ? "BlockFmhaPipelineQRKSVSAsync"
                                                    : "BlockFmhaPipelineQRKSVS"}};
-  const std::string body = tile::fill_in(kCkBody, places);
+  const std::string body = tile::fill_in({kCkBody}, places);
   return tile::cktile_instance(
       std::move(name), spec,
       {"core.hpp", "host.hpp", "ops/epilogue.hpp", "ops/fmha.hpp", "ops/fmha/block/variants.hpp"},
-      body, "");
+      body, false);
 }
 
 // The documents show no file for attention: a function that hands each kernel to the caller.
 std::vector<InstanceFile> ck_registration(std::span<const Instance> instances, const Target&) {
-  std::string includes, calls;
+  std::string calls;
   for (const Instance& instance : instances) {
-    includes += fmt::format("#include \"../{}\"\n", instance.file.path);
     calls +=
         fmt::format("  add(::ns_{0}::KERNEL_NAME, ::ns_{0}::{0}_Launcher{{}});\n", instance.name);
   }
@@ -365,7 +346,7 @@ std::vector<InstanceFile> ck_registration(std::span<const Instance> instances, c
                        "}}\n"
                        "\n"
                        "inline std::size_t get_fmha_kernel_count() {{ return {}; }}\n",
-                       includes, calls, instances.size())}};
+                       tile::cktile_includes(instances), calls, instances.size())}};
 }
 
 constexpr InstanceSource kCkSources[] = {{.name = tile::kCktile,

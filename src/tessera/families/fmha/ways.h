@@ -15,21 +15,10 @@
 
 namespace tessera::fmha {
 
-// A spec as the rules look at it.
-struct Case {
-  const FmhaSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
+using Case = tile::SpecCase<FmhaSignature>;
 using Rule = tile::Rule<Case>;
 
-struct Types {
-  static constexpr Op kOp = Op::fmha;
-  static constexpr bool kHasPointwise = false;
-  using Signature = FmhaSignature;
-  using Problem = FmhaProblem;
-  using Arguments = FmhaOperands;
-  using Case = fmha::Case;
+struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperands> {
   struct Own {
     FmhaKind kind = FmhaKind::forward;  // forward stands for extend, too
     bool is_general = false;   // whether a kernel is the one to take when nothing better is known
@@ -45,9 +34,6 @@ struct Types {
   static std::span<const Rule> common_rules();
   static std::string no_way(const KernelSpec& spec, const Target& target);
   static bool makes(const Own& own, const FmhaSignature& signature);
-  static FmhaOperands arguments(const FmhaProblem&, const Operands& operands) {
-    return std::get<FmhaOperands>(operands);
-  }
   static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
                                                const Target& target);
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/tile/cktile.h"
 
 namespace tessera::gemm {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 constexpr int kMinTile[] = {16, 16, 8};  // m n k
 constexpr int kMinPreshuffle[] = {64, 64, 32};
 constexpr int kPreshuffleUnit[] = {32, 32, 16};
-
-int waves_of(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
 
 std::int64_t bytes_of_tiles(const Case& c) {
   const Shape3& t = c.algorithm.tile;
@@ -28,15 +27,7 @@ std::int64_t lds_budget(const Case& c) {
 
 SplitK kind_of_splits(const Algorithm& a) { return a.splits == 1 ? SplitK::none : SplitK::atomic; }
 
-bool wave_listed(const Case& c) {
-  const auto& all = find_space(c)->waves;
-  return std::find(all.begin(), all.end(), c.algorithm.wave) != all.end();
-}
-
-bool divides_over_waves(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0 &&
-         a.tile.k % (a.wave.k * a.warp_tile.k) == 0;
-}
+bool wave_listed(const Case& c) { return tile::lists(find_space(c)->waves, c.algorithm.wave); }
 
 std::int64_t accumulators_per_lane(const Case& c) {
   const Algorithm& a = c.algorithm;
@@ -122,20 +113,8 @@ constexpr Rule kCk[] = {
        return fmt::format("tiles must be at least {}x{}x{}, got {}", kMinTile[0], kMinTile[1],
                           kMinTile[2], to_string(c.algorithm.tile));
      }},
-    {[](const Case& c) { return divides_over_waves(c.algorithm); },
-     [](const Case& c) {
-       return fmt::format("tile {} does not divide over waves {} of warp tile {}",
-                          to_string(c.algorithm.tile), to_string(c.algorithm.wave),
-                          to_string(c.algorithm.warp_tile));
-     }},
-    {[](const Case& c) {
-       return waves_of(c.algorithm) * c.target.warp_size <= c.target.max_threads_per_block;
-     },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}",
-                          waves_of(c.algorithm) * c.target.warp_size, c.target.name,
-                          c.target.max_threads_per_block);
-     }},
+    tile::kRowOf<Case, tile::kCktileDivision>,
+    tile::kBlockThreads<Case>,
     {[](const Case& c) { return accumulators_per_lane(c) <= c.target.registers_per_thread / 2; },
      [](const Case& c) {
        return fmt::format(
@@ -169,9 +148,8 @@ constexpr Rule kCk[] = {
      }},
     {[](const Case& c) { return bytes_of_tiles(c) <= lds_budget(c); },
      [](const Case& c) {
-       return fmt::format("needs {} bytes of LDS, {} allows {} of {}'s {}", bytes_of_tiles(c),
-                          to_string(c.algorithm.pipeline), lds_budget(c), c.target.name,
-                          c.target.shared_memory_bytes);
+       return tile::cktile_lds_sentence(bytes_of_tiles(c), lds_budget(c), c.algorithm.pipeline,
+                                        c.target);
      }},
 };
 

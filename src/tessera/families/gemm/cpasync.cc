@@ -20,8 +20,6 @@ constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
 constexpr int kMostSliced = 64 * 64;    // outputs of a tile; larger tiles are not sliced
 constexpr int kMostAccumulators = 128;  // per thread, without spills
 constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
-constexpr int kChunkBytes = 16;         // bytes that one cp.async moves
-constexpr int kTileBytes = 1024;        // bytes after which the swizzle of a tile repeats
 constexpr int kMmaBytesK = 32;          // bytes along k that one mma takes
 constexpr int kMmaRows = 16;            // rows of A and of B that a warp loads at a time
 constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
@@ -29,8 +27,7 @@ constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
 
-int warps(const Case& c) { return c.algorithm.wave.m * c.algorithm.wave.n; }
-int block_threads(const Case& c) { return warps(c) * c.target.warp_size; }
+int block_threads(const Case& c) { return tile::block_threads(c.algorithm, c.target); }
 int warp_m(const Case& c) { return c.algorithm.tile.m / c.algorithm.wave.m; }
 int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 
@@ -41,67 +38,6 @@ int max_accumulators(const Case& c) {
 }
 int thread_accumulators(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
-}
-
-bool divides_over_warps(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
-}
-
-// One operand's tile in shared memory.
-struct OperandTile {
-  std::string_view name;
-  bool k_contiguous;
-  int rows;       // of the tile
-  int warp_rows;  // rows that a warp multiplies
-  int size;       // bytes of an element
-};
-std::array<OperandTile, 2> operand_tiles(const Case& c) {
-  const GemmSignature& s = c.signature;
-  const Algorithm& a = c.algorithm;
-  return {OperandTile{"A", a_is_row_major(s.layout), a.tile.m, warp_m(c), size_of(s.a)},
-          OperandTile{"B", !b_is_row_major(s.layout), a.tile.n, warp_n(c), size_of(s.b)}};
-}
-
-// A line of a tile has a power of two of chunks, and the threads copy whole lines.
-bool line_fits(const OperandTile& tile, const Case& c) {
-  if (by_fma(c)) return true;
-  const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
-  const int chunks = bytes / kChunkBytes;
-  return bytes % kChunkBytes == 0 && std::has_single_bit(static_cast<unsigned>(chunks)) &&
-         block_threads(c) % chunks == 0;
-}
-std::string line_does_not_fit(const OperandTile& tile, const Case& c) {
-  const int bytes = (tile.k_contiguous ? c.algorithm.tile.k : tile.rows) * tile.size;
-  return fmt::format(
-      "a line of {}'s tile must be 16 bytes times a power of two that divides {} threads, got {} "
-      "bytes",
-      tile.name, block_threads(c), bytes);
-}
-
-bool bytes_fit(const OperandTile& tile, const Case& c) {
-  if (by_fma(c)) return true;
-  return tile.rows * c.algorithm.tile.k * tile.size % kTileBytes == 0;
-}
-std::string bytes_do_not_fit(const OperandTile& tile, const Case& c) {
-  return fmt::format("{}'s tile must be a multiple of {} bytes, got {} x {} x {}", tile.name,
-                     kTileBytes, tile.rows, c.algorithm.tile.k, tile.size);
-}
-
-// When rows are contiguous, the address of each fragment follows from the first by exclusive or.
-// Elements of one byte are transposed in blocks of 32 rows.
-bool rows_fit(const OperandTile& tile, const Case& c) {
-  if (by_fma(c)) return true;
-  if (tile.k_contiguous) return tile.warp_rows % kMmaRows == 0;
-  return std::has_single_bit(static_cast<unsigned>(tile.warp_rows)) &&
-         tile.warp_rows >= (tile.size == 1 ? 2 * kMmaRows : kMmaRows);
-}
-std::string rows_do_not_fit(const OperandTile& tile, const Case&) {
-  if (tile.k_contiguous) {
-    return fmt::format("a warp takes multiples of {} rows of {}, got {}", kMmaRows, tile.name,
-                       tile.warp_rows);
-  }
-  return fmt::format("a warp takes a power of two of at least {} contiguous rows of {}, got {}",
-                     tile.size == 1 ? 2 * kMmaRows : kMmaRows, tile.name, tile.warp_rows);
 }
 
 // How much k a thread of an fma kernel copies and multiplies without waiting: FmaEngine::kSlotK.
@@ -116,41 +52,35 @@ bool fma_slots_fit(const Case& c) {
 
 // When k is contiguous, fp32 is copied row by row, with 8 threads for each row. Otherwise each line
 // of one k is copied with one thread for every 4 rows.
-bool fma_copies_fit(const OperandTile& tile, const Case& c) {
-  if (!by_fma(c)) return true;
-  if (!fma_slots_fit(c)) return false;
+bool fma_lines_fit(const tile::CopiedTile& tile, int slot_k) {
   if (tile.k_contiguous) return tile.rows % kFmaLanesK == 0;
   const int vectors = tile.rows / 4;
-  return tile.rows % 4 == 0 && block_threads(c) % vectors == 0 &&
-         fma_slot_k(c) % (block_threads(c) / vectors) == 0;
+  return tile.rows % 4 == 0 && tile.threads % vectors == 0 &&
+         slot_k % (tile.threads / vectors) == 0;
 }
-std::string fma_copies_do_not_fit(const OperandTile& tile, const Case& c) {
+std::array<tile::CopiedTile, 2> tiles_of(const Case& c) {
+  return tile::copied_tiles(product_of(c.signature), c.algorithm, c.target);
+}
+bool fma_copies_fit(const Case& c) {
+  if (!by_fma(c)) return true;
+  const auto [a, b] = tiles_of(c);
+  return fma_slots_fit(c) && fma_lines_fit(a, fma_slot_k(c)) && fma_lines_fit(b, fma_slot_k(c));
+}
+std::string fma_copies_do_not_fit(const Case& c) {
   if (!fma_slots_fit(c)) {
     return fmt::format("tile_k must be a multiple of {} for fma with {}x{} a thread, got {}",
                        std::max(kFmaLanesK, fma_slot_k(c)), c.algorithm.warp_tile.m,
                        c.algorithm.warp_tile.n, c.algorithm.tile.k);
   }
+  const auto [a, b] = tiles_of(c);
+  const tile::CopiedTile& tile = fma_lines_fit(a, fma_slot_k(c)) ? b : a;
   if (tile.k_contiguous) {
     return fmt::format("{}'s rows must be a multiple of {} for fma, got {}", tile.name, kFmaLanesK,
                        tile.rows);
   }
   return fmt::format(
       "{} threads copy {}'s {} contiguous rows as whole lines of k, which must divide {} of k",
-      block_threads(c), tile.name, tile.rows, fma_slot_k(c));
-}
-
-using Fits = bool (*)(const OperandTile&, const Case&);
-using Sentence = std::string (*)(const OperandTile&, const Case&);
-
-template <Fits kFits>
-bool both_fit(const Case& c) {
-  const auto tiles = operand_tiles(c);
-  return kFits(tiles[0], c) && kFits(tiles[1], c);
-}
-template <Fits kFits, Sentence kSentence>
-std::string first_misfit(const Case& c) {
-  const auto tiles = operand_tiles(c);
-  return kSentence(kFits(tiles[0], c) ? tiles[1] : tiles[0], c);
+      tile.threads, tile.name, tile.rows, fma_slot_k(c));
 }
 
 // Slices are added in their order, through device memory.
@@ -197,17 +127,8 @@ constexpr Rule kCpasync[] = {
                           instruction_name(c), c.target.name, to_string(c.algorithm.warp_tile),
                           to_string(c.signature.a));
      }},
-    {[](const Case& c) { return divides_over_warps(c.algorithm); },
-     [](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m,
-                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
-     }},
-    {[](const Case& c) { return block_threads(c) <= c.target.max_threads_per_block; },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}", block_threads(c), c.target.name,
-                          c.target.max_threads_per_block);
-     }},
+    tile::kRowOf<Case, tile::kDividesOverWarps>,
+    tile::kBlockThreads<Case>,
     {[](const Case& c) { return thread_accumulators(c) <= max_accumulators(c); },
      [](const Case& c) {
        return fmt::format("needs {} accumulators a thread ({}x{} over {} threads), at most {} fit",
@@ -222,10 +143,10 @@ constexpr Rule kCpasync[] = {
        return fmt::format("tile_k must be a multiple of {} for {} with cpasync, got {}", unit,
                           to_string(c.signature.a), c.algorithm.tile.k);
      }},
-    {both_fit<line_fits>, first_misfit<line_fits, line_does_not_fit>},
-    {both_fit<bytes_fit>, first_misfit<bytes_fit, bytes_do_not_fit>},
-    {both_fit<rows_fit>, first_misfit<rows_fit, rows_do_not_fit>},
-    {both_fit<fma_copies_fit>, first_misfit<fma_copies_fit, fma_copies_do_not_fit>},
+    tile::kRowOfTiles<Case, product_of, tile::kCopiedLines>,
+    tile::kRowOfTiles<Case, product_of, tile::kCopiedBytes>,
+    tile::kRowOfTiles<Case, product_of, tile::kCopiedRows>,
+    {fma_copies_fit, fma_copies_do_not_fit},
     {[](const Case& c) { return lanes_fit(c); },
      [](const Case& c) {
        const Shape3& w = c.algorithm.warp_tile;
@@ -265,7 +186,8 @@ void add_cpasync(const AlgorithmSpace& space, const Algorithm& base, std::vector
 // too long.
 void cpasync_variants(const Target& target, const Algorithm& shape, std::vector<Algorithm>& all) {
   const bool fits = shape.tile.m % shape.warp_tile.m == 0 && shape.tile.n % shape.warp_tile.n == 0;
-  if (!fits || shape.warp_tile.m >= device::kWgmmaRows || !divides_over_warps(shape)) return;
+  if (!fits || shape.warp_tile.m >= device::kWgmmaRows || !tile::kDividesOverWarps.holds(shape))
+    return;
   add_cpasync(tile::space_of(Op::gemm, target), shape, all);
 }
 

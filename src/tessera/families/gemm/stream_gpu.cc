@@ -31,9 +31,6 @@ bool is_streamed(DType type) {
 
 int word_elements(const Case& c) { return device::stream_word(size_of(c.signature.a)); }
 int block_elements(const Case& c) { return device::stream_block(size_of(c.signature.a)); }
-int stream_threads(const Case& c) {
-  return c.algorithm.wave.n * c.algorithm.wave.k * c.target.warp_size;
-}
 int stream_words(const Case& c) { return c.algorithm.warp_tile.k / word_elements(c); }
 
 // Of the sums of the warps that share k.
@@ -69,11 +66,7 @@ constexpr Rule kStreamRules[] = {
            "stream has one warp along m and several others on GPUs (1x8x1, 1x2x4), got {}",
            to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) { return stream_threads(c) <= c.target.max_threads_per_block; },
-     [](const Case& c) {
-       return fmt::format("needs {} threads a block, {} has {}", stream_threads(c), c.target.name,
-                          c.target.max_threads_per_block);
-     }},
+    tile::kBlockThreads<Case>,
     {[](const Case& c) { return c.algorithm.tile.m >= 1 && c.algorithm.tile.m <= kMostFewRows; },
      [](const Case& c) {
        return fmt::format("stream keeps 1 to {} rows on GPUs, got tile_m = {}", kMostFewRows,

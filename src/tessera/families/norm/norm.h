@@ -23,28 +23,15 @@ std::string signature_reason(const NormSignature& signature);
 
 // ---- the ways; tile/way.h says what a way is ----
 
-struct Case {
-  const NormSignature& signature;
-  const Algorithm& algorithm;
-  const Target& target;
-};
+using Case = tile::SpecCase<NormSignature>;
 
-struct Types {
-  static constexpr Op kOp = Op::norm;
-  static constexpr bool kHasPointwise = false;
-  using Signature = NormSignature;
-  using Problem = NormProblem;
-  using Arguments = NormOperands;
-  using Case = norm::Case;
+struct Types : tile::UsualTypes<Op::norm, NormSignature, NormProblem, NormOperands> {
   struct Own {
     Algorithm general;  // serves every problem
   };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const tile::Rule<Case>> common_rules();
   static std::string no_way(const KernelSpec& spec, const Target& target);
-  static NormOperands arguments(const NormProblem&, const Operands& operands) {
-    return std::get<NormOperands>(operands);
-  }
   static std::vector<tessera::Signature> signatures();
   static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
                                                const Target& target);

@@ -1,6 +1,5 @@
 // Tables of rules. A rule is one row: a function that says whether the rule holds for a case, and a
-// function that makes the sentence when it does not. A case is what the rules of a family look at:
-// a signature, an algorithm, a target.
+// function that makes the sentence when it does not.
 #pragma once
 
 #include <span>
@@ -8,8 +7,17 @@
 #include <type_traits>
 
 #include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
 
 namespace tessera::tile {
+
+// What the rules of a family look at. In a way's rules the signature is valid.
+template <class Signature>
+struct SpecCase {
+  const Signature& signature;
+  const Algorithm& algorithm;
+  const Target& target;
+};
 
 template <class Case>
 struct Rule {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "tessera/families/tile/mfma.h"
 
@@ -30,6 +31,13 @@ TmawsOperand operand(const Product& x, const Algorithm& a, bool is_b) {
 device::TmaShape shape_of(const Algorithm& a) {
   return {a.tile.m, a.tile.n, a.wave.m, a.splits, a.scheduler == Scheduler::pingpong, a.swap_ab};
 }
+
+constexpr int kChunkBytes = 16;      // that one cp.async moves
+constexpr int kSwizzleBytes = 1024;  // after which the swizzle of a tile repeats
+constexpr int kMmaRows = 16;         // of A and of B, that a warp loads at a time
+
+int line_bytes(const CopiedTile& t) { return (t.k_contiguous ? t.tile_k : t.rows) * t.size; }
+int least_rows(const CopiedTile& t) { return t.size == 1 ? 2 * kMmaRows : kMmaRows; }
 
 }  // namespace
 
@@ -93,6 +101,78 @@ std::int64_t tmaws_slice_bytes(const Algorithm& a) {
 
 bool tmaws_reads(DType dtype, std::int64_t ld, std::int64_t batch_stride) {
   return (ld | batch_stride) * size_of(dtype) % kTmaBytes == 0;
+}
+
+std::array<CopiedTile, 2> copied_tiles(const Product& x, const Algorithm& a, const Target& target) {
+  const int threads = block_threads(a, target);
+  return {
+      {{"A", x.a_k_contiguous, a.tile.m, a.tile.m / a.wave.m, size_of(x.a), a.tile.k, threads},
+       {"B", x.b_k_contiguous, a.tile.n, a.tile.n / a.wave.n, size_of(x.b), a.tile.k, threads}}};
+}
+
+std::optional<CopiedTile> first_misfit(const CopiedTileRule& rule, const Product& x,
+                                       const Algorithm& a, const Target& target) {
+  if (x.a == DType::fp32) return std::nullopt;
+  for (const CopiedTile& tile : copied_tiles(x, a, target)) {
+    if (!rule.holds(tile)) return tile;
+  }
+  return std::nullopt;
+}
+
+// A line of a tile has a power of two of chunks, and the threads copy whole lines.
+const CopiedTileRule kCopiedLines = {
+    [](const CopiedTile& t) {
+      const int chunks = line_bytes(t) / kChunkBytes;
+      return line_bytes(t) % kChunkBytes == 0 &&
+             std::has_single_bit(static_cast<unsigned>(chunks)) && t.threads % chunks == 0;
+    },
+    [](const CopiedTile& t) {
+      return fmt::format(
+          "a line of {}'s tile must be {} bytes times a power of two that divides {} threads, got "
+          "{} bytes",
+          t.name, kChunkBytes, t.threads, line_bytes(t));
+    }};
+
+const CopiedTileRule kCopiedBytes = {
+    [](const CopiedTile& t) { return t.rows * t.tile_k * t.size % kSwizzleBytes == 0; },
+    [](const CopiedTile& t) {
+      return fmt::format("{}'s tile must be a multiple of {} bytes, got {} x {} x {}", t.name,
+                         kSwizzleBytes, t.rows, t.tile_k, t.size);
+    }};
+
+// When rows are contiguous, the address of each fragment follows from the first by exclusive or.
+// Elements of one byte are transposed in blocks of 32 rows.
+const CopiedTileRule kCopiedRows = {
+    [](const CopiedTile& t) {
+      if (t.k_contiguous) return t.warp_rows % kMmaRows == 0;
+      return std::has_single_bit(static_cast<unsigned>(t.warp_rows)) &&
+             t.warp_rows >= least_rows(t);
+    },
+    [](const CopiedTile& t) {
+      return t.k_contiguous
+                 ? fmt::format("a warp takes multiples of {} rows of {}, got {}", kMmaRows, t.name,
+                               t.warp_rows)
+                 : fmt::format(
+                       "a warp takes a power of two of at least {} contiguous rows of {}, got {}",
+                       least_rows(t), t.name, t.warp_rows);
+    }};
+
+const AlgorithmRule kDividesOverWarps = {
+    [](const Algorithm& a) {
+      return a.tile.m > 0 && a.tile.n > 0 && a.tile.m % (a.wave.m * a.warp_tile.m) == 0 &&
+             a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
+    },
+    [](const Algorithm& a) {
+      return fmt::format("tile {}x{} does not divide over {}x{} warps of {}x{}", a.tile.m, a.tile.n,
+                         a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
+    }};
+
+int block_threads(const Algorithm& a, const Target& target) {
+  return a.wave.m * a.wave.n * a.wave.k * target.warp_size;
+}
+std::string too_many_threads(const Algorithm& a, const Target& target) {
+  return fmt::format("needs {} threads a block, {} has {}", block_threads(a, target), target.name,
+                     target.max_threads_per_block);
 }
 
 bool tmaws_has_room(const Algorithm& a) {

@@ -1,9 +1,12 @@
-// The sizes of tmaws and cpasync kernels (src/tessera/device/cuda/) on the host, for every
-// operation that multiplies matrices with these kernels.
+// The sizes of tmaws and cpasync kernels (src/tessera/device/cuda/) on the host and rules about
+// them, for every operation that multiplies matrices with these kernels.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include "tessera/device/cuda/tile_sizes.h"
 #include "tessera/families/tile/rules.h"
@@ -44,6 +47,47 @@ inline constexpr int kWgmmaColumns = 256;       // the most of an instruction
 
 // Rules of tmaws kernels of every operation.
 extern const AlgorithmRule kTmawsConsumers, kTmawsSchedulers, kTmawsPingpong, kTmawsColumnsOf3;
+
+// ---- cpasync kernels of every operation ----
+
+// The tile of one operand in shared memory, which the threads of a block copy by cp.async.
+struct CopiedTile {
+  std::string_view name;
+  bool k_contiguous;
+  int rows, warp_rows;  // of the tile, and those that a warp multiplies
+  int size;             // bytes of an element
+  int tile_k, threads;
+};
+std::array<CopiedTile, 2> copied_tiles(const Product& product, const Algorithm& algorithm,
+                                       const Target& target);
+
+// A rule about both tiles, and its row in a table. Kernels of fp32 multiply by fma and copy in
+// another way.
+struct CopiedTileRule {
+  bool (*holds)(const CopiedTile&);
+  std::string (*sentence)(const CopiedTile&);
+};
+std::optional<CopiedTile> first_misfit(const CopiedTileRule& rule, const Product& product,
+                                       const Algorithm& algorithm, const Target& target);
+template <class Case, auto kProductOf, const CopiedTileRule& kRule>
+inline constexpr Rule<Case> kRowOfTiles = {
+    [](const Case& c) {
+      return !first_misfit(kRule, kProductOf(c.signature), c.algorithm, c.target);
+    },
+    [](const Case& c) {
+      return kRule.sentence(*first_misfit(kRule, kProductOf(c.signature), c.algorithm, c.target));
+    }};
+extern const CopiedTileRule kCopiedLines, kCopiedBytes, kCopiedRows;
+extern const AlgorithmRule kDividesOverWarps;
+
+int block_threads(const Algorithm& algorithm, const Target& target);
+std::string too_many_threads(const Algorithm& algorithm, const Target& target);
+template <class Case>
+inline constexpr Rule<Case> kBlockThreads = {
+    [](const Case& c) {
+      return block_threads(c.algorithm, c.target) <= c.target.max_threads_per_block;
+    },
+    [](const Case& c) { return too_many_threads(c.algorithm, c.target); }};
 
 // How a tmaws kernel stores: the columns that one block of a split stores, the columns that it
 // writes at a time, and the blocks of 64 rows that one consumer has (0 when tile_m is not a

@@ -17,6 +17,20 @@
 
 namespace tessera::tile {
 
+// The first members of `Types` below, for a family that has nothing special there.
+template <Op op, class SignatureOfOp, class ProblemOfOp, class OperandsOfOp>
+struct UsualTypes {
+  static constexpr Op kOp = op;
+  static constexpr bool kHasPointwise = false;
+  using Signature = SignatureOfOp;
+  using Problem = ProblemOfOp;
+  using Arguments = OperandsOfOp;
+  using Case = tile::SpecCase<Signature>;
+  static Arguments arguments(const Problem&, const Operands& operands) {
+    return std::get<OperandsOfOp>(operands);
+  }
+};
+
 // A row of the table. `Types` says what a family's ways work on:
 //   struct Types {
 //     static constexpr Op kOp = Op::conv;
