@@ -13,7 +13,7 @@
 
 #include "host/families/asked.h"
 #include "host/spec/expect_error.h"
-#include "tessera/families/tile/feature_tables.h"
+#include "tessera/families/tile/features.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {

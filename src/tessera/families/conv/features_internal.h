@@ -5,7 +5,7 @@
 #include <span>
 
 #include "tessera/families/conv/conv.h"
-#include "tessera/families/tile/feature_tables.h"
+#include "tessera/families/tile/features.h"
 
 namespace tessera::conv {
 

@@ -13,7 +13,6 @@
 #include "tessera/families/draw.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/families/tile/sums.h"
-#include "tessera/families/tile/values.h"
 #include "tessera/spec/fields_internal.h"
 #include "tessera/spec/numeric.h"
 

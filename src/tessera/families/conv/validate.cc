@@ -140,21 +140,6 @@ void check_products(const ConvProblem& p) {
         {2, p.n, p.k, out[0], out[1], out[2], p.c / p.g, p.filter[0], p.filter[1], p.filter[2]});
 }
 
-void check_scalars(const ConvProblem& p) {
-  const std::pair<std::string_view, float> scalars[] = {{"alpha", p.alpha}, {"beta", p.beta}};
-  for (const auto& [name, value] : scalars) {
-    if (!std::isfinite(value)) refuse("{} must be finite, got {}", name, value);
-    const bool whole = std::trunc(value) == value && std::abs(value) <= 0x1p30F;
-    if (p.out == DType::int32 && !whole) {
-      refuse("{} must be a whole number of at most 2^30 when out is int32, got {}; use out=fp32",
-             name, value);
-    }
-  }
-  if (!(p.clamp_lo <= p.clamp_hi)) {
-    refuse("clamp_lo must not be above clamp_hi, got {} and {}", p.clamp_lo, p.clamp_hi);
-  }
-}
-
 // ---- strides ----
 
 void check_strides(const Tensor& tensor, ConvLayout layout) {
@@ -194,7 +179,8 @@ void validate(const Problem& problem) {
   const ConvProblem p = with_strides(given);
   check_output(p);
   check_products(p);
-  check_scalars(p);
+  const tile::Scalars scalars = {p.out, p.alpha, p.beta, p.clamp_lo, p.clamp_hi};
+  if (std::string why = tile::scalars_reason(scalars); !why.empty()) refuse("{}", why);
   for (const Tensor& tensor : tensors(problem)) check_strides(tensor, p.layout);
 }
 

@@ -10,7 +10,6 @@
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/tile/sums.h"
-#include "tessera/families/tile/values.h"
 
 namespace tessera::fmha {
 

@@ -11,17 +11,6 @@ double over_batches(std::int64_t stride, std::int64_t batch) {
 
 }  // namespace
 
-Estimate total_of(double compute_seconds, double memory_seconds, double overhead_seconds,
-                  double utilisation) {
-  Estimate e;
-  e.compute_seconds = compute_seconds;
-  e.memory_seconds = memory_seconds;
-  e.overhead_seconds = overhead_seconds;
-  e.seconds = std::max(compute_seconds, memory_seconds) + overhead_seconds;
-  e.utilisation = utilisation;
-  return e;
-}
-
 double flops_of(const GemmProblem& p) {
   return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
          static_cast<double>(p.batch);

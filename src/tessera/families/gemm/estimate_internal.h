@@ -9,6 +9,7 @@
 #include "tessera/device/cpu/packed_sizes.h"
 #include "tessera/device/cpu/tile_sizes.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/gpu_estimate.h"
 
 namespace tessera::gemm {
@@ -76,8 +77,6 @@ inline std::int64_t k_grain(const GemmProblem& p, const Algorithm& a, int words_
 // A problem on a GPU as the estimate counts it. The problem's strides must be filled in.
 tile::GpuCase gpu_case(const GemmProblem& p, const Target& target);
 
-// The total time: the longer of computing and moving, and the overhead.
-Estimate total_of(double compute_seconds, double memory_seconds, double overhead_seconds,
-                  double utilisation);
+using tile::total_of;
 
 }  // namespace tessera::gemm

@@ -231,32 +231,6 @@ std::vector<Algorithm> algorithms_for(const Problem& problem, const Target& targ
   return all;
 }
 
-// ---- signatures of kernels and problems ----
-
-template <class Value>
-std::string mismatch(std::string_view field, const Value& kernel, const Value& problem) {
-  return fmt::format("the kernel has {}={}, the problem {}={}", field, to_string(kernel), field,
-                     to_string(problem));
-}
-
-std::string signature_mismatch(const GemmSignature& kernel, const GemmSignature& problem) {
-  if (kernel.a != problem.a) return mismatch("a", kernel.a, problem.a);
-  if (kernel.b != problem.b) return mismatch("b", kernel.b, problem.b);
-  if (kernel.acc != problem.acc) return mismatch("acc", kernel.acc, problem.acc);
-  if (kernel.out != problem.out) return mismatch("out", kernel.out, problem.out);
-  if (kernel.layout != problem.layout) return mismatch("layout", kernel.layout, problem.layout);
-  if (kernel.epilogue != problem.epilogue) {
-    return mismatch("epilogue", kernel.epilogue, problem.epilogue);
-  }
-  // Without D tensors, the type of D does not matter.
-  if (kernel.epilogue.num_d > 0 && kernel.d != problem.d) return mismatch("d", kernel.d, problem.d);
-  if (kernel.preshuffled_b != problem.preshuffled_b) {
-    return fmt::format("the kernel has preshuffle={}, the problem preshuffle={}",
-                       kernel.preshuffled_b ? 1 : 0, problem.preshuffled_b ? 1 : 0);
-  }
-  return "";
-}
-
 // ---- fields that wishes may name although no struct has them ----
 
 std::string_view dtype_of(const Signature& signature) {
@@ -381,15 +355,16 @@ Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
   return {};
 }
 
+// Without D tensors, the type of D does not matter.
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {
   const auto* kernel = std::get_if<GemmSignature>(&spec.signature);
-  const auto* p = std::get_if<GemmProblem>(&problem);
-  if (kernel == nullptr || p == nullptr) {
-    return {fmt::format("the kernel is for {}, the problem for {}", to_string(op_of(spec)),
-                        to_string(op_of(problem)))};
+  if (kernel == nullptr || op_of(problem) != Op::gemm || kernel->epilogue.num_d > 0) {
+    return tile::supports<Types>(spec, problem, target);
   }
-  const auto wanted = std::get<GemmSignature>(signature_of(problem));
-  if (std::string reason = signature_mismatch(*kernel, wanted); !reason.empty()) return {reason};
+  const Signature wanted = signature_of(problem);
+  GemmSignature without_d = *kernel;
+  without_d.d = std::get<GemmSignature>(wanted).d;
+  if (std::string why = tile::signature_mismatch(without_d, wanted); !why.empty()) return {why};
   return tile::serves<Types>(spec, problem, target);
 }
 

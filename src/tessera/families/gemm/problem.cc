@@ -200,21 +200,6 @@ void check_sizes(const GemmProblem& p) {
   }
 }
 
-void check_scalars(const GemmProblem& p) {
-  const std::pair<std::string_view, float> scalars[] = {{"alpha", p.alpha}, {"beta", p.beta}};
-  for (const auto& [name, value] : scalars) {
-    if (!std::isfinite(value)) refuse("{} must be finite, got {}", name, value);
-    const bool whole = std::trunc(value) == value && std::abs(value) <= 0x1p30F;
-    if (p.out == DType::int32 && !whole) {
-      refuse("{} must be a whole number of at most 2^30 when out is int32, got {}; use out=fp32",
-             name, value);
-    }
-  }
-  if (!(p.clamp_lo <= p.clamp_hi)) {
-    refuse("clamp_lo must not be above clamp_hi, got {} and {}", p.clamp_lo, p.clamp_hi);
-  }
-}
-
 void check_strides(const Tensor& tensor, std::string_view row_name) {
   const std::int64_t row = tensor.sizes[0];
   const std::int64_t ld = tensor.rank > 1 ? tensor.strides[1] : row;
@@ -273,7 +258,9 @@ void validate(const Problem& problem) {
   if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
   check_sizes(given);
-  check_scalars(given);
+  const tile::Scalars scalars = {given.out, given.alpha, given.beta, given.clamp_lo,
+                                 given.clamp_hi};
+  if (std::string why = tile::scalars_reason(scalars); !why.empty()) refuse("{}", why);
   check_arrays(given);
   GemmProblem p = with_strides(given);
   p.preshuffled_b = false;  // the strides describe B before it was packed

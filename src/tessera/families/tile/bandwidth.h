@@ -18,8 +18,9 @@ double gpu_bandwidth(const Target& target, double blocks, int threads, int regis
 // The bytes of the last cache.
 double cache_bytes(const Target& target);
 
-inline Estimate total_of(double compute, double memory, double overhead) {
-  return {std::max(compute, memory) + overhead, compute, memory, overhead};
+// The total time: the longer of computing and moving, and the overhead.
+inline Estimate total_of(double compute, double memory, double overhead, double utilisation = 1) {
+  return {std::max(compute, memory) + overhead, compute, memory, overhead, utilisation};
 }
 
 }  // namespace tessera::tile

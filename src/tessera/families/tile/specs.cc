@@ -80,10 +80,12 @@ std::string signature_mismatch(const KernelSpec& spec, const Problem& problem) {
     return fmt::format("the kernel is for {}, the problem for {}", to_string(op_of(spec)),
                        to_string(op_of(problem)));
   }
-  const Signature wanted = signature_of(problem);
-  return std::visit(
-      [&]<class S>(const S& kernel) { return first_difference(kernel, std::get<S>(wanted)); },
-      spec.signature);
+  return signature_mismatch(spec.signature, signature_of(problem));
+}
+
+std::string signature_mismatch(const Signature& kernel, const Signature& problem) {
+  return std::visit([&]<class S>(const S& s) { return first_difference(s, std::get<S>(problem)); },
+                    kernel);
 }
 
 std::vector<KernelSpec> product(const Family& family, const Target& target,

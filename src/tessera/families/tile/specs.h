@@ -19,6 +19,7 @@ bool has_pipeline(Op op, const Target& target, Pipeline pipeline);
 // The first field in which the kernel's signature differs from the problem's; empty: they are
 // equal.
 std::string signature_mismatch(const KernelSpec& spec, const Problem& problem);
+std::string signature_mismatch(const Signature& kernel, const Signature& problem);  // of one op
 
 // Each signature with each algorithm, as far as the wishes let them pass, at most `most`, in their
 // order.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <utility>
 #include <vector>
 
 namespace tessera::tile {
@@ -76,6 +78,21 @@ std::string types_reason(const ProductTypes& t) {
   const std::string_view either = t.out == DType::fp32 ? "" : "fp32 or ";
   return fmt::format("{} must be {}{} like {}, got {}", t.names.d, either, to_string(t.out),
                      t.names.out, to_string(t.d));
+}
+
+std::string scalars_reason(const Scalars& s) {
+  const std::pair<std::string_view, float> factors[] = {{"alpha", s.alpha}, {"beta", s.beta}};
+  for (const auto& [name, value] : factors) {
+    if (!std::isfinite(value)) return fmt::format("{} must be finite, got {}", name, value);
+    const bool whole = std::trunc(value) == value && std::abs(value) <= 0x1p30F;
+    if (s.out == DType::int32 && !whole) {
+      return fmt::format(
+          "{} must be a whole number of at most 2^30 when out is int32, got {}; use out=fp32", name,
+          value);
+    }
+  }
+  if (s.clamp_lo <= s.clamp_hi) return {};
+  return fmt::format("clamp_lo must not be above clamp_hi, got {} and {}", s.clamp_lo, s.clamp_hi);
 }
 
 const Instruction* find_word_instruction(DType operand, DType acc, int products_per_lane,
