@@ -6,6 +6,7 @@
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/epilogue.h"
+#include "tessera/families/tile/text.h"
 
 namespace tessera::conv {
 namespace {
@@ -17,16 +18,9 @@ void copy(const std::array<std::int64_t, n>& from, device::i64 (&to)[n]) {
 
 }  // namespace
 
-std::string_view storage_type(DType dtype, std::string_view tf32) {
-  if (dtype == DType::fp32) return "float";
-  if (dtype == DType::tf32) return tf32;
-  return dtype == DType::int32 ? "int" : to_string(dtype);
-}
-
 std::string config_text(const KernelSpec& spec, std::string_view tf32) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const std::string steps = tile::epilogue_text(s.epilogue);
   const bool is_last = s.layout == ConvLayout::nhwgc;
   std::string text = fmt::format(
       "  using X = {};\n"
@@ -37,19 +31,17 @@ std::string config_text(const KernelSpec& spec, std::string_view tf32) {
       "  static constexpr ConvDirection kDirection = ConvDirection::{};\n"
       "  static constexpr bool kChannelsLast = {};\n"
       "  static constexpr int kNdim = {};\n",
-      storage_type(s.in, tf32), storage_type(s.weight, tf32), storage_type(s.out, tf32),
-      storage_type(s.d, tf32), s.acc == DType::int32 ? "int" : "float", to_string(s.direction),
-      is_last, s.ndim);
+      tile::storage_type(s.in, tf32), tile::storage_type(s.weight, tf32),
+      tile::storage_type(s.out, tf32), tile::storage_type(s.d, tf32),
+      s.acc == DType::int32 ? "int" : "float", to_string(s.direction), is_last, s.ndim);
   text += fmt::format(
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
       "  static constexpr int kWaveM = {}, kWaveN = {}, kWaveK = {};\n"
       "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n"
-      "  static constexpr int kStages = {}, kSlices = {};\n"
-      "  static constexpr int kNumSteps = {}, kNumD = {};\n",
+      "  static constexpr int kStages = {}, kSlices = {};\n",
       a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.wave.k, a.warp_tile.m, a.warp_tile.n,
-      a.warp_tile.k, a.stages, a.slices, num_ops(s.epilogue), int{s.epilogue.num_d});
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text;
+      a.warp_tile.k, a.stages, a.slices);
+  return text + tile::epilogue_fields(s.epilogue);
 }
 
 device::ConvArguments arguments_of(const ConvProblem& p, const ConvOperands& o) {

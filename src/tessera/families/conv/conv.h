@@ -118,8 +118,6 @@ device::ConvArguments arguments_of(const ConvProblem& problem, const ConvOperand
 // The launch of a CPU's kernel whose threads share its tiles.
 Launch bind_on_cpu(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
                    const ConvOperands& operands);
-// The type of elements in a kernel's text; `tf32` is the type for tf32.
-std::string_view storage_type(DType dtype, std::string_view tf32);
 // The fields of a kernel's Config that every pipeline has, a line each: types, direction, layout,
 // tile, epilogue.
 // `tf32` is the storage type of that dtype.

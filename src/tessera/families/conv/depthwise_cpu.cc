@@ -105,8 +105,8 @@ struct CpuDepthwiseText {
 CpuDepthwiseText cpu_depthwise_text(const ConvSignature& s) {
   const bool is_last = s.layout == ConvLayout::nhwgc;
   const bool is_weights = s.direction == ConvDirection::backward_weight;
-  const std::string_view x = storage_type(s.in, "float"), w = storage_type(s.weight, "float");
-  const std::string_view y = storage_type(s.out, "float");
+  const std::string_view x = tile::storage_type(s.in), w = tile::storage_type(s.weight);
+  const std::string_view y = tile::storage_type(s.out);
   const std::string_view image = s.direction == ConvDirection::backward_data ? y : x;
   const std::string operands =
       fmt::format("{}, {}", is_last ? image : "float", is_last && is_weights ? y : "float");

@@ -43,8 +43,8 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
       std::span(&entry, 1));
   const std::string types = fmt::format(
       "ConvSums<ConvDirection::{}, {}, {}, {}, {}, {}>", to_string(s.direction),
-      s.layout == ConvLayout::nhwgc, storage_type(s.in, "float"), storage_type(s.weight, "float"),
-      storage_type(s.out, "float"), s.acc == DType::int32 ? "int" : "float");
+      s.layout == ConvLayout::nhwgc, tile::storage_type(s.in), tile::storage_type(s.weight),
+      tile::storage_type(s.out), s.acc == DType::int32 ? "int" : "float");
   const tile::CpuObject object = {
       "conv/direct_conv.h",
       {{"void", "direct_conv_run", types, "ConvFinish, const void*, const CpuThread&"}}};

@@ -92,9 +92,9 @@ std::vector<Algorithm> packed_algorithms(const Target& target) {
 // ---- text ----
 
 std::string_view column_type(const ConvSignature& s) {
-  if (s.direction == ConvDirection::backward_weight) return storage_type(s.in, "float");
-  if (s.layout == ConvLayout::nhwgc) return storage_type(s.weight, "float");
-  return storage_type(s.direction == ConvDirection::forward ? s.in : s.out, "float");
+  if (s.direction == ConvDirection::backward_weight) return tile::storage_type(s.in);
+  if (s.layout == ConvLayout::nhwgc) return tile::storage_type(s.weight);
+  return tile::storage_type(s.direction == ConvDirection::forward ? s.in : s.out);
 }
 
 std::vector<tile::CpuObject> objects_of(const KernelSpec& spec, const Target& target) {
@@ -102,10 +102,9 @@ std::vector<tile::CpuObject> objects_of(const KernelSpec& spec, const Target& ta
   const Algorithm& a = spec.algorithm;
   const std::string_view math = tile::math_type(s.in, a.warp_tile.k);
   const bool is_last = s.layout == ConvLayout::nhwgc;
-  const std::string types =
-      fmt::format("PackedConvTypes<ConvDirection::{}, {}, {}, {}, {}, {}>", to_string(s.direction),
-                  is_last, storage_type(s.in, "float"), storage_type(s.weight, "float"),
-                  storage_type(s.out, "float"), math);
+  const std::string types = fmt::format(
+      "PackedConvTypes<ConvDirection::{}, {}, {}, {}, {}, {}>", to_string(s.direction), is_last,
+      tile::storage_type(s.in), tile::storage_type(s.weight), tile::storage_type(s.out), math);
   const std::string shape = fmt::format("const PackedConvShape<{}>&, const void*, ", types);
   const bool along_depth = s.direction == ConvDirection::forward
                                ? is_last

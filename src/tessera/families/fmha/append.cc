@@ -29,7 +29,7 @@ Shape3 wave_for(const Target& target) {
 }
 
 constexpr Rule kAppendRules[] = {
-    kFieldsAtDefault,
+    tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.tile == Shape3{} && a.warp_tile == Shape3{} && a.wave == wave_for(c.target);

@@ -81,7 +81,7 @@ Estimate estimate_direct_gpu(const KernelSpec& spec, const FmhaProblem& p, const
 }  // namespace
 
 constexpr Rule kDirectGpuRules[] = {
-    kFieldsAtDefault,
+    tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m >= 1 && w.m * 32 <= c.target.max_threads_per_block && w.n == 1 && w.k == 1;
@@ -90,10 +90,7 @@ constexpr Rule kDirectGpuRules[] = {
        return fmt::format("wave must be m x 1 x 1 warps of 32 threads, at most {} threads, got {}",
                           c.target.max_threads_per_block, to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) { return c.algorithm.warp_tile == Shape3{}; },
-     [](const Case& c) {
-       return fmt::format("warp tile must be 1x1x1, got {}", to_string(c.algorithm.warp_tile));
-     }},
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
     {direct_tile_fits,
      [](const Case& c) {
        return fmt::format(

@@ -146,7 +146,7 @@ Estimate estimate_flash_cpu(const KernelSpec& spec, const FmhaProblem& p, const 
 }  // namespace
 
 constexpr Rule kFlashCpuRules[] = {
-    kFieldsAtDefault,
+    tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) {
        return c.algorithm.wave == Shape3{0, 1, 1};
      },

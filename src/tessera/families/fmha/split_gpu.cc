@@ -77,7 +77,7 @@ bool is_split_tile(const Algorithm& a) {
 }
 
 constexpr Rule kSplitRules[] = {
-    kFieldsAtDefault,
+    tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) { return c.signature.in == DType::fp16 || c.signature.in == DType::bf16; },
      [](const Case& c) {
        return fmt::format("splitkv computes fp16 or bf16, got {}", to_string(c.signature.in));
@@ -107,10 +107,7 @@ constexpr Rule kSplitRules[] = {
            device::kSplitRows * c.algorithm.wave.m, c.algorithm.wave.m, to_string(kLatentTile),
            to_string(kLatentWave), to_string(c.algorithm.tile));
      }},
-    {[](const Case& c) { return c.algorithm.warp_tile == Shape3{}; },
-     [](const Case& c) {
-       return fmt::format("warp tile must be 1x1x1, got {}", to_string(c.algorithm.warp_tile));
-     }},
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
     {[](const Case& c) {
        return c.algorithm.stages >= kLeastSplitStages && c.algorithm.stages <= kMostSplitStages;
      },

@@ -53,9 +53,6 @@ extern const Way kBackwardCpu, kBackwardDirectGpu, kBackwardFlashGpu;
 // ---- what ways share: kernels.cc ----
 
 // Rules of several ways.
-inline constexpr Rule kFieldsAtDefault = {
-    [](const Case& c) { return tile::unused_at_default(c.algorithm); },
-    [](const Case& c) { return tile::unused_field(c.algorithm); }};
 bool fits_shared_memory(const Case& c);
 std::string shared_memory_sentence(const Case& c);
 inline constexpr Rule kFitsSharedMemory = {fits_shared_memory, shared_memory_sentence};

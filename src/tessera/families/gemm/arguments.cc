@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/text.h"
 
 namespace tessera::gemm {
 namespace {
@@ -20,17 +21,6 @@ std::string layout_comment(const GemmSignature& s) {
 void fill_arrays(const GemmProblem& p, device::GemmArguments& g) {
   if (p.k == 0) g.a = g.b = g.out;
   if (p.beta == 0) g.c = g.out;
-}
-
-// The storage type of an operand in types.h of the backend. Outputs of tf32
-// kernels are fp32.
-std::string_view operand_type(DType dtype) {
-  if (dtype == DType::fp32) return "float";
-  if (dtype == DType::int32) return "int";
-  return to_string(dtype);
-}
-std::string_view output_type(DType dtype) {
-  return operand_type(dtype == DType::tf32 ? DType::fp32 : dtype);
 }
 
 }  // namespace
@@ -62,22 +52,15 @@ std::string banner(const KernelSpec& spec, std::string_view folder) {
 }
 
 std::string gpu_types_text(const GemmSignature& s) {
+  constexpr std::string_view kTf32 = "tf32";  // operands are multiplied as that
   return fmt::format(
       "  using A = {};\n"
       "  using B = {};\n"
       "  using Acc = {};\n"
       "  using Out = {};\n"
       "  using D = {};\n",
-      operand_type(s.a), operand_type(s.b), operand_type(s.acc), output_type(s.out),
-      output_type(s.d));
-}
-
-std::string gpu_epilogue_text(const GemmSignature& s) {
-  const std::string steps = tile::epilogue_text(s.epilogue);
-  std::string text = fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n",
-                                 num_ops(s.epilogue), int{s.epilogue.num_d});
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text;
+      tile::storage_type(s.a, kTf32), tile::storage_type(s.b, kTf32), tile::storage_type(s.acc),
+      tile::storage_type(s.out), tile::storage_type(s.d));
 }
 
 device::GemmArguments gemm_arguments(const GemmProblem& p, const GemmOperands& o) {

@@ -61,8 +61,8 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      "struct Config {\n" + gpu_types_text(s) + shapes + gpu_epilogue_text(s) + "};\n", from.name,
-      name, kAbi);
+      "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
+      from.name, name, kAbi);
   text += more_kernels + "}\n";
   const std::shared_ptr<const Headers> headers = headers_of(text);
   return {.name = name,

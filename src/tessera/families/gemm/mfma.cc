@@ -309,7 +309,7 @@ std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& 
 std::string hip_config(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   return "struct Config {\n" + gpu_types_text(s) + hip_shapes(spec.algorithm) +
-         hip_flags(s, spec.algorithm, target) + gpu_epilogue_text(s) + "};\n";
+         hip_flags(s, spec.algorithm, target) + tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
 // The entry that packs a preshuffled B. Its second parameter is the packed B's address.

@@ -11,6 +11,7 @@
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/headers.h"
+#include "tessera/families/tile/text.h"
 
 namespace tessera::gemm {
 namespace {
@@ -164,31 +165,10 @@ Verdict narrow_serves(const KernelSpec&, const GemmProblem& p, const Target& tar
 
 // ---- text ----
 
-// The storage type of a dtype in src/tessera/device/cpu/numeric.h.
-std::string_view storage_type(DType dtype) {
-  switch (dtype) {
-    case DType::fp32:
-    case DType::tf32:
-      return "float";
-    case DType::int32:
-      return "int";
-    default:
-      return to_string(dtype);
-  }
-}
-
 std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuTypes& types,
                    const Target& target) {
   const Algorithm& a = spec.algorithm;
-  const std::string steps = tile::epilogue_text(s.epilogue);
-  std::string text = fmt::format(
-      "struct Config {{\n"
-      "  using A = {};\n"
-      "  using B = {};\n"
-      "  using Out = {};\n"
-      "  using D = {};\n"
-      "  using Math = {};\n",
-      types.a, types.b, types.out, storage_type(s.d), types.math);
+  std::string text = "struct Config {\n" + cpu_types_text(s, types.math);
   text += fmt::format(
       "  static constexpr int kAbiVersion = {};\n"
       "  static constexpr int kVectorBytes = {};\n"
@@ -199,13 +179,10 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
       a.warp_tile.m, a.warp_tile.n);
   text += fmt::format(
       "  static constexpr bool kAKContiguous = {}, kBKContiguous = {};\n"
-      "  static constexpr bool kPackA = {}, kPackB = {}, kPreshuffled = {};\n"
-      "  static constexpr int kNumSteps = {}, kNumD = {};\n",
+      "  static constexpr bool kPackA = {}, kPackB = {}, kPreshuffled = {};\n",
       yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
-      yes_no(packs_a(a.pipeline)), yes_no(packs_b(a.pipeline)), yes_no(s.preshuffled_b),
-      num_ops(s.epilogue), int{s.epilogue.num_d});
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text + "};\n";
+      yes_no(packs_a(a.pipeline)), yes_no(packs_b(a.pipeline)), yes_no(s.preshuffled_b));
+  return text + tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
 std::string_view math_type(const GemmSignature& s, const Algorithm& a) {
@@ -333,11 +310,22 @@ const Way kStreamCpu = {.backend = "cpu",
                         .estimate = estimate_narrow,
                         .own = {.add_variants = cpu_variants, .streams = true}};
 
+std::string cpu_types_text(const GemmSignature& s, std::string_view math) {
+  return fmt::format(
+      "  using A = {};\n"
+      "  using B = {};\n"
+      "  using Out = {};\n"
+      "  using D = {};\n"
+      "  using Math = {};\n",
+      tile::storage_type(s.a), tile::storage_type(s.b), tile::storage_type(s.out),
+      tile::storage_type(s.d), math);
+}
+
 CpuTypes cpu_types(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  return {.a = storage_type(s.a),
-          .b = storage_type(s.b),
-          .out = storage_type(s.out),
+  return {.a = tile::storage_type(s.a),
+          .b = tile::storage_type(s.b),
+          .out = tile::storage_type(s.out),
           .math = math_type(s, spec.algorithm)};
 }
 

@@ -28,6 +28,8 @@ struct CpuTypes {
   std::string_view a, b, out, math;
 };
 CpuTypes cpu_types(const KernelSpec& spec);
+// The same in a configuration.
+std::string cpu_types_text(const GemmSignature& signature, std::string_view math);
 
 // The template of a kernel: the beginning of its header's name, and of its own.
 struct CpuTemplate {

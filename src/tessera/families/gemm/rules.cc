@@ -7,7 +7,6 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
@@ -149,9 +148,6 @@ std::string waves_do_not_fit(const Case& c) {
   return fmt::format("wave sizes must be between 1 and {}, got {}", kMaxWarps,
                      to_string(c.algorithm.wave));
 }
-
-bool unused_fields_fit(const Case& c) { return tile::unused_at_default(c.algorithm); }
-std::string unused_fields_do_not_fit(const Case& c) { return tile::unused_field(c.algorithm); }
 
 bool slices_fit(const Case& c) {
   return c.algorithm.slices >= 1 && c.algorithm.slices <= kMaxSlices;

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/tile/fields.h"
 
 namespace tessera::gemm {
 
@@ -29,8 +30,6 @@ std::string waves_do_not_fit(const Case& c);
 bool takes_plain_b(const Case& c);
 std::string takes_no_packed_b(const Case& c);
 
-bool unused_fields_fit(const Case& c);
-std::string unused_fields_do_not_fit(const Case& c);
 bool slices_fit(const Case& c);
 std::string slices_do_not_fit(const Case& c);
 
@@ -47,7 +46,7 @@ inline constexpr std::string_view kOnlyCktile = "; CK Tile has it (--source ckti
 // A tile has so many groups of threads that add up slices.
 Verdict parts_fit(const Algorithm& algorithm, const GemmProblem& problem, int groups_of_tile = 1);
 
-inline constexpr Rule kUnusedFieldsRule = {unused_fields_fit, unused_fields_do_not_fit};
+inline constexpr Rule kUnusedFieldsRule = tile::kRowOf<Case, tile::kUnusedFields>;
 inline constexpr Rule kSlicesRule = {slices_fit, slices_do_not_fit};
 inline constexpr Rule kThreadsRule = {threads_fit, threads_do_not_fit};
 template <int kWordsOfStep>

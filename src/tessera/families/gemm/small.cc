@@ -274,35 +274,20 @@ std::string_view word_of_kind(SmallKind kind) {
   return kind == SmallKind::blocks ? "blocks" : kind == SmallKind::dots ? "dots" : "rows";
 }
 
-std::string_view stored_type(DType dtype) {
-  return is_fp32(dtype) ? "float" : dtype == DType::int32 ? "int" : to_string(dtype);
-}
-
 std::string small_config(const KernelSpec& spec, const Target& target, std::string_view math) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
-  const std::string steps = tile::epilogue_text(s.epilogue);
-  std::string text = fmt::format(
-      "struct Config {{\n"
-      "  using A = {};\n"
-      "  using B = {};\n"
-      "  using Out = {};\n"
-      "  using D = {};\n"
-      "  using Math = {};\n",
-      stored_type(s.a), stored_type(s.b), stored_type(s.out), stored_type(s.d), math);
+  std::string text = "struct Config {\n" + cpu_types_text(s, math);
   text += fmt::format(
       "  static constexpr int kAbiVersion = {};\n"
       "  static constexpr int kVectorBytes = {};\n"
       "  static constexpr SmallKind kKind = SmallKind::{};\n"
       "  static constexpr int kTileM = {}, kWarpTileM = {}, kWarpTileN = {};\n"
       "  static constexpr int kWaveM = {}, kWaveN = {};  // 0: the caller's limit\n"
-      "  static constexpr bool kBKContiguous = {}, kPreshuffled = false;\n"
-      "  static constexpr int kNumSteps = {}, kNumD = {};\n",
+      "  static constexpr bool kBKContiguous = {}, kPreshuffled = false;\n",
       kAbi, target.vector_bytes, word_of_kind(small_kind(a, target)), a.tile.m, a.warp_tile.m,
-      a.warp_tile.n, a.wave.m, a.wave.n, yes_no(!b_is_row_major(s.layout)), num_ops(s.epilogue),
-      int{s.epilogue.num_d});
-  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
-  return text + "};\n";
+      a.warp_tile.n, a.wave.m, a.wave.n, yes_no(!b_is_row_major(s.layout)));
+  return text + tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
 // A driver serves the kernels of one kind, whatever their types.

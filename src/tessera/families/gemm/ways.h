@@ -99,9 +99,8 @@ std::string_view yes_no(bool value);
 // Own::is_described of ways whose use of their operands no feature tells.
 inline bool no_feature_does(const Algorithm&) { return false; }
 
-// Parts of the configuration of a GPU's kernel: the types of its operands, and its epilogue.
+// The types of a GPU's kernel in its configuration.
 std::string gpu_types_text(const GemmSignature& signature);
-std::string gpu_epilogue_text(const GemmSignature& signature);
 
 // The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
 // _prepare at the places below.

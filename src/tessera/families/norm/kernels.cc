@@ -31,17 +31,13 @@ constexpr tile::Rule<Case> kCommonRules[] = {
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
-    {[](const Case& c) { return tile::unused_at_default(c.algorithm); },
-     [](const Case& c) { return tile::unused_field(c.algorithm); }},
+    tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) { return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSlices; },
      [](const Case& c) {
        return fmt::format("slices must be between 1 and {}, got {}", kMostSlices,
                           c.algorithm.slices);
      }},
-    {[](const Case& c) { return c.algorithm.warp_tile == Shape3{}; },
-     [](const Case& c) {
-       return fmt::format("warp tile must be 1x1x1, got {}", to_string(c.algorithm.warp_tile));
-     }},
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
 };
 
 std::string config_text(const KernelSpec& spec) {

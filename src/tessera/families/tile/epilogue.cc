@@ -97,6 +97,14 @@ std::string epilogue_text(const Epilogue& epilogue) {
   return steps;
 }
 
+std::string epilogue_fields(const Epilogue& epilogue) {
+  const std::string steps = epilogue_text(epilogue);
+  std::string text = fmt::format("  static constexpr int kNumSteps = {}, kNumD = {};\n",
+                                 num_ops(epilogue), int{epilogue.num_d});
+  if (!steps.empty()) text += fmt::format("  static constexpr Step kSteps[] = {{{}}};\n", steps);
+  return text;
+}
+
 Bounded apply_epilogue(const EpilogueSteps& steps, const DValues& d, Bounded x) {
   using enum EpilogueOp;
   const Epilogue& epilogue = steps.epilogue;

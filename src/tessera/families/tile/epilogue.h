@@ -12,6 +12,8 @@ namespace tessera::tile {
 
 // "Step::bias, Step::gelu"
 std::string epilogue_text(const Epilogue& epilogue);
+// The lines of a Config about the chain.
+std::string epilogue_fields(const Epilogue& epilogue);
 
 // Whether a step is an elementary function, which costs more than arithmetic.
 constexpr bool is_function(EpilogueOp op) {

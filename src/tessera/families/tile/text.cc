@@ -74,8 +74,10 @@ Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int th
   return source;
 }
 
-std::string_view storage_type(DType dtype) {
-  return dtype == DType::fp32 ? "float" : to_string(dtype);
+std::string_view storage_type(DType dtype, std::string_view tf32) {
+  if (dtype == DType::fp32) return "float";
+  if (dtype == DType::tf32) return tf32;
+  return dtype == DType::int32 ? "int" : to_string(dtype);
 }
 
 bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,

@@ -33,8 +33,9 @@ Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const T
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
                    std::span<const GpuEntry> entries);
 
-// The type of a tensor's elements in a kernel's text.
-std::string_view storage_type(DType dtype);
+// The type of a tensor's elements in a kernel's text; `tf32` is the type for tf32, which memory
+// holds as fp32.
+std::string_view storage_type(DType dtype, std::string_view tf32 = "float");
 
 // Whether every row of every operand begins at a multiple of so many bytes.
 bool rows_aligned(const Family& family, const Problem& problem, const Operands& operands,
