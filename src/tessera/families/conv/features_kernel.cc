@@ -12,12 +12,6 @@ namespace {
 using enum FeatureGroup;
 using F = const ProblemFacts&;
 using K = const KernelFacts&;
-using tile::at_least;
-using tile::at_most;
-using tile::ceil_of;
-using tile::flag;
-using tile::floor_of;
-using tile::log2_of;
 
 constexpr double kAccumulatorBytes = 4;  // of a sum
 

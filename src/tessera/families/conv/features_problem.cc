@@ -11,9 +11,6 @@ namespace {
 
 using enum FeatureGroup;
 using P = const ProblemFacts&;
-using tile::alignment_of;
-using tile::flag;
-using tile::log2_of;
 
 constexpr std::int64_t kFewChannels = 16;  // of a group
 constexpr std::int64_t kFewImages = 8;

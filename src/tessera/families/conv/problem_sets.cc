@@ -13,13 +13,11 @@
 #include "tessera/families/conv/net_layers_internal.h"
 #include "tessera/families/draw.h"
 #include "tessera/families/refusals.h"
+#include "tessera/families/tile/usual.h"
 
 namespace tessera::conv {
 namespace {
 
-constexpr double kCpuFlops = 0x1p31;
-constexpr double kCpuBytes = 0x1p28;
-constexpr double kGpuSeconds = 4.4e-3;  // at the peak: 2^42 operations of an H200 in bf16
 constexpr double kGpuBytes = 0x1p31;
 constexpr double kLeastOutputs = 16;
 constexpr std::uint64_t kMostTries = 100000;  // of a kind in a row without a problem that fits
@@ -277,16 +275,10 @@ struct Counts {
 };
 constexpr Counts kOfMixed = {1400, 300}, kOfKind = {200, 60};
 
-struct Bounds {
-  double flops, bytes;
-};
+using Bounds = tile::DrawBounds;
 
 Bounds bounds_of(const ConvProblem& types, const Target& target) {
-  if (!is_gpu(target)) return {kCpuFlops, kCpuBytes};
-  const Instruction* best = roof(types, target);
-  if (best == nullptr) best = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
-  const double peak = best == nullptr ? 1e12 : peak_of(*best, target, target.units);
-  return {kGpuSeconds * peak, kGpuBytes};
+  return tile::draw_bounds(target, roof(types, target), kGpuBytes);
 }
 
 class Shapes {

@@ -20,9 +20,6 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr double kCpuFlops = 0x1p31;
-constexpr double kCpuBytes = 0x1p28;
-constexpr double kGpuSeconds = 4.4e-3;
 constexpr double kGpuBytes = 0x1p30;
 constexpr double kWithoutTensorCores = 1.0 / 160;
 constexpr std::int64_t kLongest = 16384;  // of prompts and of training; caches have 131072
@@ -229,18 +226,6 @@ constexpr std::array<Set, 5> kSets = {{{"wide", draw_wide},
 constexpr std::array<std::string_view, kSets.size()> kSetNames = {
     kSets[0].name, kSets[1].name, kSets[2].name, kSets[3].name, kSets[4].name};
 
-struct Bounds {
-  double flops, bytes;
-};
-
-Bounds bounds_of(const Set& set, const FmhaProblem& types, const Target& target) {
-  if (!is_gpu(target)) return {kCpuFlops, kCpuBytes};
-  const Instruction* best = find_instruction(target, types.in, types.in, DType::fp32);
-  if (best == nullptr) best = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
-  const double peak = best == nullptr ? 1e12 : peak_of(*best, target, target.units);
-  return {kGpuSeconds * peak, set.gpu_bytes};
-}
-
 // Whether kernels for such heads may have tensor cores.
 bool suits_tensor_cores(const FmhaProblem& given) {
   const FmhaProblem p = with_strides(given);
@@ -248,7 +233,7 @@ bool suits_tensor_cores(const FmhaProblem& given) {
   return p.hdim % 8 == 0 && p.hdim_v % 8 == 0 && std::max(p.hdim, p.hdim_v) <= longest;
 }
 
-bool fits(const FmhaProblem& p, const Bounds& bounds, bool on_gpu) {
+bool fits(const FmhaProblem& p, const tile::DrawBounds& bounds, bool on_gpu) {
   const double share = on_gpu && !appends(p) && !suits_tensor_cores(p) ? kWithoutTensorCores : 1;
   return flops(p) <= bounds.flops * share && bytes(p) <= bounds.bytes;
 }
@@ -263,7 +248,8 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
                                   [set](const Set& known) { return known.name == set; });
   if (found == kSets.end()) refuse_problem_set(set, kSetNames);
   const FmhaProblem types = fmha_of(family().retyped(FmhaProblem{}, words));
-  const Bounds bounds = bounds_of(*found, types, target);
+  const tile::DrawBounds bounds = tile::draw_bounds(
+      target, find_instruction(target, types.in, types.in, DType::fp32), found->gpu_bytes);
   const bool on_gpu = is_gpu(target);
   const auto stream = static_cast<std::uint64_t>(found - kSets.begin()) + 1;
   const Counts& counts = on_gpu ? found->on_gpu : kUsualCounts;

@@ -9,7 +9,14 @@
 
 namespace tessera::fmha {
 
+using tile::alignment_of;
+using tile::at_least;
+using tile::at_most;
+using tile::ceil_of;
+using tile::flag;
+using tile::floor_of;
 using tile::log2_from_1;
+using tile::log2_of;
 using tile::number;
 using tile::quotient;
 using tile::used_share;

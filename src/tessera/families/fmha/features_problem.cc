@@ -10,9 +10,6 @@ namespace {
 
 using enum FeatureGroup;
 using P = const ProblemFacts&;
-using tile::alignment_of;
-using tile::flag;
-using tile::log2_of;
 
 constexpr std::int64_t kFewQueries = 16;
 constexpr double kFewRows = 64;

@@ -273,9 +273,10 @@ const Types::Own& own_of(const KernelSpec& spec, const Target& target) {
 // that few epilogues are listed for them.
 const BackendFacts& backend_facts(const Target& target) {
   using enum tile::ListOrder;
-  static constexpr BackendFacts kAll[] = {{"hip", "AMD GPUs", true, 4, any, false, true},
-                                          {"cuda", "CUDA targets", true, 8, any, false, false},
-                                          {"cpu", "CPUs", false, 8, by_name, true, false}};
+  static constexpr BackendFacts kAll[] = {
+      {"hip", "AMD GPUs", true, 4, any, false, false, true},
+      {"cuda", "CUDA targets", true, 8, any, false, true, false},
+      {"cpu", "CPUs", false, 8, by_name, true, false, false}};
   for (const BackendFacts& machine : kAll) {
     if (machine.backend == target.backend) return machine;
   }

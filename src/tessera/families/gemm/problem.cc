@@ -46,7 +46,7 @@ Problem plain(const Problem& problem) {
 // depends on the bytes of an element only, except that an output may have another size.
 Problem twin(const Problem& problem, const Target& target) {
   GemmProblem p = std::get<GemmProblem>(problem);
-  if (target.backend != "cuda") return p;
+  if (!backend_facts(target).has_twins) return p;
   if (p.a == DType::int8) {
     p.a = p.b = DType::fp8;
     p.acc = DType::fp32;

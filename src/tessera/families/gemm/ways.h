@@ -84,6 +84,7 @@ struct BackendFacts {
   std::size_t epilogues;  // so many of the listed ones, the first, are enumerated
   tile::ListOrder order;  // of the algorithms of a problem
   bool waves_are_threads;
+  bool has_twins;         // whether machines multiply fp16 as fast as bf16, and int8 as fp8
   bool estimates_singly;  // whether features ask for each kernel's estimate, which no lanes count
 };
 const BackendFacts& backend_facts(const Target& target);

@@ -27,6 +27,15 @@ Problem from_words(Op op, const ProblemWords& words, std::span<const std::string
   }
 }
 
+DrawBounds draw_bounds(const Target& target, const Instruction* best, double gpu_bytes) {
+  constexpr double kCpuFlops = 0x1p31, kCpuBytes = 0x1p28;
+  constexpr double kGpuSeconds = 4.4e-3;  // 2^42 operations of an H200 in bf16
+  if (!is_gpu(target)) return {kCpuFlops, kCpuBytes};
+  if (best == nullptr) best = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
+  const double peak = best == nullptr ? 1e12 : peak_of(*best, target, target.units);
+  return {kGpuSeconds * peak, gpu_bytes};
+}
+
 std::vector<Problem> draw_problems(
     std::size_t count, ProblemSide side,
     const std::function<std::optional<Problem>(std::uint64_t index)>& draw) {

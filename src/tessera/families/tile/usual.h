@@ -18,6 +18,13 @@ std::string stage_of(std::string_view verb, std::string_view entry);
 // A problem from another program's row, of these keys of a problem's line.
 Problem from_words(Op op, const ProblemWords& words, std::span<const std::string_view> keys);
 
+// How large the problems of a list may be. A GPU computes no longer than 4.4 ms at the peak of
+// `best`, which is fp32's instruction where it is null.
+struct DrawBounds {
+  double flops, bytes;
+};
+DrawBounds draw_bounds(const Target& target, const Instruction* best, double gpu_bytes);
+
 // The first `count` problems of draw(0), draw(1), ... that lie on the side, without repetition;
 // nothing where draw() finds none that fits.
 std::vector<Problem> draw_problems(
