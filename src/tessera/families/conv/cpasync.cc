@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "tessera/families/conv/cpasync_internal.h"
-#include "tessera/families/conv/estimate_internal.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
@@ -280,27 +280,19 @@ double copy_cycles(int width) {
 tile::GpuKernel gather_on(const ConvSignature& s, const Algorithm& a, const GatherPlan& plan,
                           const Target& target) {
   const tile::Product product = gather_product(s);
-  tile::GpuKernel x{};
+  tile::GpuKernel x = tile::gpu_kernel(a);
   x.rows = double(plan.rows), x.columns = double(plan.columns);
-  x.tile_m = a.tile.m, x.tile_n = a.tile.n, x.tile_k = a.tile.k;
-  x.tile_mn = x.tile_m * x.tile_n;
-  x.tile_volume = x.tile_mn * x.tile_k;
-  x.wave_m = a.wave.m, x.wave_n = a.wave.n, x.num_waves = x.wave_m * x.wave_n;
-  x.lane_mn = double(a.warp_tile.m) * a.warp_tile.n;
-  x.splits = x.cluster_m = x.cluster_n = x.cluster_blocks = 1;
-  x.slices = a.slices, x.stages = a.stages;
   x.size_m = x.size_n = size_of(product.a);
   x.macs = tile::gpu_macs_per_cycle(product.a, product.b, target, false);
   const std::int64_t bytes = ring_bytes(s, a) + kPlacesBytes / 2;
   x.shared_bytes = double(bytes);
-  x.fetch_share = 1;
   return x;
 }
 
 // The order matters, because each number depends on earlier ones.
 void count_gather(const tile::GpuCase& c, const GatherPlan& plan, tile::GpuKernel& x) {
   x.tiles_m = double(plan.tiles_down), x.tiles_n = double(plan.tiles_right);
-  count_steps(c, x);
+  tile::count_steps(c, x);
   x.load_cycles = tile::load_cycles(c, x);
   x.store_times = tile::store_times(c, x);
   x.slices = 1;  // a second step adds them up

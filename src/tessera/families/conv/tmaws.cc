@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "tessera/device/conv.h"
-#include "tessera/families/conv/estimate_internal.h"
 #include "tessera/families/conv/tmaws_internal.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
@@ -446,18 +446,9 @@ Source emit_tmaws(const KernelSpec& spec, const Target&) {
 tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const TmawsPlan& plan,
                           const Target& target) {
   const tile::Product product = tmaws_product(s);
-  tile::GpuKernel x{};
+  tile::GpuKernel x = tile::gpu_kernel(a);
   x.is_tmaws = 1;
-  x.is_pingpong = tile::flag(a.scheduler == Scheduler::pingpong);
-  x.rows = double(plan.rows);
-  x.columns = double(plan.columns);
-  x.tile_m = a.tile.m, x.tile_n = a.tile.n, x.tile_k = a.tile.k;
-  x.tile_mn = x.tile_m * x.tile_n;
-  x.tile_volume = x.tile_mn * x.tile_k;
-  x.wave_m = x.num_waves = a.wave.m, x.wave_n = 1;
-  x.lane_mn = double(a.warp_tile.m) * a.warp_tile.n;
-  x.splits = x.cluster_m = x.cluster_n = x.cluster_blocks = 1;
-  x.slices = a.slices, x.stages = a.stages;
+  x.rows = double(plan.rows), x.columns = double(plan.columns);
   x.size_m = x.size_n = 2;
   x.macs = tile::gpu_macs_per_cycle(product.a, product.b, target, true);
   const tile::SharedMemory shared = tile::shared_memory(product, a);
@@ -465,7 +456,6 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
   x.store_chunk = shared.chunk;
   const bool by_pixels = a.repack && s.layout == ConvLayout::nchw;
   x.stores_by_copy = tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels);
-  x.fetch_share = 1;
   return x;
 }
 
@@ -473,7 +463,7 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
 void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
   x.tiles_m = std::ceil(tiles / std::ceil(x.columns / x.tile_n) / c.batch);
   x.tiles_n = std::ceil(x.columns / x.tile_n);
-  count_steps(c, x);
+  tile::count_steps(c, x);
   x.store_times = tile::store_times(c, x);
   x.slices = 1;  // seconds_of_sums() counts them
   x.finish_cycles = tile::finish_cycles(c, x);

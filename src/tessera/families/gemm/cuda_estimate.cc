@@ -59,21 +59,10 @@ tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Ta
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const Types::Own& own = own_of(spec, target);
-  tile::GpuKernel x{};
+  tile::GpuKernel x = tile::gpu_kernel(a);
   x.is_tmaws = tile::flag(own.by_copy_engine);
-  x.is_pingpong = tile::flag(a.scheduler == Scheduler::pingpong);
-  x.swaps = tile::flag(a.swap_ab);
   x.rows = static_cast<double>(a.swap_ab ? p.n : p.m);
   x.columns = static_cast<double>(a.swap_ab ? p.m : p.n);
-  x.tile_m = a.tile.m, x.tile_n = a.tile.n, x.tile_k = a.tile.k;
-  x.tile_mn = x.tile_m * x.tile_n;
-  x.tile_volume = x.tile_mn * x.tile_k;
-  x.wave_m = a.wave.m, x.wave_n = a.wave.n;
-  x.num_waves = x.wave_m * x.wave_n * a.wave.k;
-  x.lane_mn = static_cast<double>(a.warp_tile.m) * a.warp_tile.n;
-  x.splits = a.splits, x.slices = a.slices, x.stages = a.stages;
-  x.cluster_m = a.cluster_m, x.cluster_n = a.cluster_n;
-  x.cluster_blocks = x.cluster_m * x.cluster_n * x.splits;
   x.size_m = size_of(a.swap_ab ? p.b : p.a);
   x.size_n = size_of(a.swap_ab ? p.a : p.b);
   x.macs = tile::gpu_macs_per_cycle(s.a, s.b, target, !own.by_warp);
@@ -82,7 +71,7 @@ tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Ta
   x.store_chunk = shared.chunk;
   x.stores_by_copy = tile::flag(own.by_copy_engine && tmaws_copies_out(s, a));
   x.copied_bytes = a.repack ? copied_bytes(p) : 0;
-  x.fetch_share = own.by_copy_engine && !a.repack ? fetch_share(p) : 1;
+  if (own.by_copy_engine && !a.repack) x.fetch_share = fetch_share(p);
   return x;
 }
 
@@ -90,17 +79,7 @@ tile::GpuKernel kernel_on(const KernelSpec& spec, const GemmProblem& p, const Ta
 void count_out(const tile::GpuCase& c, tile::GpuKernel& x) {
   x.tiles_m = blocks(x.rows, x.tile_m);
   x.tiles_n = blocks(x.columns, x.tile_n);
-  x.tiles_k = blocks(c.k, x.tile_k);
-  x.k_steps = blocks(x.tiles_k, x.splits * x.slices);
-  x.block_threads = tile::block_threads(c, x);
-  x.accumulators = tile::accumulators(c, x);
-  x.resident = tile::resident_blocks(c, x);
-  x.blocks = tile::all_blocks(c, x);
-  x.step_bytes = tile::step_bytes(x);
-  x.step_operand_bytes = tile::step_operand_bytes(x);
-  x.fma_cycles = tile::fma_cycles(c, x);
-  x.alone_cycles = tile::alone_cycles(c, x);
-  x.step_cycles = tile::step_cycles(c, x);
+  tile::count_steps(c, x);
   x.load_cycles = tile::load_cycles(c, x);
   x.store_times = tile::store_times(c, x);
   x.finish_cycles = tile::finish_cycles(c, x);

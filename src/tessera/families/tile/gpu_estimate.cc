@@ -1,6 +1,7 @@
 #include "tessera/families/tile/gpu_estimate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/families/tile/epilogue.h"
 
@@ -43,6 +44,38 @@ GpuCase gpu_case(const Target& target, DType a, DType out, const Epilogue& epilo
   c.output_cycles = output_cycles(epilogue);
   c.finished_cycles = flag(num_ops(epilogue) > 0) * kGpuModel.by_threads;
   return c;
+}
+
+GpuKernel gpu_kernel(const Algorithm& a) {
+  GpuKernel x{};
+  x.is_pingpong = flag(a.scheduler == Scheduler::pingpong);
+  x.swaps = flag(a.swap_ab);
+  x.tile_m = a.tile.m, x.tile_n = a.tile.n, x.tile_k = a.tile.k;
+  x.tile_mn = x.tile_m * x.tile_n;
+  x.tile_volume = x.tile_mn * x.tile_k;
+  x.wave_m = a.wave.m, x.wave_n = a.wave.n;
+  x.num_waves = x.wave_m * x.wave_n * a.wave.k;
+  x.lane_mn = static_cast<double>(a.warp_tile.m) * a.warp_tile.n;
+  x.splits = a.splits, x.slices = a.slices, x.stages = a.stages;
+  x.cluster_m = a.cluster_m, x.cluster_n = a.cluster_n;
+  x.cluster_blocks = x.cluster_m * x.cluster_n * x.splits;
+  x.fetch_share = 1;
+  return x;
+}
+
+// The order matters, because each number depends on earlier ones.
+void count_steps(const GpuCase& c, GpuKernel& x) {
+  x.tiles_k = std::ceil(c.k / x.tile_k);
+  x.k_steps = std::ceil(x.tiles_k / (x.splits * x.slices));
+  x.block_threads = block_threads(c, x);
+  x.accumulators = accumulators(c, x);
+  x.resident = resident_blocks(c, x);
+  x.blocks = all_blocks(c, x);
+  x.step_bytes = step_bytes(x);
+  x.step_operand_bytes = step_operand_bytes(x);
+  x.fma_cycles = fma_cycles(c, x);
+  x.alone_cycles = alone_cycles(c, x);
+  x.step_cycles = step_cycles(c, x);
 }
 
 }  // namespace tessera::tile

@@ -51,6 +51,12 @@ struct GpuKernel {
   double step_cycles, load_cycles, store_times, finish_cycles, busy_seconds;
 };
 
+// The numbers that the algorithm alone says.
+GpuKernel gpu_kernel(const Algorithm& algorithm);
+// Counts, for a kernel whose tiles down and right are counted, a block's steps along k, the blocks,
+// and what a step takes of a unit besides loads.
+void count_steps(const GpuCase& c, GpuKernel& x);
+
 // ---- threads and rounds of blocks ----
 
 inline double block_threads(const GpuCase& c, const GpuKernel& x) {
