@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/ways.h"
+#include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::gemm {
@@ -32,6 +33,16 @@ std::vector<std::string> entries_of(const KernelSpec& spec, bool prepares) {
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) entries.emplace_back("_pack");
   if (prepares) entries.emplace_back("_prepare");
   return entries;
+}
+
+Source gpu_source(const KernelSpec& spec, std::string text, std::string extension, bool prepares) {
+  std::shared_ptr<const Headers> headers = headers_of(text);
+  return {.name = name_of(spec),
+          .extension = std::move(extension),
+          .text = std::move(text),
+          .headers = std::move(headers),
+          .abi = kAbi,
+          .entries = entries_of(spec, prepares)};
 }
 
 std::uint8_t prepare_entry(const KernelSpec& spec) {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/headers.h"
 
 namespace tessera::gemm {
 namespace {
@@ -64,13 +63,7 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
       from.name, name, kAbi);
   text += more_kernels + "}\n";
-  const std::shared_ptr<const Headers> headers = headers_of(text);
-  return {.name = name,
-          .extension = ".cu",
-          .text = std::move(text),
-          .headers = headers,
-          .abi = kAbi,
-          .entries = entries_of(spec, from.prepares)};
+  return gpu_source(spec, std::move(text), ".cu", from.prepares);
 }
 
 }  // namespace tessera::gemm

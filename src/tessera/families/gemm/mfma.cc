@@ -14,7 +14,6 @@
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/headers.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
@@ -348,13 +347,7 @@ Source emit_hip(const KernelSpec& spec, const Target& target) {
       hip_config(spec, target), is_general ? "GeneralGemm" : "MfmaGemm", name, kAbi);
   if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += hip_pack_text(name);
   text += "}\n";
-  const std::shared_ptr<const Headers> headers = headers_of(text);
-  return {.name = name,
-          .extension = ".hip",
-          .text = std::move(text),
-          .headers = headers,
-          .abi = kAbi,
-          .entries = entries_of(spec)};
+  return gpu_source(spec, std::move(text), ".hip");
 }
 
 // ---- launch ----

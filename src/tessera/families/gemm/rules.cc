@@ -181,7 +181,6 @@ std::string takes_no_packed_b(const Case& c) {
 // Every block needs a tile of K. Every group of threads that adds up slices needs a counter.
 Verdict parts_fit(const Algorithm& a, const GemmProblem& p, int groups_of_tile) {
   if (a.splits * a.slices == 1) return {};
-  const auto tiles = [](std::int64_t size, int tile) { return (size + tile - 1) / tile; };
   const std::int64_t steps = tiles(p.k, a.tile.k);
   if (a.slices > 1 && steps < a.splits * a.slices) {
     return {fmt::format("{} x {} parts of K need as many tiles of {}, got {} of k={}", a.splits,

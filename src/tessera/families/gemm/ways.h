@@ -106,6 +106,9 @@ std::string gpu_types_text(const GemmSignature& signature);
 // The entries of a kernel's binary: the kernel itself first, then, for some kernels, _pack and
 // _prepare at the places below.
 std::vector<std::string> entries_of(const KernelSpec& spec, bool prepares = false);
+// The source of a GPU's kernel with this text.
+Source gpu_source(const KernelSpec& spec, std::string text, std::string extension,
+                  bool prepares = false);
 inline constexpr std::uint8_t kPackEntry = 1;
 std::uint8_t prepare_entry(const KernelSpec& spec);
 
