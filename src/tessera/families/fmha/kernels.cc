@@ -310,7 +310,7 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
                   int threads) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (!goes_back(spec) && !has_queries(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  if (!extends(spec)) return tile::estimate<Types>(spec, p, target, threads);
+  if (!extends(spec)) return tile::estimate<Types>(spec, problem, target, threads);
   return one_after_the_other(
       append_estimate(with_strides(append_part(p)), target, units_used(threads, target)),
       tile::estimate<Types>(spec, attention_part(p), target, threads));

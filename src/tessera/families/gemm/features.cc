@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "tessera/base/enums.h"
 #include "tessera/families/gemm/features_internal.h"
 #include "tessera/families/tile/features.h"
 
@@ -18,10 +17,8 @@ std::vector<WantedFeature> wanted_features(std::span<const FeatureUse> wanted, s
   std::vector<WantedFeature> list;
   list.reserve(end - begin);
   for (std::size_t f = begin; f < end; ++f) {
-    const FeatureUse how = wanted.empty() ? FeatureUse::all : wanted[f];
-    check_enum("gemm: use of a feature", how, FeatureUse::all);
-    if (how == FeatureUse::none) continue;
-    list.push_back({f, how == FeatureUse::first ? 1 : specs});
+    const std::size_t count = tile::wanted_count(Op::gemm, wanted, f, specs);
+    if (count > 0) list.push_back({f, count});
   }
   return list;
 }

@@ -5,6 +5,7 @@
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/features_table_internal.h"
 #include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/features.h"
 #include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/lanes.h"
 
@@ -16,11 +17,12 @@ using tile::ceil_of;
 using tile::flag;
 using tile::floor_of;
 using tile::kLanes;
+using tile::kLeastSeconds;
 using tile::Lane;
 using tile::log2_of;
+using tile::number;
 using tile::pick;
-
-inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
+using tile::quotient;
 
 // Features that every candidate of a problem shares.
 using Broadcast = std::array<double, kFirstLane>;

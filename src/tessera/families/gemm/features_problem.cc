@@ -12,16 +12,10 @@ namespace {
 constexpr double kGpuVectorBytes = 16;  // the widest load of a thread
 constexpr double kAlignLimit = 4096;    // bytes; rows at such distances share sets of a cache
 
-double number(std::int64_t value) { return static_cast<double>(value); }
-double listed_bytes(const Target& target, std::size_t level) {
-  return level < target.caches.size() ? number(target.caches[level].bytes) : 0;
-}
 double listed_rate(const Target& target, std::size_t level) {
   if (target.caches.empty()) return 1;
   return std::max(1.0, target.caches[std::min(level, target.caches.size() - 1)].bytes_per_cycle);
 }
-
-double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 void add_rates(Facts& f) {
   const Target& target = *f.target;
@@ -142,8 +136,8 @@ void put_sizes(const Facts& f, Broadcast& x) {
   x[feature("log2_flops")] = log2_of(1 + f.flops);
   x[feature("log2_bytes")] = log2_of(1 + f.bytes);
   x[feature("arithmetic_intensity")] = f.flops / std::max(f.bytes, 1.0);
-  x[feature("bytes_over_l2")] = share_of(f.bytes, f.on_cpu ? f.l2 * f.threads : f.l2);
-  x[feature("bytes_over_l3")] = share_of(f.bytes, f.l3);
+  x[feature("bytes_over_l2")] = quotient(f.bytes, f.on_cpu ? f.l2 * f.threads : f.l2);
+  x[feature("bytes_over_l3")] = quotient(f.bytes, f.l3);
   x[feature("log2_ideal_seconds")] = f.ideal_log2;
 }
 
@@ -192,7 +186,7 @@ void put_machine(const Facts& f, Broadcast& x) {
   x[feature("hw_registers")] = f.on_cpu ? t.vector_registers : t.registers_per_unit;
   x[feature("hw_block_threads")] = t.max_threads_per_block;
   x[feature("hw_peak")] = peak;
-  x[feature("hw_balance")] = share_of(peak, t.memory_gb_per_s);
+  x[feature("hw_balance")] = quotient(peak, t.memory_gb_per_s);
 }
 
 }  // namespace
@@ -217,9 +211,9 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;
   f.launch_seconds = target.launch_us * 1e-6;
-  f.l1 = listed_bytes(target, 0);
-  f.l2 = listed_bytes(target, 1);
-  f.l3 = listed_bytes(target, 2);
+  f.l1 = tile::bytes_of_cache(target, 0);
+  f.l2 = tile::bytes_of_cache(target, 1);
+  f.l3 = tile::bytes_of_cache(target, 2);
   f.l1_rate = listed_rate(target, 0);
   f.l2_rate = listed_rate(target, 1);
   add_rates(f);

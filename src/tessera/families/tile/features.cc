@@ -76,10 +76,6 @@ constexpr auto kEstimate = std::to_array<EstimateFeature>({
      [](W w, E e) { return log2_of(e.seconds) - w.ideal_log2; }},
 });
 
-double bytes_of_cache(const Target& target, std::size_t level) {
-  return level < target.caches.size() ? number(target.caches[level].bytes) : 0;
-}
-
 double peak_for(const Instruction* best, const Target& target, int units) {
   if (best == nullptr) best = find_instruction(target, DType::fp32, DType::fp32, DType::fp32);
   return best == nullptr ? 1e9 : std::max(peak_of(*best, target, units), 1.0);
@@ -135,6 +131,10 @@ constexpr std::array<double (*)(const UsualCase&, const KernelSpec&), kUsual.siz
 
 std::span<const MachineFeature> machine_features() { return kMachine; }
 std::span<const EstimateFeature> estimate_features() { return kEstimate; }
+
+double bytes_of_cache(const Target& target, std::size_t level) {
+  return level < target.caches.size() ? number(target.caches[level].bytes) : 0;
+}
 
 MachineFacts machine_facts(const Target& target, int threads, const Instruction* best) {
   MachineFacts m;
@@ -198,9 +198,8 @@ void extract_usual(const Problem& problem, const Target& target, int threads,
   if (specs.empty()) return;
   const UsualCase c = {problem, target, threads, family, facts};
   for (std::size_t f = 0; f < kValues.size(); ++f) {
-    const FeatureUse use = wanted.empty() ? FeatureUse::all : wanted[f];
-    if (use == FeatureUse::none) continue;
-    for (std::size_t i = 0; i < (use == FeatureUse::first ? 1 : specs.size()); ++i) {
+    const std::size_t count = wanted_count(family.op, wanted, f, specs.size());
+    for (std::size_t i = 0; i < count; ++i) {
       columns[f * specs.size() + i] = kValues[f](c, specs[i]);
     }
   }

@@ -25,6 +25,7 @@ inline constexpr double kLeastSeconds = 1e-9;  // of any predicted time
 
 inline double number(std::int64_t value) { return static_cast<double>(value); }
 inline double log2_from_1(double value) { return log2_of(at_least(value, 1)); }
+double bytes_of_cache(const Target& target, std::size_t level);  // 0: there is no such cache
 inline double quotient(double part, double whole) { return whole > 0 ? part / whole : 0; }
 // The share of whole tiles that is not padding.
 inline double used_share(double size, double tile) {

@@ -26,7 +26,7 @@ struct UsualTypes {
   using Problem = ProblemOfOp;
   using Arguments = OperandsOfOp;
   using Case = tile::SpecCase<Signature>;
-  static Arguments arguments(const Problem&, const Operands& operands) {
+  static const Arguments& arguments(const Problem&, const Operands& operands) {
     return std::get<OperandsOfOp>(operands);
   }
 };
