@@ -1,6 +1,7 @@
 // A short list inside its owner. It allocates nothing, and copying copies only its items.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -28,6 +29,10 @@ class InlineVector {
     std::uninitialized_copy_n(other.begin(), other.size_, items_);
     size_ = other.size_;
     return *this;
+  }
+
+  bool operator==(const InlineVector& other) const {
+    return std::equal(begin(), end(), other.begin(), other.end());
   }
 
   // Throws Error{internal} when the list is full.

@@ -1,6 +1,6 @@
 // Plans: the way from a bound kernel to its launch.
 #include "tessera/c_api/handles_internal.h"
-#include "tessera/dispatch/pointer_rules_internal.h"
+#include "tessera/dispatch/call_plan_internal.h"
 
 namespace tessera::c_api {
 namespace {
@@ -83,9 +83,8 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
     return plan.dispatcher->run(plan.problem, operands, run);
   }
   const ReadyKernel& kernel = plan.kernel;
-  check_operands(kernel, plan.problem, operands,
-                 {.data = options.workspace, .bytes = options.workspace_bytes});
-  kernel.loaded->launch(launch_of(kernel, plan.problem, operands),
+  const CallerMemory workspace = {.data = options.workspace, .bytes = options.workspace_bytes};
+  kernel.loaded->launch(checked_launch(kernel, plan.problem, operands, workspace),
                         launch_options_of(plan, options));
 }
 

@@ -14,8 +14,8 @@
 #include "tessera/base/log.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/seconds.h"
+#include "tessera/dispatch/call_plan_internal.h"
 #include "tessera/dispatch/memo_internal.h"
-#include "tessera/dispatch/pointer_rules_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/measure/operands.h"
@@ -171,15 +171,17 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
   }
   const int worth = worth_threads_of(decision, key.problem);
   const Family& family = family_of(decision.spec);
-  return {&family,
-          &target,
-          decision.spec,
-          decision.name,
-          decision.source,
-          worth,
-          decision.predicted_seconds,
-          std::move(loaded),
-          std::make_shared<const PointerRules>(family, key.problem)};
+  ReadyKernel ready{&family,
+                    &target,
+                    decision.spec,
+                    decision.name,
+                    decision.source,
+                    worth,
+                    decision.predicted_seconds,
+                    std::move(loaded),
+                    nullptr};
+  ready.plan = std::make_shared<const CallPlan>(ready, key.problem);
+  return ready;
 }
 
 namespace {
@@ -230,10 +232,9 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  const Family& family = *kernel.family;
-  check_operands(kernel, problem, operands, workspace_of(options));
-  const Launch launch = launch_of(kernel, problem, operands);
+  const Launch launch = checked_launch(kernel, problem, operands, workspace_of(options));
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
+  const Family& family = *kernel.family;
   if (has_packed_operand(problem)) {
     throw Error(
         ErrorCode::unsupported,
@@ -271,8 +272,7 @@ void Dispatcher::set_timing(int cold, int repeat) {
 RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
                            const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  check_operands(kernel, problem, operands, workspace_of(options));
-  const Launch launch = launch_of(kernel, problem, operands);
+  const Launch launch = checked_launch(kernel, problem, operands, workspace_of(options));
   const auto call = [&] { kernel.loaded->launch(launch, options.launch); };
   runtime::Protocol protocol;
   protocol.rounds = state_->repeat;

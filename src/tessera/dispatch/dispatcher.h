@@ -39,7 +39,7 @@ struct RunOptions {
   bool verify = false;  // compare with the fp64 reference; throws Error{verification_failed}
 };
 
-class [[gnu::visibility("hidden")]] PointerRules;
+struct [[gnu::visibility("hidden")]] CallPlan;
 
 // A kernel that is ready to be called for one problem.
 struct ReadyKernel {
@@ -51,7 +51,7 @@ struct ReadyKernel {
   int worth_threads = 0;  // CPU: the most threads that a call is worth; 0: as many as there may be
   double predicted_seconds = 0;
   std::shared_ptr<const runtime::LoadedKernel> loaded;
-  std::shared_ptr<const PointerRules> pointers;
+  std::shared_ptr<const CallPlan> plan;
 };
 // The launch of a ready kernel, on no more threads than it is worth.
 Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands);

@@ -19,6 +19,8 @@ MemoKey::MemoKey(const Problem& of, int most_threads, int on_device, std::string
   size = kBefore + write_bytes(problem, all.data() + kBefore);
 }
 
+std::string_view MemoKey::bytes() const { return {all.data(), size}; }
+
 std::uint64_t hash_of(const MemoKey& key) {
   const std::uint64_t hash = hash64(key.bytes());
   return key.force.empty() ? hash : hash64(key.force, hash);

@@ -24,7 +24,7 @@ struct MemoKey {
   MemoKey(const Problem& of, int most_threads, int on_device, std::string_view forced);
   MemoKey(const MemoKey&) = delete;
   MemoKey& operator=(const MemoKey&) = delete;
-  std::string_view bytes() const { return {all.data(), size}; }
+  std::string_view bytes() const;
 
   const Problem& problem;
   int threads;

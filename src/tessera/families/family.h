@@ -84,6 +84,9 @@ inline int units_used(int threads, const Target& target) {
   return std::min(threads > 0 ? threads : target.units, kMaxThreads);
 }
 
+// Addresses that are multiples of so many bytes are all alike to Family::bind().
+inline constexpr std::size_t kAlikeBytes = 16;
+
 struct Family {
   Required<Op> op;
   // The number of the contract between the family's kernels and their callers: the argument block,
@@ -149,7 +152,9 @@ struct Family {
       extract;
 
   // The launch of a kernel on a problem. A null operand stands for any address: the launch then has
-  // the largest workspace that any address may need.
+  // the largest workspace that any address may need. Addresses at multiples of kAlikeBytes give the
+  // same launch, apart from these addresses themselves and others at a fixed distance behind them.
+  // Values beside the pointers matter only where a pointer is null.
   Required<Launch(const KernelSpec&, const Problem&, const Target&, const Operands&)> bind;
 
   // Computes the answer in fp64, slowly and simply, and compares the outputs with it. The operands

@@ -2,11 +2,13 @@
 // share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <type_traits>
 
 #include "tessera/base/inline_vector.h"
@@ -38,6 +40,7 @@ struct TensorMap {
   Im2col im2col;
   bool in_workspace;             // the window begins in the workspace instead of at `base`
   std::size_t workspace_offset;  // bytes from the workspace's address to the window
+  bool operator==(const TensorMap&) const = default;
 };
 
 // The parameters of a kernel, as bytes in the layout that the kernel expects. Copying the block
@@ -54,7 +57,17 @@ class ArgumentBlock {
     std::memmove(bytes_.data(), other.bytes_.data(), size_);
     return *this;
   }
+  bool operator==(const ArgumentBlock& other) const {
+    return size_ == other.size_ && second_ == other.second_ &&
+           std::memcmp(bytes_.data(), other.bytes_.data(), size_) == 0;
+  }
 
+  // All parameters, as another block's data() and second() gave them.
+  void assign(std::span<const std::byte> parameters, std::size_t second) {
+    std::copy(parameters.begin(), parameters.end(), bytes_.begin());
+    size_ = parameters.size();
+    second_ = second;
+  }
   // The first parameter: a plain struct.
   template <class T>
   void set(const T& parameter) {
@@ -108,6 +121,7 @@ struct Step {
   std::array<unsigned, 3> cluster = {1, 1, 1};
   std::size_t shared_memory_bytes = 0;
   std::size_t copied_bytes = 0;  // size of the copies of operands that the step makes
+  bool operator==(const Step&) const = default;
 };
 
 struct Launch {
@@ -120,6 +134,7 @@ struct Launch {
     std::size_t counter_bytes = 0;  // bytes that the kernel counts in, at most kCounterBytes
     std::size_t clear_bytes = 0;
     std::size_t address_offset = 0;  // where the address goes in the argument block
+    bool operator==(const Workspace&) const = default;
   };
 
   ArgumentBlock arguments;      // the same for every step
@@ -132,6 +147,7 @@ struct Launch {
   InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked
   std::int64_t parts = 1;  // into which the kernel cuts the longest sums, at most; it merges them
   int max_threads = 0;     // CPU: the most threads that the kernel can use; 0: no limit
+  bool operator==(const Launch&) const = default;
 };
 
 }  // namespace tessera

@@ -68,6 +68,26 @@ TEST_F(ApiRun, BatchesByPointerArraysInPlace) {
             "pointers");
 }
 
+// Aligned, elsewhere, between multiples of 16 bytes, in place, and aligned again.
+TEST_F(ApiRun, FollowsOperandsThatMove) {
+  Dispatcher dispatcher(options());
+  GemmProblem p = small();
+  p.beta = -0.5F;
+  const measure::OwnedOperands owned = operands_of(p), elsewhere = operands_of(p);
+  GemmOperands between = std::get<GemmOperands>(owned.operands);
+  const auto count = static_cast<std::size_t>(p.m * p.k);
+  std::vector<float> moved(count + 1);
+  std::memcpy(moved.data() + 1, between.a, count * sizeof(float));
+  between.a = moved.data() + 1;
+  GemmOperands in_place = std::get<GemmOperands>(elsewhere.operands);
+  in_place.c = in_place.out;
+  const Operands calls[] = {owned.operands, elsewhere.operands, between, in_place, owned.operands};
+  for (const Operands& operands : calls) {
+    EXPECT_EQ(error_of([&] { dispatcher.run(p, operands, with(2)); }), "no error")
+        << "call " << &operands - calls << ", seed " << seed;
+  }
+}
+
 // Where no thread shares a sum, the number of threads changes who computes an element, not how.
 TEST_F(ApiRun, DeterministicBitsWhateverTheThreads) {
   DispatcherOptions o = options();
