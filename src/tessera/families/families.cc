@@ -24,8 +24,8 @@ const Family& family_of(const Problem& problem) { return family_of(op_of(problem
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static const std::array<const Family*, 4> kAll = {&gemm::family(), &norm::family(),
-                                                    &conv::family(), &fmha::family()};
+  static constexpr std::array<const Family*, 4> kAll = {&gemm::kFamily, &norm::kFamily,
+                                                        &conv::kFamily, &fmha::kFamily};
   return kAll;
 }
 

@@ -15,7 +15,8 @@ struct ConvArguments;
 
 namespace tessera::conv {
 
-const Family& family();
+extern const Family kFamily;
+inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/conv.h, the entries.
 inline constexpr int kAbi = 1;

@@ -181,49 +181,49 @@ double bytes(const Problem& problem) {
   return sum;
 }
 
-const Family& family() {
-  static constexpr Extras kExtras = {.source_name = source_name, .instances = instances};
-  static constexpr Family kFamily = {
-      .op = Op::conv,
-      .abi = kAbi,
-      .verb = "convolve",
-      .extras = &kExtras,
-      .validate = validate,
-      .tensors = tensors,
-      .pointer = pointer,
-      .set_pointer = set_pointer,
-      .is_legal = tile::is_legal<Types>,
-      .is_deterministic = is_deterministic,
-      .supports = tile::supports<Types>,
-      .enumerate = tile::enumerate<Types>,
-      .combinations = tile::combinations<Types>,
-      .derived = derived,
-      .candidates = tile::candidates<Types>,
-      .legal_candidates = tile::legal_candidates<Types>,
-      .general = general,
-      .emit = tile::emit<Types>,
-      .estimate = estimate,
-      .features = features,
-      .features_fit = features_fit,
-      .is_described = is_described,
-      .extract = extract,
-      .bind = bind,
-      .verify = verify,
-      .reference = reference,
-      .compare = compare,
-      .plain = plain,
-      .flops = flops,
-      .bytes = bytes,
-      .model_key = model_key,
-      .facts = facts,
-      .roof = roof,
-      .retyped = retyped,
-      .from_words = from_words,
-      .problem_sets = problem_sets,
-      .draw = draw,
-      .samples = samples,
-  };
-  return kFamily;
-}
+namespace {
+constexpr Extras kExtras = {.source_name = source_name, .instances = instances};
+}  // namespace
+
+constinit const Family kFamily = {
+    .op = Op::conv,
+    .abi = kAbi,
+    .verb = "convolve",
+    .extras = &kExtras,
+    .validate = validate,
+    .tensors = tensors,
+    .pointer = pointer,
+    .set_pointer = set_pointer,
+    .is_legal = tile::is_legal<Types>,
+    .is_deterministic = is_deterministic,
+    .supports = tile::supports<Types>,
+    .enumerate = tile::enumerate<Types>,
+    .combinations = tile::combinations<Types>,
+    .derived = derived,
+    .candidates = tile::candidates<Types>,
+    .legal_candidates = tile::legal_candidates<Types>,
+    .general = general,
+    .emit = tile::emit<Types>,
+    .estimate = estimate,
+    .features = features,
+    .features_fit = features_fit,
+    .is_described = is_described,
+    .extract = extract,
+    .bind = bind,
+    .verify = verify,
+    .reference = reference,
+    .compare = compare,
+    .plain = plain,
+    .flops = flops,
+    .bytes = bytes,
+    .model_key = model_key,
+    .facts = facts,
+    .roof = roof,
+    .retyped = retyped,
+    .from_words = from_words,
+    .problem_sets = problem_sets,
+    .draw = draw,
+    .samples = samples,
+};
 
 }  // namespace tessera::conv

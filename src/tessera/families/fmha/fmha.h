@@ -13,7 +13,8 @@
 
 namespace tessera::fmha {
 
-const Family& family();
+extern const Family kFamily;
+inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
 inline constexpr int kAbi = 6;

@@ -5,7 +5,8 @@
 
 namespace tessera::gemm {
 
-const Family& family();
+extern const Family kFamily;
+inline const Family& family() { return kFamily; }
 
 // See Family::abi. It counts changes of device/gemm/gemm_arguments.h, of CudaGemmArguments and of
 // the entries.

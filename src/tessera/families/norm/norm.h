@@ -7,7 +7,8 @@
 
 namespace tessera::norm {
 
-const Family& family();
+extern const Family kFamily;
+inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/norm.h, the entries.
 inline constexpr int kAbi = 2;
