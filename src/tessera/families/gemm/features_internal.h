@@ -2,6 +2,8 @@
 // functions that fill them.
 #pragma once
 
+#include <optional>
+
 #include "tessera/device/cpu/gemm/operands.h"
 #include "tessera/families/gemm/features_table_internal.h"
 #include "tessera/families/gemm/ways.h"
@@ -57,7 +59,7 @@ struct Facts {
   double wide_macs = 1;  // multiply-adds of an SM or CU in a cycle by its widest instruction
   // Pipeline::amx is the last one.
   std::array<PipelineFacts, static_cast<std::size_t>(Pipeline::amx) + 1> pipelines{};
-  tile::GpuCase gpu;
+  std::optional<tile::GpuCase> gpu;  // none for a CPU
 };
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
 Broadcast broadcast_of(const Facts& facts);

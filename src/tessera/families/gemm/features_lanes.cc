@@ -230,7 +230,7 @@ void clear_cpu(Lanes& x) {
 
 // The estimate of AMD's GPUs was made candidate by candidate, when the lanes were gathered.
 void fill_gpu(const Facts& facts, Lanes& lanes) {
-  const tile::GpuCase& c = facts.gpu;
+  const tile::GpuCase& c = *facts.gpu;
   fill_threads(c, lanes);
   fill_shared_memory(lanes);
   fill_rounds(c, lanes, !facts.machine->estimates_singly);

@@ -17,7 +17,7 @@ double listed_rate(const Target& target, std::size_t level) {
   return std::max(1.0, target.caches[std::min(level, target.caches.size() - 1)].bytes_per_cycle);
 }
 
-void add_rates(Facts& f) {
+void add_cpu_rates(Facts& f) {
   const Target& target = *f.target;
   const auto signature = std::get<GemmSignature>(signature_of(f.problem));
   const int lanes = std::max(1, target.vector_bytes / 4);
@@ -27,7 +27,6 @@ void add_rates(Facts& f) {
     const double rate = i == nullptr ? 1 : std::max(i->per_cycle, 1e-3) * lanes * products;
     f.cpu_macs[static_cast<std::size_t>(products)] = rate;
   }
-  f.wide_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
 }
 
 void add_pipelines(Facts& f) {
@@ -204,9 +203,11 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.batch = number(problem.batch);
   f.flops = flops_of(f.problem);
   f.bytes = bytes_of(f.problem);
-  f.copied_bytes = f.on_cpu ? 0 : copied_bytes(f.problem);
-  f.fetch_share = fetch_share(f.problem);
-  if (!f.on_cpu) f.gpu = gpu_case(f.problem, target);
+  if (!f.on_cpu) {
+    f.copied_bytes = copied_bytes(f.problem);
+    f.fetch_share = fetch_share(f.problem);
+    f.gpu = gpu_case(f.problem, target);
+  }
   f.units = std::max(1, f.on_cpu ? f.threads : target.units);
   f.hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   f.bandwidth = std::max(target.memory_gb_per_s, 1.0) * 1e9;
@@ -216,7 +217,11 @@ Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   f.l3 = tile::bytes_of_cache(target, 2);
   f.l1_rate = listed_rate(target, 0);
   f.l2_rate = listed_rate(target, 1);
-  add_rates(f);
+  if (f.on_cpu) {
+    add_cpu_rates(f);
+  } else {
+    f.wide_macs = tile::gpu_macs_per_cycle(f.problem.a, f.problem.b, target, true);
+  }
   add_pipelines(f);
   const double peak = 2 * best_macs(f) * f.units * f.hertz;
   f.ideal_log2 = log2_of(std::max({f.flops / peak, f.bytes / f.bandwidth, kLeastSeconds}));
