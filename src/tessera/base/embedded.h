@@ -22,6 +22,9 @@ std::span<const EmbeddedFile> target_rows();
 // The preselected kernel sets of every operation, <op>/sets/<backend>.json.
 std::span<const EmbeddedFile> kernel_sets();
 
+// The layers of published nets, data/nets/convolutions.txt.
+std::span<const EmbeddedFile> net_files();
+
 // The report page's template, style and script, src/tessera/train/report/.
 std::span<const EmbeddedFile> report_files();
 

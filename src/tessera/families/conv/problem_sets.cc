@@ -11,6 +11,7 @@
 
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/conv/net_layers_internal.h"
+#include "tessera/families/conv/nets_internal.h"
 #include "tessera/families/draw.h"
 #include "tessera/families/refusals.h"
 #include "tessera/families/tile/usual.h"
@@ -231,13 +232,33 @@ void draw_layers(Draw& draw, ProblemSide side, ConvProblem& p) {
   set_one_of(draw, kImageLayers, kVideoLayers, kSoundLayers, p);
 }
 
+// Every net of a side is equally likely, and so is every layer of a net.
+void draw_nets(Draw& draw, ProblemSide side, ConvProblem& p) {
+  p.n = draw.below(4) == 0 ? draw.between(1, 256) : std::int64_t{1} << draw.between(0, 8);
+  const std::span<const Net> nets = nets_of(side);
+  const Net& net = nets[static_cast<std::size_t>(draw.below(std::ssize(nets)))];
+  const ConvProblem layer = draw.one_of(net.layers);
+  p.c = layer.c, p.k = layer.k, p.g = layer.g, p.ndim = layer.ndim;
+  p.size = layer.size, p.filter = layer.filter;
+  p.stride = layer.stride, p.dilation = layer.dilation;
+  p.pad = layer.pad, p.pad_right = layer.pad_right;
+}
+
 // ---- sets ----
 
-// A kind is a set of its own, and has a share of the sets that mix all kinds.
+// Shapes of a direction.
+struct Counts {
+  std::size_t learned, unseen;
+};
+constexpr Counts kOfMixed = {1400, 300}, kOfKind = {200, 60};
+
+// A kind is a set of its own, and has a share of the sets that mix all kinds. Those were frozen
+// before there were nets, which have no share of them.
 struct Kind {
   std::string_view name;
   void (*draw)(Draw&, ProblemSide, ConvProblem&);
   std::int64_t share;
+  Counts counts = kOfKind;
 };
 constexpr auto kKinds = std::to_array<Kind>({
     {"spatial", draw_spatial, 5},
@@ -253,6 +274,7 @@ constexpr auto kKinds = std::to_array<Kind>({
     {"dilated", draw_dilated, 1},
     {"odd", draw_odd, 2},
     {"layers", draw_layers, 8},
+    {"nets", draw_nets, 0, kOfMixed},
 });
 
 // Sets that mix all kinds: of every direction in turn, or of one.
@@ -268,12 +290,6 @@ constexpr auto kSetNames = [] {
   for (std::size_t i = 0; i < kKinds.size(); ++i) names[kMixed + i] = kKinds[i].name;
   return names;
 }();
-
-// Shapes of a direction.
-struct Counts {
-  std::size_t learned, unseen;
-};
-constexpr Counts kOfMixed = {1400, 300}, kOfKind = {200, 60};
 
 using Bounds = tile::DrawBounds;
 
@@ -379,7 +395,7 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
   if (name == kSetNames.end()) refuse_problem_set(set, kSetNames);
   const auto at = static_cast<std::size_t>(name - kSetNames.begin());
   const ConvProblem types = conv_of(retyped(ConvProblem{}, words));
-  const Counts& counts = at < kMixed ? kOfMixed : kOfKind;
+  const Counts& counts = at < kMixed ? kOfMixed : kKinds[at - kMixed].counts;
   const std::size_t count = side == ProblemSide::unseen ? counts.unseen : counts.learned;
   Shapes shapes(side, types, bounds_of(types, target));
   std::vector<Problem> problems;
