@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 
 #include "tessera/families/conv/cpasync_internal.h"
 #include "tessera/families/tile/bandwidth.h"

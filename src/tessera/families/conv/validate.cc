@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"

@@ -1,7 +1,6 @@
 // Fills in the features of candidates: the problem's part once, then kernel by kernel.
 #include <fmt/format.h>
 
-#include <array>
 #include <tuple>
 
 #include "tessera/base/forever.h"

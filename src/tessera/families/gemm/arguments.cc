@@ -1,8 +1,6 @@
 // What the texts and the launches of every way share.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"

@@ -2,8 +2,6 @@
 // filter.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/tile/cktile.h"
 

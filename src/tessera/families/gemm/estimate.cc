@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "tessera/families/gemm/estimate_internal.h"
 
 namespace tessera::gemm {

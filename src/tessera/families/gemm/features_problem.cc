@@ -1,6 +1,5 @@
 // Features that do not depend on the candidate, and the facts that the other features start from.
 #include <algorithm>
-#include <cmath>
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"

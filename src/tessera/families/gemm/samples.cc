@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 
 #include "tessera/device/cuda/stream_work.h"
