@@ -86,8 +86,8 @@ def checked(rotary: Optional[str], q: Any, cos: Any, sin: Any, out: Any, layout:
 
 
 def _rooms_of(cache: Tuple[int, ...], pages: Pair, layout: str) -> Tuple[int, List[int]]:
-    """How many sequences there are, and how many keys each has room for. Of a list on a GPU, which
-    is not read, as many as all entries have."""
+    """How many sequences there are, and how many keys each has room for. A list on a GPU is not
+    read, so that each has room for what all entries hold."""
     table, starts = pages
     if table is None:
         if len(cache) != 4:

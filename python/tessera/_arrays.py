@@ -217,10 +217,10 @@ def empty(shape: Tuple[int, ...], word: str, like: Any, view: View) -> Any:
 
 
 def empty_in(order: Sequence[int], shape: Sequence[int], word: str, like: Any, view: View) -> Any:
-    """The same, with the dimensions in that order in memory."""
-    made = empty(tuple(shape[i] for i in order), word, like, view)
+    """The same, with the dimensions in that order in memory, (): in their own."""
     if list(order) == sorted(order):
-        return made
+        return empty(tuple(shape), word, like, view)
+    made = empty(tuple(shape[i] for i in order), word, like, view)
     back = [list(order).index(i) for i in range(len(order))]
     return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
 

@@ -153,7 +153,7 @@ class Results(NamedTuple):
     out: Tuple[int, ...]     # its shape
     lse: Tuple[int, ...]
     random: Tuple[Any, ...]  # no shape where the call stores none
-    order: Tuple[int, ...]   # of out's dimensions in memory, where heads and tokens lie as q's do
+    order: Tuple[int, ...]   # of out's dimensions in memory, as q's lie; (): as they are
     leaves: bool             # some rows may be left as they are
 
 
@@ -166,11 +166,12 @@ def results_of(options: Options, q: Sequence[int], strides: Sequence[int], k: Se
     keys = options.longest_k
     if keys is None and options.random:
         keys = tokens_in(k, options.layout)
-    order = list(range(len(q)))
+    order: Tuple[int, ...] = ()
     if not (q[heads] == 1 or q[tokens] == 1 or strides[heads] == strides[tokens]):
-        heads_last = bool(strides[heads] < strides[tokens])
-        order[-3:-1] = (tokens, heads) if heads_last else (heads, tokens)
-    return Results((*q[:-1], v[3] if len(v) == 5 else v[-1]), rows, (*rows, keys), tuple(order),
+        if bool(strides[heads] < strides[tokens]) != (options.layout == "bshd"):
+            lead = len(q) - 3
+            order = (*range(lead), lead + 1, lead, lead + 2)
+    return Results((*q[:-1], v[3] if len(v) == 5 else v[-1]), rows, (*rows, keys), order,
                    options.skip_q != 0 or (len(q) == 4 and has_lengths))
 
 

@@ -21,7 +21,7 @@ def plain(options: Any) -> Any:
 
 
 def check_new(options: Any) -> None:
-    """Of a call without out."""
+    """Refuses a beta without an out."""
     if options.beta != 0:
         raise Error(f"beta is {options.beta}, but there is no out whose contents it multiplies")
 

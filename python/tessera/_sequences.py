@@ -180,13 +180,13 @@ def _length(reader: Reader, name: str, given: Any, like: Any, batch: int, room: 
 # ---- Pages ---------------------------------------------------------------------------------------
 
 def check_rank(name: str, rank: int) -> None:
-    """Of a cache of pages: four dimensions, or five where elements lie in runs of 16 bytes."""
+    """A cache of pages has four dimensions, or five where elements lie in runs of 16 bytes."""
     if rank not in (4, 5):
         raise Error(f"{name} must have 4 dimensions, or 5 in runs of 16 bytes, got {rank}")
 
 
 def page_size(shape: Shape, layout: str) -> int:
-    """Of k, (pages, ...)."""
+    """How many tokens a page of k, (pages, ...), holds."""
     check_rank("k", len(shape))
     return shape[3] if len(shape) == 5 else tokens_in(shape, layout_word(layout))
 
@@ -290,7 +290,8 @@ def _page_fields(views: Mapping[str, View], k: Tokens) -> Dict[str, Any]:
 def fields(views: Mapping[str, View], q: Tokens, k: Tokens, longest_q: Optional[int],
            longest_k: Optional[int]) -> Dict[str, Any]:
     """What a problem says of its sequences. q: the tokens whose numbers seqlens_q holds."""
-    found = {"seqlen_q": q.tokens[0], "seqlen_k": k.tokens[0] if longest_k is None else longest_k}
+    found: Dict[str, Any] = {"seqlen_q": q.tokens[0],
+                             "seqlen_k": k.tokens[0] if longest_k is None else longest_k}
     is_packed, own_k = len(views[q.name].shape) == 3, len(views["k"].shape) == 3
     counts = {name: _numbers_in(views, name).shape[0] for name in ("seqlens_q", "seqlens_k")
               if name in views}

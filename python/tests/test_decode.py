@@ -92,6 +92,8 @@ class Decode(Attended):
                  {"k_new": new, "v_new": new}),
                 ("decode: q has 1 tokens and k_new 2; the two must be equal", (q, k, v, [3, 4]),
                  {"k_new": k[:, :2], "v_new": new}),
+                ("decode: max_seqlen_k is for keys in pages, which need page_table",
+                 (q, k, v, [3, 4]), {"k_new": new, "v_new": new, "max_seqlen_k": 9}),
                 ("decode: q must have 4 dimensions, got 3; attention() takes packed tokens",
                  (q[0], k, v), {})):
             self.assert_refused(re.escape(sentence), tessera.decode, *arrays, **how)

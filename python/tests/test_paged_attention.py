@@ -150,6 +150,11 @@ class PagedAttention(Attended):
                  lambda: tessera.attention(q, cache.k[:7], cache.v[:6], page_table=cache.table)),
                 ("k has 5 dimensions and v 4; the two must be equal",
                  lambda: tessera.attention(q, runs[0], cache.v, page_table=cache.table)),
+                ("layout must be one of bshd, bhsd, got 'x'",
+                 lambda: self.run_cache(cache, q, {}, layout="x")),
+                ("page_starts must have 1 dimension, got 2",
+                 lambda: tessera.attention(q, cache.k, cache.v, page_table=cache.list,
+                                           page_starts=[[0, 3, 7]])),
                 ("page_table must hold whole numbers, got the type float64",
                  lambda: self.run_cache(cache, q, {"page_table": [[0.5], [1.5]]})),
         ):

@@ -137,6 +137,11 @@ class Linear(Case):
         self.assert_error("a weight that requires a gradient is not packed, because it will "
                           "change; call requires_grad_(False) first", layer.pack)
 
+    def test_problem_of_8_bits(self):
+        """Results of float8 are float16, as those of linear()."""
+        layer = tessera.torch.Linear(32, 16, dtype=torch.float8_e4m3fn, bias=False, device="meta")
+        self.assertEqual(layer.problem(4).get("out"), "fp16")
+
     def test_state_dict_of_pytorch(self):
         theirs = nn.Linear(8, 4)
         ours = tessera.torch.Linear(8, 4)

@@ -10,7 +10,7 @@ import torch
 from .. import _attention_fields, _attention_shapes
 from .._abi import Error
 from . import _attention_ops, _run
-from ._attention_ops import How, check_ranks, lengths_of, needed_words, view_of
+from ._attention_ops import check_ranks, lengths_of, needed_words, options_of, view_of
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
@@ -63,10 +63,11 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """dq, dk, dv and dbias, which is empty where it is not asked for. out, lse: what attention
     gave; dropout_rng: the same two words."""
-    how, has_dbias = How(*others[:-1]), others[-1]
-    check_ranks(q, k, v, how.layout, False)
-    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), how.options())
-    words = needed_words(dropout_rng, how.dropout)
+    *how, has_dbias = others
+    options = options_of(*how)[0]
+    check_ranks(q, k, v, options.layout, False)
+    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), options)
+    words = needed_words(dropout_rng, options.dropout)
     if dout.dim() and dout.stride(-1) != 1:
         dout = dout.contiguous()
     leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, lengths[0] is not None)

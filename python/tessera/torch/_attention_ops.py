@@ -3,7 +3,7 @@ its derivative, in _attention_backward.py. No tensor is copied; see _run.py."""
 from __future__ import annotations
 
 import functools
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -28,37 +28,22 @@ _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rn
           "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
 
 
-class How(NamedTuple):
-    """What the operators' schemas have behind the tensors, in their order and with their defaults;
-    that of the gradients ends with dropout."""
-
-    layout: str
-    mask: Optional[str]
-    window: Optional[Sequence[int]]
-    sink: int
-    scale: Optional[float]
-    soft_cap: float
-    max_seqlen_q: Optional[int]
-    max_seqlen_k: Optional[int]
-    skip_q: int
-    dropout: float
-    has_lse: bool = False
-    has_random: bool = False
-    check_pages: Optional[bool] = None
-    descale_q: Optional[Tensor] = None
-    descale_k: Optional[Tensor] = None
-    descale_v: Optional[Tensor] = None
-    scale_o: Optional[Tensor] = None
-    scale_block_q: Optional[int] = None
-    scale_block_k: Optional[int] = None
-    out_dtype: Optional[torch.dtype] = None
-    num_splits: int = 0
-
-    def options(self) -> Options:
-        return Options(self.layout, self.mask, None if self.window is None else tuple(self.window),
-                       self.sink, self.scale, self.soft_cap, self.skip_q, self.max_seqlen_q,
-                       self.max_seqlen_k, self.dropout, (self.scale_block_q, self.scale_block_k),
-                       self.num_splits, self.has_lse, self.has_random)
+def options_of(layout: str, mask: Optional[str], window: Optional[Sequence[int]], sink: int,
+               scale: Optional[float], soft_cap: float, max_seqlen_q: Optional[int],
+               max_seqlen_k: Optional[int], skip_q: int, dropout: float, has_lse: bool = False,
+               has_random: bool = False, check_pages: Optional[bool] = None,
+               descale_q: Optional[Tensor] = None, descale_k: Optional[Tensor] = None,
+               descale_v: Optional[Tensor] = None, scale_o: Optional[Tensor] = None,
+               scale_block_q: Optional[int] = None, scale_block_k: Optional[int] = None,
+               out_dtype: Optional[torch.dtype] = None, num_splits: int = 0
+               ) -> Tuple[Options, Optional[bool], Tuple[Any, ...], Optional[torch.dtype]]:
+    """What the operators' schemas have behind the tensors, in their order and with their defaults,
+    as options; and check_pages, the factors and out_dtype. The schema of gradients ends with
+    dropout."""
+    return (Options(layout, mask, None if window is None else tuple(window), sink, scale, soft_cap,
+                    skip_q, max_seqlen_q, max_seqlen_k, dropout, (scale_block_q, scale_block_k),
+                    num_splits, has_lse, has_random), check_pages,
+            (descale_q, descale_k, descale_v, scale_o), out_dtype)
 
 
 # ---- Numbers in tensors --------------------------------------------------------------------------
@@ -95,6 +80,8 @@ def lengths_of(q: Tensor, k: Tensor, seqlens: _sequences.Pair, options: Options,
                pages: _sequences.Pair = _sequences.NONE) -> Tuple[_sequences.Pair, Options]:
     """The lengths as kernels take them, and the options with the longest ones."""
     found, longest = _sequences.lengths(TENSORS, q, k, seqlens, options[7:9], options.layout, pages)
+    if longest is _sequences.NONE:
+        return found, options
     return found, options._replace(longest_q=longest[0], longest_k=longest[1])
 
 
@@ -148,7 +135,7 @@ def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths:
 
 
 def view_of(tensor: Tensor, what: str) -> _arrays.View:
-    """Of a tensor whose memory is not read."""
+    """The View of a tensor whose memory is not read."""
     if what == "dropout_rng":
         _attention_dropout.check_array(tensor, 0, tensor.shape, tensor.dtype)
         return _run.lying_view(tensor.contiguous().view(torch.int32), "the seed")
@@ -173,7 +160,7 @@ def check_ranks(q: Tensor, k: Tensor, v: Tensor, layout: str, is_paged: bool) ->
 def run(*arguments: Any) -> Tuple[Tensor, Tensor, Tensor]:
     """out, lse and dropout's random values, which are empty where they are not asked for."""
     try:
-        return _run_attention(*arguments[:10], How(*arguments[10:]))
+        return _run_attention(*arguments)
     except Error as error:
         raise named("attention", error) from None
 
@@ -181,17 +168,18 @@ def run(*arguments: Any) -> Tuple[Tensor, Tensor, Tensor]:
 def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                    slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
                    seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
-                   page_table: Optional[Tensor], page_starts: Optional[Tensor], how: How
+                   page_table: Optional[Tensor], page_starts: Optional[Tensor], *how: Any
                    ) -> Tuple[Tensor, Tensor, Tensor]:
+    options, check_pages, scales, out_dtype = options_of(*how)
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
-    check_ranks(q, k, v, how.layout, page_table is not None)
-    pages, report = _sequences.pages_of(TENSORS, q, page_table, page_starts, how.check_pages)
-    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), how.options(), pages)
-    words = needed_words(dropout_rng, how.dropout)
-    out, lse, random = _new_results(q, k, v, options, lengths[0] is not None, how.out_dtype)
+    check_ranks(q, k, v, options.layout, page_table is not None)
+    pages, report = _sequences.pages_of(TENSORS, q, page_table, page_starts, check_pages)
+    lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), options, pages)
+    words = needed_words(dropout_rng, options.dropout)
+    out, lse, random = _new_results(q, k, v, options, lengths[0] is not None, out_dtype)
     tensors = (q, k, v, bias, slopes, *lengths, words, *pages, report, out,
-               lse if options.lse else None, random if options.random else None, *how[13:17])
+               lse if options.lse else None, random if options.random else None, *scales)
     _run.run(_ROW, options, tensors, out)
     if report is not None:
         _sequences.check_report(report, pages, k)
@@ -201,7 +189,8 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
 # ---- Shapes, for tensors without memory ----------------------------------------------------------
 
 def fake(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tuple[Tensor, Tensor, Tensor]:
-    how, seqlens_q, page_table = How(*others[7:]), others[2], others[5]
+    _, _, seqlens_q, _, _, page_table, _, *how = others
+    options, _, _, out_dtype = options_of(*how)
     is_paged, hdim = page_table is not None, k.shape[-1]
     check(q.dim() in (3, 4), "q must have 4 dimensions, or 3")
     for tensor in (k, v):
@@ -211,15 +200,14 @@ def fake(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tuple[Tensor, Tensor,
     if k.dim() == 5:
         hdim = k.shape[2] * k.shape[4]
     check(q.shape[-1] == hdim, "q and k must have heads of one length")
-    options = how.options()._replace(window=None)
-    if is_paged and how.has_random:
-        size = _sequences.page_size(tuple(k.shape), how.layout)
+    if is_paged and options.random:
+        size = _sequences.page_size(tuple(k.shape), options.layout)
         options = options._replace(longest_k=_sequences.room_of(tuple(page_table.shape), size,
-                                                                how.max_seqlen_k))
+                                                                options.longest_k))
     is_packed = q.dim() == 3 and seqlens_q is not None
-    check(not (is_packed and how.has_random and options.longest_k is None),
+    check(not (is_packed and options.random and options.longest_k is None),
           "random values of packed tokens need max_seqlen_k here")
-    return _new_results(q, k, v, options, False, how.out_dtype)
+    return _new_results(q, k, v, options, False, out_dtype)
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------

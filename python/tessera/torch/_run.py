@@ -62,7 +62,7 @@ def tensor_view(tensor: Tensor, what: str) -> _arrays.View:
 
 
 def lying_view(tensor: Tensor, what: str) -> _arrays.View:
-    """Of a tensor whose memory is not read."""
+    """The View of a tensor whose memory is not read."""
     return _arrays.View(0, type_word(tensor, what), tuple(tensor.shape), tuple(tensor.stride()),
                         ("cpu", 0), False, None)
 
@@ -121,9 +121,9 @@ def _check_operand(plan: Plan, operand: Operand, tensor: Optional[Tensor]) -> No
 
 def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype: torch.dtype
                  ) -> Tensor:
-    """A new tensor without gaps, with its dimensions in that order in memory. It is no view:
-    PyTorch lets nobody write into a view that an operator with a derivative returns."""
-    if list(order) == sorted(order):
+    """A new tensor without gaps, with its dimensions in that order in memory, (): in their own. It
+    is no view: PyTorch lets nobody write into one that an operator with a derivative returns."""
+    if not order:
         return like.new_empty(tuple(shape), dtype=dtype)
     strides: List[Any] = [1] * len(shape)
     step: Any = 1
@@ -229,10 +229,10 @@ def forget() -> None:
 def bind_row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.View]], Any],
              options: Any, tensors: Sequence[Optional[Tensor]], sized: Tuple[str, ...] = (),
              written: Tuple[str, ...] = (), view: Any = tensor_view, check: Any = None) -> Bound:
-    """Of an operation of attention, none of whose tensors is copied. names: of its tensors, in the
-    order of a call, with the results. fields: those of a problem, from options and views. sized:
-    nothing is launched where none of these has an element. written: tensors that are looked at,
-    because the caller gave them. check: makes the options plain."""
+    """The plan of an operation of attention, none of whose tensors is copied. names: its tensors,
+    in the order of a call, with the results. fields: makes a problem's fields from options and
+    views. sized: nothing is launched where none of these has an element. written: tensors that are
+    looked at, because the caller gave them. check: makes the options plain."""
     given = [(name, tensor) for name, tensor in zip(names, tensors) if tensor is not None]
     check_devices(given)
     views = {name: view(tensor, name) for name, tensor in given}
