@@ -40,8 +40,10 @@ def mask_fields(mask: Any, window: Any, sink: Any) -> Dict[str, Any]:
 def plain(options: Options, views: Views) -> Options:
     """The same, each of its kind, before anything else depends on them, or on the ranks."""
     layout = layout_word(options.layout)
-    ranked = "q" if "page_table" in views else "qkv"  # caches are looked at with their pages
-    check_ranks({name: len(views[name].shape) for name in ranked})
+    is_paged = "page_table" in views
+    check_ranks({name: len(views[name].shape) for name in ("q" if is_paged else "qkv")})
+    if is_paged:  # k was looked at with its pages
+        _sequences.check_rank("v", len(views["v"].shape))
     mask = {}
     if not (options.mask is options.window is None and type(options.sink) is int and
             options.sink == 0):

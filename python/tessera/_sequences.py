@@ -135,7 +135,7 @@ def lengths(reader: Reader, q: Any, k: Any, given: Pair, most: Pair, layout: Any
     layout_word(layout)
     of_q, of_k = _arrays.shape_of(q, "q"), _arrays.shape_of(k, "k")
     check_ranks({"q": len(of_q)})
-    is_packed, batch_q, batch_k = has_lengths and len(of_q) == 3, of_q[0], of_k[0]
+    is_packed, batch_q = has_lengths and len(of_q) == 3, of_q[0]
     most_q = None if most[0] is None else _limit("q", most[0], is_packed)
     most_k = None if most[1] is None else _limit("k", most[1], is_packed or is_paged)
     if is_paged:
@@ -145,7 +145,7 @@ def lengths(reader: Reader, q: Any, k: Any, given: Pair, most: Pair, layout: Any
             return NONE, (None, room_k)
     else:
         check_ranks({"k": len(of_k)})
-        room_k = tokens_in(of_k, layout)
+        batch_k, room_k = of_k[0], tokens_in(of_k, layout)
     found_q, longest_q = _length(reader, "q", given[0], q, batch_q, tokens_in(of_q, layout),
                                  most_q, is_packed)
     found_k, longest_k = _length(reader, "k", given[1], k, batch_k, room_k, most_k,

@@ -148,6 +148,8 @@ class PagedAttention(Attended):
                  "got 81", lambda: self.run_cache(cache, q, {"max_seqlen_k": 81})),
                 ("k has 7 pages and v 6; the two must be equal",
                  lambda: tessera.attention(q, cache.k[:7], cache.v[:6], page_table=cache.table)),
+                ("v must have 4 dimensions, or 5 in runs of 16 bytes, got 0",
+                 lambda: tessera.attention(q, cache.k, numpy.float32(1), page_table=cache.table)),
                 ("k has 5 dimensions and v 4; the two must be equal",
                  lambda: tessera.attention(q, runs[0], cache.v, page_table=cache.table)),
                 ("layout must be one of bshd, bhsd, got 'x'",
