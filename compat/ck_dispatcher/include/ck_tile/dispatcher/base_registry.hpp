@@ -31,25 +31,18 @@ class BaseRegistry {
   }
 
   std::size_t size() const {
-    const std::lock_guard lock(mutex_);
-    return entries_.size();
+    return locked([this] { return entries_.size(); });
   }
   bool empty() const { return size() == 0; }
   void clear() {
-    const std::lock_guard lock(mutex_);
-    entries_.clear();
-    places_.clear();
+    locked([this] { entries_.clear(), places_.clear(); });
   }
-
   std::string get_name() const {
-    const std::lock_guard lock(mutex_);
-    return name_;
+    return locked([this] { return name_; });
   }
   void set_name(const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    name_ = name;
+    locked([&] { name_ = name; });
   }
-
   std::vector<InstancePtr> get_all_instances() const {
     std::vector<InstancePtr> all;
     const std::lock_guard lock(mutex_);
@@ -60,13 +53,10 @@ class BaseRegistry {
   // Takes the other registry's kernels with this priority; of two with one key the other's stays
   // where this priority is at least as high as the own one's. Returns how many came in.
   std::size_t merge_from(const BaseRegistry& other, Priority priority = Priority::Normal) {
-    std::vector<Entry> theirs;
-    {
-      const std::lock_guard lock(other.mutex_);
-      theirs = other.entries_;
-    }
     std::size_t count = 0;
-    for (const Entry& entry : theirs) count += insert(entry.key, entry.instance, priority, true);
+    for (const Entry& entry : other.locked([&other] { return other.entries_; })) {
+      count += insert(entry.key, entry.instance, priority, true);
+    }
     if (count > 0 && exports_each()) perform_auto_export();
     return count;
   }
@@ -75,29 +65,17 @@ class BaseRegistry {
   // perform_auto_export() and when the registry ends.
   void enable_auto_export(const std::string& path, bool include_statistics = true,
                           bool on_every_registration = true) {
-    const std::lock_guard lock(mutex_);
-    export_path_ = path;
-    export_statistics_ = include_statistics;
-    export_each_ = on_every_registration;
+    locked([&] { export_ = {path, include_statistics, on_every_registration}; });
   }
   void disable_auto_export() {
-    const std::lock_guard lock(mutex_);
-    export_path_.clear();
+    locked([this] { export_ = {}; });
   }
-  bool is_auto_export_enabled() const {
-    const std::lock_guard lock(mutex_);
-    return !export_path_.empty();
-  }
+  bool is_auto_export_enabled() const { return !exported().path.empty(); }
   // Throws DispatcherError where the file cannot be written.
   void perform_auto_export() const {
-    std::string path;
-    bool statistics = false;
-    {
-      const std::lock_guard lock(mutex_);
-      path = export_path_;
-      statistics = export_statistics_;
-    }
-    if (!path.empty()) write_file(path, self().export_json(statistics));
+    const Export wanted = exported();
+    if (wanted.path.empty()) return;
+    write_file(wanted.path, static_cast<const Derived&>(*this).export_json(wanted.statistics));
   }
 
   static void write_file(const std::string& path, const std::string& text) {
@@ -158,10 +136,22 @@ class BaseRegistry {
     Priority priority;
   };
 
-  const Derived& self() const { return static_cast<const Derived&>(*this); }
-  bool exports_each() const {
+  struct Export {
+    std::string path;  // empty: none
+    bool statistics = true, each = true;
+  };
+
+  template <class Work>
+  auto locked(const Work& work) const {
     const std::lock_guard lock(mutex_);
-    return !export_path_.empty() && export_each_;
+    return work();
+  }
+  Export exported() const {
+    return locked([this] { return export_; });
+  }
+  bool exports_each() const {
+    const Export wanted = exported();
+    return !wanted.path.empty() && wanted.each;
   }
 
   bool insert(const Key& key, InstancePtr instance, Priority priority, bool also_equal) {
@@ -181,9 +171,7 @@ class BaseRegistry {
   std::string name_ = "default";
   std::vector<Entry> entries_;
   std::unordered_map<Key, std::size_t, Hash> places_;
-  std::string export_path_;
-  bool export_statistics_ = true;
-  bool export_each_ = true;
+  Export export_;
 };
 
 }  // namespace ck_tile::dispatcher
