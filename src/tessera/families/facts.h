@@ -1,10 +1,11 @@
-// What the stages need to know of a problem besides its result: labels, sizes, types and the side
-// of the split.
+// What the stages need to know of a problem besides its result: labels, sizes, types, the side of
+// the split, and the features that learned models see.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,27 @@ std::string model_key(const KernelSpec& spec);
 
 // The most operations per second that `units` of the target's units do with the instruction.
 double peak_of(const Instruction& instruction, const Target& target, int units);
+
+// ---- the table of numbers that models see: one row per feature ----
+
+// What a feature depends on: the problem, the kernel, both, or the machine.
+enum class FeatureGroup : std::uint8_t { problem, kernel, interaction, hardware };
+std::string_view to_string(FeatureGroup group);
+
+struct Feature {
+  std::string_view name;     // unique in its family
+  std::string_view unit;     // "1", "bytes", "seconds", ...
+  std::string_view formula;  // as a person would write it
+  FeatureGroup group;
+};
+
+// The candidates for which a feature is computed: none, the first (enough when all share the
+// value), or all.
+enum class FeatureUse : std::uint8_t { none, first, all };
+
+// Identifies a list of features. The hash changes with any name, unit, formula or group and with
+// their order; it is the same on every machine. Model files carry it.
+std::uint64_t feature_hash(std::span<const Feature> features);
 
 }  // namespace tessera
 #pragma GCC visibility pop

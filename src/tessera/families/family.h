@@ -17,7 +17,6 @@
 #include "tessera/base/limits.h"
 #include "tessera/families/extras.h"
 #include "tessera/families/facts.h"
-#include "tessera/families/features.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tessera/families/family.h"
-#include "tessera/families/features.h"
 #include "tessera/learn/forest.h"
 
 namespace tessera {

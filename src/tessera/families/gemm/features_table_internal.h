@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "tessera/families/features.h"
+#include "tessera/families/facts.h"
 
 namespace tessera::gemm {
 
