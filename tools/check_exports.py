@@ -2,10 +2,10 @@
 """Checks that libtessera.so exports what tessera.hpp declares, and nothing else.
 
     check_exports.py LIBRARY           compares it with tests/golden/exported_symbols.txt
-    check_exports.py LIBRARY --write   writes the list anew
+    check_exports.py LIBRARY --write   writes the lists anew
 
-A header that tessera.hpp brings along gives its namespace the visibility "default", and no other
-header does.
+tests/golden/public_headers.txt lists the headers that tessera.hpp brings along. They give their
+namespaces the visibility "default", and no other header does.
 Weak symbols are looked at only where they describe types, by which exceptions are caught: compilers
 keep as they like what is inline, of a template or of std.
 Prints one line per finding and exits 1 if there is any.
@@ -17,6 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIST = "tests/golden/exported_symbols.txt"
+HEADERS = "tests/golden/public_headers.txt"
 PUSH = "#pragma GCC visibility push(default)\nnamespace tessera"
 POP = "#pragma GCC visibility pop\n"
 # Shorter names of types: those that change with every operation, and those that everybody knows.
@@ -76,6 +77,20 @@ def exported(library):
     return names
 
 
+def listed_headers(root):
+    """The headers that tessera.hpp brings along, as includes name them."""
+    return {str(header.relative_to(root / ("include" if header.suffix == ".hpp" else "src")))
+            for header in public_headers(root)}
+
+
+def compare_headers(headers, listed):
+    """Sentences on headers that come with tessera.hpp and are not listed, and the reverse."""
+    return ([f"{header}: tessera.hpp brings it along, but {HEADERS} does not list it"
+             for header in sorted(headers - listed)]
+            + [f"{header}: {HEADERS} lists it, but tessera.hpp does not bring it along"
+               for header in sorted(listed - headers)])
+
+
 def compare(names, listed):
     """Sentences on names that are exported and not listed, and the reverse."""
     return ([f"{name}: is exported, but {LIST} does not list it" for name in sorted(names - listed)]
@@ -84,14 +99,19 @@ def compare(names, listed):
 
 
 def main():
-    names = exported(sys.argv[1])
-    if sys.argv[2:] == ["--write"]:
-        (ROOT / LIST).write_text("".join(f"{name}\n" for name in sorted(names)), encoding="ascii")
-    listed = set((ROOT / LIST).read_text(encoding="ascii").splitlines())
-    findings = check_headers(ROOT) + compare(names, listed)
+    found = {LIST: exported(sys.argv[1]), HEADERS: listed_headers(ROOT)}
+    listed = {}
+    for path, names in found.items():
+        if sys.argv[2:] == ["--write"]:
+            (ROOT / path).write_text("".join(f"{name}\n" for name in sorted(names)),
+                                     encoding="ascii")
+        listed[path] = set((ROOT / path).read_text(encoding="ascii").splitlines())
+    findings = (check_headers(ROOT) + compare(found[LIST], listed[LIST])
+                + compare_headers(found[HEADERS], listed[HEADERS]))
     for finding in findings:
         print(finding)
-    print(f"exports: {len(names)} names, {len(findings)} findings")
+    print(f"exports: {len(found[LIST])} names, {len(found[HEADERS])} headers, "
+          f"{len(findings)} findings")
     sys.exit(1 if findings else 0)
 
 

@@ -14,7 +14,9 @@
 //     return out[0] == 2.0F * 768 ? 0 : 1;
 //   }
 //
-// Every failure is a tessera::Error whose what() is a sentence.
+// Every failure is a tessera::Error whose what() is a sentence. What the library knows about an
+// operation is asked by the functions in operations.h. The table behind them is no part of this
+// API: tools.hpp has it.
 #pragma once
 
 #include <string_view>
@@ -23,8 +25,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
-#include "tessera/families/family.h"
 #include "tessera/families/fmha_builder.h"
+#include "tessera/families/operations.h"
 #include "tessera/jit/build.h"
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"

@@ -14,6 +14,7 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/commands/commands.h"
+#include "tessera/families/family.h"
 #include "tessera/jit/cache_folder.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/jit/hip_compilers.h"

@@ -21,6 +21,7 @@
 
 #include "fake_cuda.h"
 #include "tessera/base/error.h"
+#include "tessera/families/launch.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/targets/targets.h"
 

@@ -11,8 +11,9 @@ int main() {
   const auto problem =
       tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rrr, 2, 2, 3);
   tessera::Dispatcher dispatcher;
-  dispatcher.run(problem, tessera::GemmOperands{.a = a.data(), .b = b.data(), .out = out.data()});
+  const tessera::GemmOperands operands = {.a = a.data(), .b = b.data(), .out = out.data()};
+  dispatcher.run(problem, operands);
   const std::array<float, 4> expected = {4, 5, 10, 11};
   std::printf("%g %g %g %g\n", out[0], out[1], out[2], out[3]);
-  return out == expected ? 0 : 1;
+  return out == expected && tessera::verify(problem, operands).ok ? 0 : 1;
 }

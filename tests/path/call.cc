@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/families/family.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
 

@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
   const long problems = argc > 1 ? std::atol(argv[1]) : 1'000'000;
   auto registry = std::make_shared<tessera::Registry>("few");
   const tessera::Target target = tessera::host_target();
-  registry->declare(tessera::family_of(tessera::Op::gemm).general(numbered(0), target));
+  registry->declare(tessera::general_kernel(numbered(0), target));
   registry->declare(
       tessera::KernelSetBuilder("few", target).for_problem(numbered(500'000), 3).build());
   tessera::Dispatcher dispatcher({}, registry);

@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     const auto timing = tessera::runtime::measure({{layer, run}}, {.rounds = 5}, place).front();
     std::printf("%s\n  %s\n  %.3f TFLOP/s, max_abs_diff %.6f\n", to_string(problem).c_str(),
                 dispatcher.kernel_for(problem).name.c_str(),
-                tessera::family_of(problem).flops(problem) / timing.median_seconds / 1e12, worst);
+                tessera::flops_of(problem) / timing.median_seconds / 1e12, worst);
     all_near = all_near && worst < 0.002;
   }
   return all_near ? 0 : 1;

@@ -30,7 +30,7 @@ std::size_t compare_candidates(tessera::Dispatcher& dispatcher, const tessera::P
                             dispatcher.run(problem, placed.operands, run);
                           }});
   }
-  const double flops = tessera::family_of(problem).flops(problem);
+  const double flops = tessera::flops_of(problem);
   const tessera::runtime::Protocol protocol{.rounds = 5, .warmup = 1};
   for (const auto& timing : tessera::runtime::measure(candidates, protocol, place)) {
     std::printf("%10.1f us +- %4.1f%%  %9.2f GFLOP/s  %s\n", timing.median_seconds * 1e6,

@@ -65,8 +65,7 @@ bool measure_layer(tessera::Dispatcher& dispatcher, const std::string& line) {
       worst = std::max(worst, std::abs(result.out[i] - exact.out[i]));
     }
     std::printf("  %8.3f TFLOP/s  max_abs_diff %.6f  %s\n",
-                tessera::family_of(problem).flops(problem) / result.seconds / 1e12, worst,
-                name.c_str());
+                tessera::flops_of(problem) / result.seconds / 1e12, worst, name.c_str());
     all_near = all_near && worst < 0.002;
   }
   return all_near;

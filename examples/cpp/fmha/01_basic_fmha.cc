@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
   const auto timing = tessera::runtime::measure({{"fmha", run}}, {.rounds = 5}, place).front();
   std::printf("%s\n  %s\n  %.1f us, %.3f TFLOP/s\n", to_string(problem).c_str(),
               dispatcher.kernel_for(problem).name.c_str(), timing.median_seconds * 1e6,
-              tessera::family_of(problem).flops(problem) / timing.median_seconds / 1e12);
+              tessera::flops_of(problem) / timing.median_seconds / 1e12);
   if (argc < 2 || std::strcmp(argv[1], "--validate") != 0) return 0;
   return validate(problem, std::get<FmhaOperands>(owned.operands)) ? 0 : 1;
 }

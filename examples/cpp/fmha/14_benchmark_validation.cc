@@ -30,8 +30,8 @@ std::size_t compare_candidates(tessera::Dispatcher& dispatcher, const tessera::P
                             dispatcher.run(problem, placed.operands, run);
                           }});
   }
-  const double flops = tessera::family_of(problem).flops(problem);
-  const double bytes = tessera::family_of(problem).bytes(problem);
+  const double flops = tessera::flops_of(problem);
+  const double bytes = tessera::bytes_of(problem);
   const tessera::runtime::Protocol protocol{.rounds = 5, .warmup = 1};
   for (const auto& timing : tessera::runtime::measure(candidates, protocol, place)) {
     std::printf("%10.1f us +- %4.1f%%  %9.2f GFLOP/s  %8.2f GB/s  %s\n",

@@ -44,7 +44,7 @@ int main() {
                 static_cast<long long>(batch), static_cast<long long>(problem.seqlen_q),
                 static_cast<long long>(problem.seqlen_k), static_cast<long long>(heads),
                 static_cast<long long>(heads_kv), static_cast<long long>(hdim), seconds * 1e6,
-                tessera::family_of(problem).flops(problem) / seconds / 1e9,
+                tessera::flops_of(problem) / seconds / 1e9,
                 dispatcher.kernel_for(problem).name.c_str());
     if (!(seconds > 0)) return 1;
   }

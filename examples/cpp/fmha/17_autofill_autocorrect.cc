@@ -35,7 +35,7 @@ int main() {
   std::printf("%zu kernels, the first is %s\n", few.specs.size(),
               name_of(few.specs.front()).c_str());
   for (const tessera::KernelSpec& spec : few.specs) {
-    if (!tessera::family_of(spec).is_legal(spec, tessera::load_target("sm90a"))) return 1;
+    if (!tessera::is_legal(spec, tessera::load_target("sm90a"))) return 1;
   }
 
   const Wishes wrong[] = {{{"dtype", "bf16"}, {"tile", "100x*x*"}},    // no such tile

@@ -36,7 +36,7 @@ int main() {
     const auto placed = tessera::measure::place_operands(owned, place);
     dispatcher.run(problem, placed.operands, {.verify = true});  // throws unless it is right
     const double seconds = dispatcher.time(problem, placed.operands).median_seconds;
-    const double flops = tessera::family_of(problem).flops(problem);
+    const double flops = tessera::flops_of(problem);
     std::printf("%-20s %8.1f us  %8.4f TFLOP/s\n", what, seconds * 1e6, flops / seconds / 1e12);
     if (!(seconds > 0)) return 1;
   }

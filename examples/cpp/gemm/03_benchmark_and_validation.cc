@@ -53,7 +53,7 @@ int main() {
 
   const tessera::runtime::Protocol protocol{.rounds = 7, .warmup = 1, .min_seconds = 0.005};
   const auto timings = tessera::runtime::measure(candidates, protocol);
-  const double flops = tessera::family_of(problem).flops(problem);
+  const double flops = tessera::flops_of(problem);
   const tessera::runtime::Timing& plain = timings.back();
   for (const tessera::runtime::Timing& timing : timings) {
     const auto ratio = tessera::runtime::paired_ratio(timing, plain);
@@ -65,7 +65,7 @@ int main() {
   // The plain loop too is compared with the reference.
   tessera::GemmOperands plain_operands = operands;
   plain_operands.out = plain_out.data();
-  const tessera::Mismatch mismatch = tessera::family_of(problem).verify(problem, plain_operands);
+  const tessera::Mismatch mismatch = tessera::verify(problem, plain_operands);
   std::printf("plain loop: %s\n", mismatch.ok ? "verified" : mismatch.message.c_str());
   return mismatch.ok ? 0 : 1;
 }

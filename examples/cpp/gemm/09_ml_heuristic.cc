@@ -30,9 +30,8 @@ int choose_by(const std::shared_ptr<const tessera::Model>& model, const tessera:
               1e6 * seconds_since(begin));
 
   // The check: the kernel of the decision is legal there, and the estimate knows it too.
-  const tessera::Family& family = tessera::family_of(problem);
-  const bool is_good = family.is_legal(decision.spec, target) &&
-                       family.supports(decision.spec, problem, target) &&
+  const bool is_good = tessera::is_legal(decision.spec, target) &&
+                       tessera::supports(decision.spec, problem, target) &&
                        decision.source == tessera::ChoiceSource::learned;
   std::printf("check      %s\n", is_good ? "legal, supported, learned" : "FAILED");
   return is_good ? 0 : 1;

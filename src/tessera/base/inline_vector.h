@@ -7,7 +7,6 @@
 #include <memory>
 #include <type_traits>
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 // Throws Error{internal}, which says that a list of at most `most` items was given one more.
@@ -65,4 +64,3 @@ class InlineVector {
 };
 
 }  // namespace tessera
-#pragma GCC visibility pop

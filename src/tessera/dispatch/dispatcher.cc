@@ -18,6 +18,7 @@
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
+#include "tessera/families/operations.h"
 #include "tessera/measure/operands.h"
 #include "tessera/runtime/availability.h"
 #include "tessera/runtime/benchmark.h"

@@ -6,8 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "tessera/families/answers.h"
 #include "tessera/registry/registry.h"
 #include "tessera/select/select.h"
+
+namespace tessera {
+struct Family;  // families/family.h, which tools.hpp brings along
+}
 
 #pragma GCC visibility push(default)
 namespace tessera {
@@ -53,8 +58,9 @@ struct ReadyKernel {
   std::shared_ptr<const runtime::LoadedKernel> loaded;
   std::shared_ptr<const CallPlan> plan;
 };
-// The launch of a ready kernel, on no more threads than it is worth.
-Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands);
+// The launch of a ready kernel, on no more threads than it is worth. For programs with tools.hpp.
+[[gnu::visibility("hidden")]] Launch launch_of(const ReadyKernel& kernel, const Problem& problem,
+                                               const Operands& operands);
 
 // A kernel for a problem, and what its steps do.
 struct ExecutionPlan {

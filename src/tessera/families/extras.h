@@ -9,15 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/families/answers.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
-#include "tessera/families/receipts.h"
 #include "tessera/families/settings.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 // How to pack an operand once for many launches of one kernel.
@@ -64,4 +63,3 @@ struct Extras {
 };
 
 }  // namespace tessera
-#pragma GCC visibility pop

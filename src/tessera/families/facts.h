@@ -13,7 +13,6 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 // One way to sort problems into classes (`by`, such as "layout") and the class of a problem
@@ -92,4 +91,3 @@ enum class FeatureUse : std::uint8_t { none, first, all };
 std::uint64_t feature_hash(std::span<const Feature> features);
 
 }  // namespace tessera
-#pragma GCC visibility pop

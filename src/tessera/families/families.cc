@@ -3,6 +3,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
+#include "tessera/base/text.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/family.h"
 #include "tessera/families/fmha/fmha.h"
@@ -37,27 +38,17 @@ const Family* find_family(std::string_view text) {
   return nullptr;
 }
 
-Source emit_legal(const KernelSpec& spec, const Target& target) {
-  const Family& family = family_of(spec);
-  if (const Verdict verdict = family.is_legal(spec, target); !verdict) {
-    throw Error(ErrorCode::illegal_spec, fmt::format("{}: {}", name_of(spec), verdict.reason));
+FoundReceipt find_receipt(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Family* family : all_families()) {
+    for (const Receipt& receipt : family->receipts()) {
+      if (receipt.name == name) return {family, &receipt};
+      if (!receipt.number.empty() && receipt.number == name) return {family, &receipt};
+      known.emplace_back(receipt.name);
+    }
   }
-  return family.emit(spec, target);
-}
-
-// The last step is the one whose sums a kernel cuts.
-std::vector<Stage> stages_of(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  const Family& family = family_of(spec);
-  const Launch launch = family.bind(spec, problem, target, no_operands(problem));
-  const std::vector<std::string> entries = emit_legal(spec, target).entries;
-  const std::string name = name_of(spec);
-  std::vector<Stage> stages;
-  for (const Step& step : launch.steps) {
-    const std::string& entry = entries.at(step.entry);
-    stages.push_back({family.stage(spec, target, entry), name + entry});
-  }
-  if (!stages.empty()) stages.back().parts = launch.parts;
-  return stages;
+  throw Error(ErrorCode::not_found, fmt::format("unknown receipt '{}'{} (known: {})", name,
+                                                did_you_mean(name, known), join(known, ", ")));
 }
 
 // ---- the same for every family ----

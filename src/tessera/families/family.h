@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tessera/base/limits.h"
+#include "tessera/families/answers.h"
 #include "tessera/families/extras.h"
 #include "tessera/families/facts.h"
 #include "tessera/families/launch.h"
@@ -24,10 +25,7 @@
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
-
-struct [[gnu::visibility("hidden")]] Headers;  // families/headers.h
 
 // A member of a table of functions that must not be left out: without it a table does not compile.
 template <class T>
@@ -40,40 +38,6 @@ class Required {
 
  private:
   Value value_;
-};
-
-// Yes, or no with the rule and both numbers.
-struct Verdict {
-  std::string reason;  // empty: yes
-  explicit operator bool() const { return reason.empty(); }
-};
-
-// Text to compile: a pure function of (spec, target).
-struct Source {
-  std::string name;                        // the kernel's name, which is also its symbol
-  std::string extension;                   // ".cc", ".cu", ".hip"
-  std::string text;                        // compiles with `headers` and nothing else
-  std::shared_ptr<const Headers> headers;  // headers that text and declarations include; null: none
-  // Code that kernels share. Each object is compiled once and linked into every kernel that lists
-  // it. The `declarations` are put before the kernel's text, so that the compiler does not make the
-  // same code again.
-  std::vector<Source> objects = {};
-  std::string declarations = {};
-  bool is_object = false;
-  // The number of the contract with the family's argument block: see Family::abi.
-  int abi = 0;
-  // The entries that the binary exports, as suffixes of the kernel's name; "" is the kernel itself.
-  // A step runs one. On GPUs each is a kernel of its own, on CPUs a row of the kernel's table.
-  std::vector<std::string> entries = {""};
-};
-
-// A predicted time and its parts, in seconds.
-struct Estimate {
-  double seconds = 0;
-  double compute_seconds = 0;
-  double memory_seconds = 0;
-  double overhead_seconds = 0;
-  double utilisation = 1;  // share of the issued operations that are useful
 };
 
 // How many units of the target the argument `threads` of the functions below means; 0 means all of
@@ -228,19 +192,12 @@ std::span<const Family* const> all_families();
 // The family whose word begins a kernel's name or a problem's line; null when there is none.
 const Family* find_family(std::string_view text);
 
-// A legal kernel's source. Throws Error{illegal_spec} with its name and the rule that it breaks.
-Source emit_legal(const KernelSpec& spec, const Target& target);
-
-// One step of a launch, for people.
-struct Stage {
-  std::string name;        // "check pages"
-  std::string entry;       // the function that it runs: the kernel's name and a suffix
-  std::int64_t parts = 1;  // into which it cuts the longest sums, which it then merges
+// A receipt, and the family that has it.
+struct FoundReceipt {
+  const Family* family = nullptr;
+  const Receipt* receipt = nullptr;
 };
-
-// The stages of a legal kernel on a problem that it supports, in the order of their steps; none
-// where there is nothing to compute.
-std::vector<Stage> stages_of(const KernelSpec& spec, const Problem& problem, const Target& target);
+// By name or number, in whichever family has it. Throws Error{not_found} with the nearest name.
+FoundReceipt find_receipt(std::string_view name);
 
 }  // namespace tessera
-#pragma GCC visibility pop

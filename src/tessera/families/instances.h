@@ -6,16 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/families/answers.h"
 #include "tessera/families/facts.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 struct Family;
-struct Verdict;
-struct Wish;
 
 // A file that another library's compiler reads. Its path may name a folder.
 struct InstanceFile {
@@ -94,4 +92,3 @@ std::vector<KernelSpec> instances_for(const InstanceSource& source, const Proble
 Instance emit_instance(const InstanceSource& source, const KernelSpec& spec, const Target& target);
 
 }  // namespace tessera
-#pragma GCC visibility pop

@@ -14,7 +14,6 @@
 #include "tessera/base/inline_vector.h"
 #include "tessera/spec/dtype.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 // A window on device memory that a GPU kernel moves by its copy engine (TMA). The backend has the
@@ -151,4 +150,3 @@ struct Launch {
 };
 
 }  // namespace tessera
-#pragma GCC visibility pop

@@ -9,18 +9,7 @@
 
 #include "tessera/spec/dtype.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
-
-// The result of comparing outputs with the reference. Each element has its own tolerance: the
-// largest error that a correct kernel may make.
-struct Mismatch {
-  bool ok = true;
-  std::int64_t bad = 0;  // elements outside their tolerance
-  std::int64_t checked = 0;
-  double worst_ratio = 0;  // largest error / tolerance
-  std::string message;     // a sentence about the worst element; empty when ok
-};
 
 // Part of the reference result, kept to compare many outputs with. Only the family reads
 // `elements`; `runs` says which bytes of the outputs are compared.
@@ -46,4 +35,3 @@ struct ReferenceLimits {
 };
 
 }  // namespace tessera
-#pragma GCC visibility pop

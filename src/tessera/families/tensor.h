@@ -50,7 +50,7 @@ struct Fold {
 // elements.
 struct Tensor {
   std::string_view name;    // as messages call it: "a", "dq"
-  std::size_t operand = 0;  // index of the tensor's pointer, see Family::pointer
+  std::size_t operand = 0;  // index of the tensor's pointer, see pointer_of()
   Access access = Access::read;
   DType dtype = DType::fp32;
   std::size_t rank = 1;                        // 1 to kMaxRank

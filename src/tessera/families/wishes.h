@@ -8,19 +8,9 @@
 
 #include "tessera/spec/kernel_spec.h"
 
-#pragma GCC visibility push(default)
 namespace tessera {
 
 struct Family;
-
-// A pattern over the word that a field has in a spec: {"layout", "rcr"}, {"pipeline", "pack*"}. A
-// field of three numbers takes a number or '*' in each place: {"tile", "128x*x64"}. '*' and the
-// empty pattern match everything. The field "name" is the kernel's whole name.
-struct Wish {
-  std::string field;
-  std::string pattern;
-  friend bool operator==(const Wish&, const Wish&) = default;
-};
 
 // A field that a family offers to wishes beside the fields of its signature and of the algorithm.
 struct DerivedField {
@@ -70,4 +60,3 @@ class WishList {
 std::string to_string(const WishList::Wanted& wanted);
 
 }  // namespace tessera
-#pragma GCC visibility pop

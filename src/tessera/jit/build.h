@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/families/family.h"
+#include "tessera/families/answers.h"
 #include "tessera/jit/cache.h"
 #include "tessera/spec/target.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/families/family.h"
+#include "tessera/families/answers.h"
 #include "tessera/jit/cache.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/jit/toolchain.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/families/family.h"
+#include "tessera/families/answers.h"
 
 namespace tessera::jit {
 

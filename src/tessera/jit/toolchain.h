@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/families/family.h"
+#include "tessera/families/answers.h"
 #include "tessera/spec/target.h"
 
 namespace tessera::jit {

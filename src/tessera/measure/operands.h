@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/families/family.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/problem.h"

@@ -14,6 +14,8 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
 #include "tessera/base/timer.h"
+#include "tessera/families/family.h"
+#include "tessera/families/operations.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/measure/outcome.h"
 #include "tessera/measure/sweep_worker.h"

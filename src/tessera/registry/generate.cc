@@ -15,6 +15,7 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/headers.h"
+#include "tessera/families/operations.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/spec/json_internal.h"
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/families/instances.h"
 #include "tessera/registry/registry.h"
 
 namespace tessera {

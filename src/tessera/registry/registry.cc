@@ -9,6 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/foreign_error.h"
 #include "tessera/base/fork.h"
+#include "tessera/families/family.h"
+#include "tessera/families/operations.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/runtime/availability.h"
 #include "tessera/spec/json_internal.h"

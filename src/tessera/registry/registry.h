@@ -12,9 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/families/family.h"
 #include "tessera/jit/build.h"
 #include "tessera/runtime/runtime.h"
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
 
 #pragma GCC visibility push(default)
 namespace tessera {

@@ -14,6 +14,7 @@
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
 #include "tessera/device/cpu/abi.h"
+#include "tessera/families/launch.h"
 #include "tessera/runtime/backends_internal.h"
 #include "tessera/runtime/benchmark_internal.h"
 #include "tessera/runtime/cpu_features_internal.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tessera/families/family.h"
+#include "tessera/families/launch.h"
 #include "tessera/runtime/gpu_device_internal.h"
 
 namespace tessera::runtime::gpu {

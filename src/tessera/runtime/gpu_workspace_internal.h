@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 
+#include "tessera/families/launch.h"
 #include "tessera/runtime/gpu_device_internal.h"
 #include "tessera/runtime/runtime.h"
 

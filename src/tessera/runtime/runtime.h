@@ -6,8 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "tessera/families/family.h"
+#include "tessera/base/limits.h"
 #include "tessera/jit/cache.h"
+#include "tessera/spec/target.h"
+
+namespace tessera {
+struct Launch;  // families/launch.h, which tools.hpp brings along
+}
 
 #pragma GCC visibility push(default)
 namespace tessera::runtime {

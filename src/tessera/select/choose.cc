@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
+#include "tessera/families/family.h"
 #include "tessera/select/select_internal.h"
 
 namespace tessera {

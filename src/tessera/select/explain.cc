@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "tessera/families/family.h"
 #include "tessera/families/refusals.h"
 #include "tessera/select/select_internal.h"
 

@@ -11,7 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/families/family.h"
+#include "tessera/spec/kernel_spec.h"
+#include "tessera/spec/target.h"
 
 #pragma GCC visibility push(default)
 namespace tessera {

@@ -1,6 +1,7 @@
 // How many threads of a CPU a call is worth.
 #include <algorithm>
 
+#include "tessera/families/family.h"
 #include "tessera/select/select.h"
 
 namespace tessera {

@@ -156,6 +156,15 @@ struct KernelSpec {
 
 Op op_of(const KernelSpec& spec);
 
+// A pattern over the word that a field has in a spec: {"layout", "rcr"}, {"pipeline", "pack*"}. A
+// field of three numbers takes a number or '*' in each place: {"tile", "128x*x64"}. '*' and the
+// empty pattern match everything. The field "name" is the kernel's whole name.
+struct Wish {
+  std::string field;
+  std::string pattern;
+  friend bool operator==(const Wish&, const Wish&) = default;
+};
+
 // The kernel's one name: C identifier, file name, cache prefix, label. Fields at their default are
 // left out. parse_name(name_of(s)) == s, and equal names mean equal specs.
 std::string name_of(const KernelSpec& spec);

@@ -8,6 +8,7 @@
 #include "tessera/base/interruption.h"
 #include "tessera/base/seconds.h"
 #include "tessera/base/timer.h"
+#include "tessera/families/operations.h"
 #include "tessera/measure/child.h"
 #include "tessera/targets/targets.h"
 

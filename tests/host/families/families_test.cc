@@ -2,6 +2,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
+#include "tessera/families/operations.h"
 #include "tessera/families/refusals.h"
 #include "tessera/targets/targets.h"
 

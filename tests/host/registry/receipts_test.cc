@@ -6,6 +6,7 @@
 
 #include "host/registry/support.h"
 #include "tessera/families/family.h"
+#include "tessera/families/operations.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {

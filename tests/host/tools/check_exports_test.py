@@ -71,4 +71,15 @@ assert findings(user=WITH_OTHER + PUBLIC, other="namespace tessera::jit {\n") ==
 assert findings(user=PUBLIC, other=PUBLIC) == [
     "src/tessera/base/other.h: tessera.hpp does not bring it along, so that it changes no "
     "visibility"]
+
+PLANTED = {"tessera/base/user.h", "tessera/tessera.hpp"}
+assert check_exports.compare_headers(PLANTED, PLANTED) == []
+got = check_exports.compare_headers(PLANTED, PLANTED - {"tessera/base/user.h"} | {"tessera/gone.h"})
+assert got == ["tessera/base/user.h: tessera.hpp brings it along, but "
+               "tests/golden/public_headers.txt does not list it",
+               "tessera/gone.h: tests/golden/public_headers.txt lists it, but tessera.hpp does not "
+               "bring it along"], got
+headers = check_exports.listed_headers(ROOT)
+assert "tessera/families/operations.h" in headers and "tessera/tessera.hpp" in headers, headers
+assert not headers & {"tessera/families/family.h", "tessera/families/launch.h"}, headers
 print("check_exports: every planted export and header was found")
