@@ -100,6 +100,7 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
   choice.explain = explain;
+  choice.says_why = explain;
   const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;

@@ -65,14 +65,15 @@ Tuning::Tuning(const DispatcherOptions& options, const Target& target, Registry&
                   options.without_model == WithoutModel::measure) {}
 
 Advice Tuning::advice(const MemoKey& key) const {
-  const std::vector<tune::Measurement> measured = known(key);
   Advice advice;
-  advice.refused = refused_of(measured);
-  advice.pool = pool(key.problem, key.force.empty() ? advice.refused : std::vector<Considered>{});
-  if (asks_store_) {
-    advice.rankers.push_back(make_tuned_ranker(
-        [winner = winner_of(measured)](const Problem&, const Target&, int) { return winner; }));
+  if (const std::vector<tune::Measurement> measured = known(key); !measured.empty()) {
+    advice.refused = refused_of(measured);
+    if (asks_store_) {
+      advice.rankers.push_back(make_tuned_ranker(
+          [winner = winner_of(measured)](const Problem&, const Target&, int) { return winner; }));
+    }
   }
+  advice.pool = pool(key.problem, key.force.empty() ? advice.refused : std::vector<Considered>{});
   advice.rankers.insert(advice.rankers.end(), rankers_.begin(), rankers_.end());
   return advice;
 }

@@ -29,7 +29,7 @@ struct Advice {
   // the refused ones. Unset when it is the whole space.
   std::optional<std::vector<KernelSpec>> pool;
   // The caller's rankers, or else tuned, learned, analytic, first legal. With autotuning, the tuned
-  // ranker comes first in both cases.
+  // ranker comes first in both cases. It is left out where nothing was measured.
   std::vector<std::shared_ptr<const Ranker>> rankers;
 };
 

@@ -267,7 +267,7 @@ Decision choose_ranked(const Request& request, const Screened& screened) {
   for (const auto& ranker : rankers_of(request.options)) {
     const std::vector<Ranked> ranked = ranker->rank(input);
     if (ranked.empty()) {
-      const std::string reason = ranker->why_not(input);
+      const std::string reason = request.options.says_why ? ranker->why_not(input) : "";
       if (!reason.empty()) passed_over += "; " + reason;
       continue;
     }
@@ -276,7 +276,9 @@ Decision choose_ranked(const Request& request, const Screened& screened) {
     decision.spec = input.legal[ranked.front().index];
     decision.source = ranker->source();
     decision.predicted_seconds = ranked.front().predicted_seconds;
-    decision.why = ranker->why(input, ranked.front()) + passed_over;
+    if (request.options.says_why) {
+      decision.why = ranker->why(input, ranked.front()) + passed_over;
+    }
     return finish(std::move(decision), request, screened);
   }
   // None of the caller's rankers has an opinion; a legal kernel is still better than an error.

@@ -110,6 +110,7 @@ struct ChooseOptions {
   // nothing in the space is legal.
   std::optional<std::vector<KernelSpec>> pool;
   bool explain = false;  // fill Decision::considered
+  bool says_why = true;  // fill Decision::why, which takes time
 };
 
 // Chooses a kernel. Throws Error{invalid_argument} for an invalid problem, Error{not_found} for an

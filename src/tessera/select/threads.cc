@@ -30,6 +30,7 @@ int next_count(int threads, int limit) {
 }  // namespace
 
 int worth_threads(const KernelSpec& spec, const Problem& problem, const Target& target, int limit) {
+  if (limit <= 1) return 1;
   const Family& family = family_of(spec);
   const auto estimate = [&](int threads) {
     return family.estimate(spec, problem, target, threads);
