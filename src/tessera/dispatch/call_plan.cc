@@ -45,13 +45,13 @@ namespace {
 // Made-up addresses differ by more than any arguments of kernels do. When they move, each moves
 // another odd multiple of kAlikeBytes. The distance between two addresses moves an even multiple,
 // so that it is not taken for an address.
-std::uintptr_t distance_of(std::size_t rule) {
-  std::uintptr_t distance = kAlikeBytes;
-  for (std::size_t i = 0; i < rule; ++i) distance *= 3;
-  return distance;
-}
+constexpr std::array<std::uintptr_t, kMaxTensors> kDistances = [] {
+  std::array<std::uintptr_t, kMaxTensors> distances{kAlikeBytes};
+  for (std::size_t i = 1; i < distances.size(); ++i) distances[i] = 3 * distances[i - 1];
+  return distances;
+}();
 std::uintptr_t made_up(std::size_t rule, bool moved) {
-  return (std::uintptr_t{rule + 1} << 40U) + (moved ? distance_of(rule) : 0);
+  return (std::uintptr_t{rule + 1} << 40U) + (moved ? kDistances[rule] : 0);
 }
 
 // An operand without a rule is null: no kernel accesses it.
@@ -109,9 +109,9 @@ std::optional<LaunchPlan> LaunchPlan::of(const ReadyKernel& kernel, const Proble
       const std::uintptr_t value = value_at(first, i);
       const std::uintptr_t distance = value_at(moved, i) - value;
       if (distance == 0) continue;
-      std::size_t rule = 0;
-      while (rule < rules.size() && distance_of(rule) != distance) ++rule;
-      if (rule == rules.size()) return std::nullopt;
+      const auto* const found = std::find(kDistances.begin(), kDistances.end(), distance);
+      const auto rule = static_cast<std::size_t>(found - kDistances.begin());
+      if (rule >= rules.size()) return std::nullopt;
       plan.places_.push_back({i, rule, value - made_up(rule, false)});
     }
     Addresses at;

@@ -94,9 +94,9 @@ template <class Passes>
 Found find_kernels(Op op, const Target& target, const Passes& passes) {
   Found found;
   const std::string path = fmt::format("{}/sets/{}.json", to_string(op), target.backend);
-  for (const EmbeddedFile* file : files_of(op)) {
-    if (file->path != path) continue;
-    for_each_kernel(*file, target.name, [&](const std::string& set, const auto& make_name) {
+  for (const EmbeddedFile& file : kernel_sets()) {
+    if (file.path != path) continue;
+    for_each_kernel(file, target.name, [&](const std::string& set, const auto& make_name) {
       if (passes(set)) found.kernels.insert(make_name());
       found.sets.insert(set);
     });
