@@ -78,7 +78,7 @@ void set_strides(FmhaProblem& p, const FmhaCall& call) {
       {"out", &P::out_strides},   {"k_new", &P::k_new_strides}, {"v_new", &P::v_new_strides},
       {"dout", &P::dout_strides}, {"dq", &P::dq_strides},       {"dk", &P::dk_strides},
       {"dv", &P::dv_strides}};
-  for (const Tensor& t : tessera::family_of(tessera::Problem(p)).tensors(p)) {
+  for (const Tensor& t : tessera::tensors_of(p)) {
     const auto place = kStrides.find(t.name);
     if (place == kStrides.end() || is_cache(t, call)) continue;
     if (t.name == "v" && !call.v_rowmajor) continue;
@@ -93,7 +93,7 @@ FmhaProblem problem_of(const FmhaCall& call) {
   // Queries are turned by the positions of the new keys, which there must be for each of them.
   made.rotate_q = is_append(call) && call.rope != 0 && call.seqlen_q == call.seqlen_k;
   if (call.perm) set_strides(made, call);
-  tessera::family_of(tessera::Problem(made)).validate(made);
+  tessera::validate(made);
   return made;
 }
 
@@ -172,20 +172,19 @@ bool lacks_tensor(const FmhaCall& call) {
 
 double run_attention(const Live& live, const FmhaCall& call) {
   const FmhaProblem p = problem_of(call);
-  const tessera::Family& family = tessera::family_of(tessera::Problem(p));
   Staging staging(live);
   std::vector<std::vector<char>> own;
   tessera::FmhaOperands seeded;
   seeded.seed = 1;
   tessera::Operands operands = seeded;
-  for (const Tensor& t : family.tensors(p)) {
+  for (const Tensor& t : tessera::tensors_of(p)) {
     if (t.may_be_null || t.name == "scale_o") continue;
     const auto given = call.tensors.find(t.name);
     const bool is_callers = given != call.tensors.end() && !is_cache(t, call);
     const void* host = is_callers ? given->second : own.emplace_back(own_tensor(t, call, p)).data();
-    family.set_pointer(operands, t.operand,
-                       t.is_written() ? staging.write(const_cast<void*>(host), t.bytes())
-                                      : const_cast<void*>(staging.read(host, t.bytes())));
+    tessera::set_pointer(operands, t,
+                         t.is_written() ? staging.write(const_cast<void*>(host), t.bytes())
+                                        : const_cast<void*>(staging.read(host, t.bytes())));
   }
   tessera::RunOptions options;
   tessera::Dispatcher& dispatcher = live.dispatcher(call.deterministic);
