@@ -4,10 +4,10 @@
 #include <array>
 
 #include "tessera/base/error.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/features.h"
 #include "tessera/families/tile/row_reference.h"
-#include "tessera/families/tile/usual.h"
 #include "tessera/spec/fields_internal.h"
 #include "tessera/spec/numeric.h"
 #include "toy_operation/toy.h"

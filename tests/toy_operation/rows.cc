@@ -1,7 +1,7 @@
 // A way: kernels whose threads take whole rows. They serve every problem.
 #include <fmt/format.h>
 
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "toy_operation/toy.h"
 
 namespace tessera::toy {

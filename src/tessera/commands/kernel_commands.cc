@@ -23,7 +23,7 @@ int explain(const ExplainCommand& command, const Console& console) {
   const Target target = resolve_target(command.target);
   ChooseOptions options = command.choose;
   options.explain = true;
-  options.rankers = {make_shelf_ranker(shared_shelf(environment("TESSERA_MODELS"))),
+  options.rankers = {make_library_ranker(shared_model_library(environment("TESSERA_MODELS"))),
                      make_analytic_ranker(), make_first_legal_ranker()};
   JsonRows rows(console, "decisions");
   const auto each = [&](const Problem& problem) {

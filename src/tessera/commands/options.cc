@@ -170,7 +170,7 @@ KernelSet wished_set(const KernelOptions& options, const Target& target) {
 }
 
 KernelSet narrowed(KernelSet set, const KernelOptions& options) {
-  const WishList wishes(family_of(parse_op(options.op)), options.wishes);
+  const KernelFilter wishes(family_of(parse_op(options.op)), options.wishes);
   std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
   return set;
 }
@@ -408,7 +408,7 @@ KernelSet select_instances(const InstanceSource& source, const KernelOptions& op
 void narrow(const KernelOptions& options, const Target& target, std::string_view whose,
             KernelSet& set) {
   if (!set.specs.empty()) {
-    const WishList wishes(family_of(set.specs.front()), options.wishes);
+    const KernelFilter wishes(family_of(set.specs.front()), options.wishes);
     std::erase_if(set.specs, [&](const KernelSpec& spec) { return !wishes.accepts(spec); });
   }
   match_pattern(options, set);

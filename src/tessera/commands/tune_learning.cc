@@ -26,9 +26,9 @@ train::Predict predict_by(const std::shared_ptr<const Ranker>& ranker) {
 
 Learned train_one(const Console& console, const train::Dataset& data, const Target& target,
                   const std::string& types, const fs::path& models) {
-  const auto shelf = shared_shelf(fs::path());
-  const bool is_shipped = shelf->count(op_of(data), target.name, types) > 0;
-  const auto old = is_shipped ? make_shelf_ranker(shelf) : nullptr;
+  const auto library = shared_model_library(fs::path());
+  const bool is_shipped = library->count(op_of(data), target.name, types) > 0;
+  const auto old = is_shipped ? make_library_ranker(library) : nullptr;
   const train::Evaluation before =
       train::evaluate(data.problems, train::score(data, target, predict_by(old)));
   train::TrainOptions options;

@@ -8,7 +8,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/tuning_internal.h"
-#include "tessera/learn/shelf.h"
+#include "tessera/learn/model_library.h"
 #include "tessera/tune/autotune.h"
 
 namespace tessera {
@@ -20,7 +20,7 @@ using Rankers = std::vector<std::shared_ptr<const Ranker>>;
 Rankers predictors(const DispatcherOptions& options, const jit::Cache& cache) {
   const std::filesystem::path models =
       options.models.empty() ? own_models(cache.folder()) : std::filesystem::path(options.models);
-  return {make_shelf_ranker(shared_shelf(models)), make_analytic_ranker(),
+  return {make_library_ranker(shared_model_library(models)), make_analytic_ranker(),
           make_first_legal_ranker()};
 }
 

@@ -9,8 +9,8 @@
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/sets.h"
-#include "tessera/families/tile/usual.h"
 
 namespace tessera {
 

@@ -18,10 +18,10 @@
 #include "tessera/families/answers.h"
 #include "tessera/families/extras.h"
 #include "tessera/families/facts.h"
+#include "tessera/families/kernel_filter.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/reference.h"
 #include "tessera/families/tensor.h"
-#include "tessera/families/wishes.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -75,7 +75,7 @@ struct Family {
   // Whether a legal spec serves this problem.
   Required<Verdict(const KernelSpec&, const Problem&, const Target&)> supports;
 
-  // Every legal spec of the target that passes the wishes, sorted by name. Throws what WishList
+  // Every legal spec of the target that passes the wishes, sorted by name. Throws what KernelFilter
   // throws, and Error{unsupported} when the target's row has no space for the operation.
   Required<std::vector<KernelSpec>(const Target&, std::span<const Wish>)> enumerate;
   // The first `most` specs of the target's space that pass the wishes, legal or not: they explain

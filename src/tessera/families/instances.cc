@@ -72,7 +72,7 @@ SourceOfName find_source_of(std::string_view name) {
 
 std::vector<KernelSpec> enumerate_instances(const InstanceSource& source, const Family& family,
                                             const Target& target, std::span<const Wish> wishes) {
-  const WishList wanted(family, wishes);
+  const KernelFilter wanted(family, wishes);
   std::vector<KernelSpec> specs;
   for (const Signature& signature : source.signatures(target)) {
     if (!wanted.accepts(signature)) continue;

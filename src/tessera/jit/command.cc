@@ -2,8 +2,8 @@
 
 #include "tessera/base/hash.h"
 #include "tessera/families/headers.h"
+#include "tessera/jit/cache_entry_internal.h"
 #include "tessera/jit/compilers_internal.h"
-#include "tessera/jit/entry_internal.h"
 #include "tessera/jit/toolchain.h"
 
 namespace tessera::jit {

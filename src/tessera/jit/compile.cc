@@ -10,10 +10,10 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/families/headers.h"
+#include "tessera/jit/cache_entry_internal.h"
+#include "tessera/jit/cache_folder_internal.h"
 #include "tessera/jit/compilers_internal.h"
 #include "tessera/jit/elf_internal.h"
-#include "tessera/jit/entry_internal.h"
-#include "tessera/jit/folder_internal.h"
 #include "tessera/jit/load_check_internal.h"
 
 namespace tessera::jit {

@@ -12,7 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/jit/compiler_program_internal.h"
 #include "tessera/jit/hip_compilers_internal.h"
-#include "tessera/jit/rtc_internal.h"
+#include "tessera/jit/runtime_compiler_internal.h"
 #include "tessera/jit/toolchain_memo_internal.h"
 
 namespace tessera::jit {

@@ -5,7 +5,7 @@
 #include "tessera/base/subprocess.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/hip_compilers.h"
-#include "tessera/jit/rtc_internal.h"
+#include "tessera/jit/runtime_compiler_internal.h"
 
 namespace tessera::jit {
 namespace {

@@ -5,7 +5,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/base/text.h"
-#include "tessera/jit/rtc_internal.h"
+#include "tessera/jit/runtime_compiler_internal.h"
 #include "tessera/jit/toolchain_memo_internal.h"
 
 namespace tessera::jit {

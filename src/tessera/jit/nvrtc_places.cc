@@ -3,7 +3,7 @@
 #include "tessera/base/python_packages.h"
 #include "tessera/base/text.h"
 #include "tessera/jit/nvrtc.h"
-#include "tessera/jit/rtc_internal.h"
+#include "tessera/jit/runtime_compiler_internal.h"
 
 namespace tessera::jit {
 namespace {

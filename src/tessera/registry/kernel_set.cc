@@ -103,7 +103,7 @@ KernelSetBuilder& KernelSetBuilder::narrow(std::string_view setter, std::string_
                             name_, setter));
   }
   const Wish wish = {std::string(field), std::string(pattern)};
-  const WishList checked(family_of(*groups_.back()->wildcards.op), {&wish, 1});
+  const KernelFilter checked(family_of(*groups_.back()->wildcards.op), {&wish, 1});
   auto more = std::make_shared<Group>();
   more->wildcards = {groups_.back()->wildcards.op, {wish}};
   more->narrows = true;

@@ -34,9 +34,9 @@ struct Job {
 
 // One build() in progress. Results are in the order of the entries; progress is counted over all of
 // them.
-class Campaign {
+class BuildRun {
  public:
-  Campaign(std::size_t total, const jit::Progress& progress)
+  BuildRun(std::size_t total, const jit::Progress& progress)
       : results_(total), progress_(progress) {}
 
   void finish(std::size_t index, jit::BuildResult result) {
@@ -68,8 +68,7 @@ class Campaign {
 
 // Emits the kernels that have to be built for one target. A kernel that cannot be emitted is a
 // failed result.
-std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& target,
-                          Campaign& campaign) {
+std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& target, BuildRun& run) {
   const std::string reason = runtime::why_not_here(target);
   std::vector<Job> jobs;
   for (const Wanted& one : wanted) {
@@ -77,7 +76,7 @@ std::vector<Job> emit_all(const std::vector<Wanted>& wanted, const Target& targe
       if (!reason.empty()) throw Error(ErrorCode::unsupported, reason);
       jobs.push_back({one, emit_legal(one.spec, target)});
     } catch (const std::exception& error) {
-      campaign.fail(one.index, name_of(one.spec), error_of(error).what());
+      run.fail(one.index, name_of(one.spec), error_of(error).what());
     }
   }
   return jobs;
@@ -167,16 +166,16 @@ struct Registry::State {
   }
 
   // Builds in parallel, then loads; a failure of either is the kernel's result.
-  void build_for(const Target& target, const std::vector<Job>& work, int jobs, Campaign& campaign) {
+  void build_for(const Target& target, const std::vector<Job>& work, int jobs, BuildRun& run) {
     if (work.empty()) return;
     std::vector<Source> sources;
     for (const Job& job : work) sources.push_back(job.source);
     std::vector<jit::BuildResult> built = the_builder()->build_all(
         sources, target, jobs,
-        [&campaign](std::size_t, std::size_t, const jit::BuildResult& r) { campaign.report(r); });
+        [&run](std::size_t, std::size_t, const jit::BuildResult& r) { run.report(r); });
     const runtime::Backend& backend = runtime::backend_for(target);
     for (std::size_t i = 0; i < work.size(); ++i) {
-      jit::BuildResult& result = campaign.results()[work[i].wanted.index] = std::move(built[i]);
+      jit::BuildResult& result = run.results()[work[i].wanted.index] = std::move(built[i]);
       if (!result.error.empty()) continue;
       try {
         Loaded loaded = load(backend, result.artifact, sources[i], target);
@@ -219,11 +218,11 @@ std::vector<jit::BuildResult> Registry::build(int jobs, const jit::Progress& pro
     const std::scoped_lock lock(state_->mutex);
     for (const auto& [name, entry] : state_->entries) entries.push_back(entry);
   }
-  Campaign campaign(entries.size(), progress);
+  BuildRun run(entries.size(), progress);
   std::map<std::string, std::vector<Wanted>> by_target;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].loaded) {
-      campaign.finish(i, {name_of(entries[i].spec), entries[i].artifact, "", true, 0});
+      run.finish(i, {name_of(entries[i].spec), entries[i].artifact, "", true, 0});
     } else {
       by_target[entries[i].spec.target].push_back({i, entries[i].spec});
     }
@@ -234,13 +233,13 @@ std::vector<jit::BuildResult> Registry::build(int jobs, const jit::Progress& pro
       target = state_->target_of(target_name);
     } catch (const Error& error) {
       for (const Wanted& one : wanted) {
-        campaign.fail(one.index, name_of(one.spec), error.what());
+        run.fail(one.index, name_of(one.spec), error.what());
       }
       continue;
     }
-    state_->build_for(*target, emit_all(wanted, *target, campaign), jobs, campaign);
+    state_->build_for(*target, emit_all(wanted, *target, run), jobs, run);
   }
-  return std::move(campaign.results());
+  return std::move(run.results());
 }
 
 Loaded Registry::get(const KernelSpec& spec) {

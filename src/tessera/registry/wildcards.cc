@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
 #include "tessera/registry/kernel_set_internal.h"
 
 namespace tessera {
@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kMostCombinations = 10'000;
 
 // "gemm dtype=fp32,bf16 tile=128x*x64"
-std::string text_of(Op op, const WishList& wishes) {
+std::string text_of(Op op, const KernelFilter& wishes) {
   std::string text(to_string(op));
-  for (const WishList::Wanted& wanted : wishes.wanted()) text += " " + to_string(wanted);
+  for (const KernelFilter::Wanted& wanted : wishes.wanted()) text += " " + to_string(wanted);
   return text;
 }
 
@@ -28,14 +28,15 @@ std::vector<std::string> words_of(const Values& values) {
   return words;
 }
 
-std::vector<std::string> listed_dtypes(const AlgorithmSpace& space, const WishList&) {
+std::vector<std::string> listed_dtypes(const AlgorithmSpace& space, const KernelFilter&) {
   std::vector<std::string> words;
   for (const auto& [dtype, shapes] : space.warp_tiles) words.emplace_back(to_string(dtype));
   return words;
 }
 
 // Over the data types that pass the wishes.
-std::vector<std::string> listed_warp_tiles(const AlgorithmSpace& space, const WishList& wishes) {
+std::vector<std::string> listed_warp_tiles(const AlgorithmSpace& space,
+                                           const KernelFilter& wishes) {
   std::vector<std::string> words;
   for (const auto& [dtype, shapes] : space.warp_tiles) {
     if (!wishes.accepts_word("dtype", to_string(dtype))) continue;
@@ -49,22 +50,24 @@ std::vector<std::string> listed_warp_tiles(const AlgorithmSpace& space, const Wi
 // The words of a field that the target's row lists.
 struct ListedField {
   std::string_view name;
-  std::vector<std::string> (*words)(const AlgorithmSpace&, const WishList&);
+  std::vector<std::string> (*words)(const AlgorithmSpace&, const KernelFilter&);
 };
 constexpr std::array kListedFields = {
     ListedField{"dtype", listed_dtypes},
     ListedField{"pipeline",
-                [](const AlgorithmSpace& s, const WishList&) { return words_of(s.pipelines); }},
-    ListedField{"tile", [](const AlgorithmSpace& s, const WishList&) { return words_of(s.tiles); }},
-    ListedField{"wave", [](const AlgorithmSpace& s, const WishList&) { return words_of(s.waves); }},
+                [](const AlgorithmSpace& s, const KernelFilter&) { return words_of(s.pipelines); }},
+    ListedField{"tile",
+                [](const AlgorithmSpace& s, const KernelFilter&) { return words_of(s.tiles); }},
+    ListedField{"wave",
+                [](const AlgorithmSpace& s, const KernelFilter&) { return words_of(s.waves); }},
     ListedField{"warp_tile", listed_warp_tiles},
-    ListedField{"scheduler",
-                [](const AlgorithmSpace& s, const WishList&) { return words_of(s.schedulers); }},
+    ListedField{"scheduler", [](const AlgorithmSpace& s,
+                                const KernelFilter&) { return words_of(s.schedulers); }},
 };
 
 // A sentence about the wish that matches none of the words that the target's row lists; empty when
 // every wish matches one.
-std::string unlisted(const WishList& wishes, const AlgorithmSpace& space) {
+std::string unlisted(const KernelFilter& wishes, const AlgorithmSpace& space) {
   for (const ListedField& field : kListedFields) {
     const std::vector<std::string> words = field.words(space, wishes);
     const auto passes = [&](const std::string& word) {
@@ -91,10 +94,11 @@ std::string most_frequent_refusal(const std::vector<KernelSpec>& specs, const Ta
 }
 
 // The last field without whose wishes there would be kernels, and how many there would be.
-std::string better_without(const SpecGroup& group, const WishList& wishes, const Target& target) {
+std::string better_without(const SpecGroup& group, const KernelFilter& wishes,
+                           const Target& target) {
   const auto& all = wishes.wanted();
   for (auto each = all.rbegin(); each != all.rend(); ++each) {
-    const WishList::Wanted& wanted = *each;
+    const KernelFilter::Wanted& wanted = *each;
     std::vector<Wish> others = group.wishes;
     std::erase_if(others, [&](const Wish& wish) { return wish.field == wanted.field; });
     const std::size_t count = family_of(*group.op).enumerate(target, others).size();
@@ -105,7 +109,7 @@ std::string better_without(const SpecGroup& group, const WishList& wishes, const
 
 [[noreturn]] void refuse_empty(const SpecGroup& group, const Target& target, std::string_view who) {
   const Family& family = family_of(*group.op);
-  const WishList wishes(family, group.wishes);
+  const KernelFilter wishes(family, group.wishes);
   const auto specs = family.combinations(target, group.wishes, kMostCombinations);
   if (specs.empty()) {
     const std::string missing = unlisted(wishes, target.spaces.at(*group.op));

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "tessera/families/family.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
 #include "tessera/select/select_internal.h"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/learn/gains.h"
+#include "tessera/learn/feature_importance.h"
 #include "tessera/learn/model.h"
 #include "tessera/train/dataset.h"
 #include "tessera/train/metrics.h"

@@ -52,7 +52,7 @@ const GoalRow& row_of(Goal goal) { return row_of_enum(kGoals, "goal", goal); }
 
 // ---- what LightGBM is given ----
 
-struct Material {
+struct TrainingData {
   std::size_t width = 0;
   std::vector<double> values;  // rows x width
   std::vector<float> labels;   // one for each row, like the next three
@@ -106,8 +106,8 @@ double label_of(const TrainOptions& options, const Dataset& d, const Dataset::Ro
   return 0;
 }
 
-Material material_of(const Dataset& d, const Target& target, const TrainOptions& options) {
-  Material m;
+TrainingData material_of(const Dataset& d, const Target& target, const TrainOptions& options) {
+  TrainingData m;
   m.width = family_of(op_of(d)).features().size();
   m.values = feature_rows(d, target);
   m.groups = groups_of(d);
@@ -136,7 +136,7 @@ std::vector<Value> picked(const std::vector<Value>& all, std::span<const std::si
   return some;
 }
 
-std::vector<double> picked_values(const Material& m, std::span<const std::size_t> rows) {
+std::vector<double> picked_values(const TrainingData& m, std::span<const std::size_t> rows) {
   std::vector<double> some;
   some.reserve(rows.size() * m.width);
   for (const std::size_t row : rows) {
@@ -156,8 +156,8 @@ std::vector<std::int32_t> queries_of(const std::vector<std::size_t>& groups) {
   return counts;
 }
 
-lightgbm::Dataset data_of(const Material& m, std::span<const std::size_t> rows, const Dataset& d,
-                          Goal goal, const std::string& params,
+lightgbm::Dataset data_of(const TrainingData& m, std::span<const std::size_t> rows,
+                          const Dataset& d, Goal goal, const std::string& params,
                           const lightgbm::Dataset& reference = {}) {
   const auto data = lightgbm::make_dataset(picked_values(m, rows), rows.size(), m.width,
                                            lightgbm::Order::by_row, params, reference);
@@ -224,7 +224,7 @@ struct Fitted {
 
 // Adds trees until the metric on the stopping rows has not improved for `patience` trees, and then
 // removes the trees after the best one. Without patience all trees are made and stay.
-Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
+Fitted fit_with_stop(const TrainingData& m, const Dataset& d, const Split& split,
                      const TrainOptions& options, const std::string& params) {
   const auto train = data_of(m, split.train, d, options.goal, params);
   const auto stop = data_of(m, split.stop, d, options.goal, params, train);
@@ -248,7 +248,7 @@ Fitted fit_with_stop(const Material& m, const Dataset& d, const Split& split,
   return fitted;
 }
 
-Fitted fit_all(const Material& m, const Dataset& d, int trees, const TrainOptions& options,
+Fitted fit_all(const TrainingData& m, const Dataset& d, int trees, const TrainOptions& options,
                const std::string& params) {
   std::vector<std::size_t> rows(d.rows.size());
   std::iota(rows.begin(), rows.end(), std::size_t{0});
@@ -274,7 +274,7 @@ Evaluation evaluate_rows(const Dataset& d, std::span<const std::size_t> rows,
   return evaluate(d.problems, scored);
 }
 
-void run_fold(const Material& m, const Dataset& d, std::span<const int> fold_of_row, int fold,
+void run_fold(const TrainingData& m, const Dataset& d, std::span<const int> fold_of_row, int fold,
               const TrainOptions& options, const std::string& params, TrainResult& result) {
   const Split split = split_rows(m.groups, fold_of_row, fold, options.stop_share);
   if (options.on_forest) options.on_forest(fold, options.folds + 1, split);
@@ -296,7 +296,7 @@ int median_trees(const std::vector<FoldResult>& folds) {
   return trees[trees.size() / 2];
 }
 
-void run_folds(const Material& m, const Dataset& d, std::span<const int> fold_of_row,
+void run_folds(const TrainingData& m, const Dataset& d, std::span<const int> fold_of_row,
                const TrainOptions& options, const std::string& params, TrainResult& result) {
   result.folds.clear();
   result.out_of_fold.assign(d.rows.size(), 0);
@@ -309,7 +309,7 @@ void run_folds(const Material& m, const Dataset& d, std::span<const int> fold_of
 }
 
 // Gives the rows of the problems with the worst choices more weight.
-void weigh_hard_problems(const Evaluation& evaluation, Material& m) {
+void weigh_hard_problems(const Evaluation& evaluation, TrainingData& m) {
   std::vector<const ProblemResult*> results;
   for (const ProblemResult& result : evaluation.results) results.push_back(&result);
   std::ranges::stable_sort(results, {}, &ProblemResult::efficiency);
@@ -323,11 +323,11 @@ void weigh_hard_problems(const Evaluation& evaluation, Material& m) {
 }
 
 // Leaves the folds, and in the material the weights, of the best round.
-void mine_hard_examples(Material& m, const Dataset& d, std::span<const int> fold_of_row,
+void mine_hard_examples(TrainingData& m, const Dataset& d, std::span<const int> fold_of_row,
                         const TrainOptions& options, const std::string& params,
                         TrainResult& result) {
   result.rounds = {result.evaluation->summary};
-  Material tried = m;
+  TrainingData tried = m;
   TrainResult round = result;
   for (int i = 0; i < options.hard_rounds; ++i) {
     weigh_hard_problems(*round.evaluation, tried);
@@ -346,8 +346,9 @@ void mine_hard_examples(Material& m, const Dataset& d, std::span<const int> fold
 
 // The number of trees after a warm start. The part of the fold that is usually scored is trained on
 // as well, because the old trees may know it.
-int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const int> fold_of_row,
-                           const TrainOptions& options, const std::string& params) {
+int trees_after_warm_start(const TrainingData& m, const Dataset& d,
+                           std::span<const int> fold_of_row, const TrainOptions& options,
+                           const std::string& params) {
   Split split = split_rows(m.groups, fold_of_row, 0, options.stop_share);
   split.train.insert(split.train.end(), split.score.begin(), split.score.end());
   std::ranges::sort(split.train);
@@ -360,7 +361,7 @@ int trees_after_warm_start(const Material& m, const Dataset& d, std::span<const 
 
 // The ranges of problems' features, and of the machine's features that differ between rows, which
 // are the numbers of threads.
-std::vector<TrainingRange> ranges_of(const Material& m, std::span<const Feature> features) {
+std::vector<TrainingRange> ranges_of(const TrainingData& m, std::span<const Feature> features) {
   std::vector<TrainingRange> ranges;
   for (std::size_t f = 0; f < features.size(); ++f) {
     const bool is_machine = features[f].group == FeatureGroup::hardware;
@@ -416,7 +417,7 @@ std::map<std::string, double> metrics_of(const Evaluation& e) {
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
 
-Manifest manifest_of(const Dataset& d, const Target& target, const Material& m,
+Manifest manifest_of(const Dataset& d, const Target& target, const TrainingData& m,
                      const TrainOptions& options, const TrainResult& result) {
   const std::span<const Feature> features = family_of(op_of(d)).features();
   const GoalRow& goal = row_of(options.goal);
@@ -556,7 +557,7 @@ TrainResult train(const Dataset& dataset, const Target& target, const TrainOptio
   check(dataset, target, options);
   const std::vector<int> fold_of_row = group_folds(groups_of(dataset), options.folds);
   lightgbm::load();
-  Material material = material_of(dataset, target, options);
+  TrainingData material = material_of(dataset, target, options);
   const std::string params = text_of(params_of(options));
 
   TrainResult result;

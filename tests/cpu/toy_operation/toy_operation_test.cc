@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/families/headers.h"
 #include "tessera/learn/lightgbm.h"
-#include "tessera/learn/shelf.h"
+#include "tessera/learn/model_library.h"
 #include "tessera/train/train.h"
 #include "tessera/tune/search.h"
 #include "tessera/tune/store.h"

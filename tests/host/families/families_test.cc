@@ -3,7 +3,7 @@
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
 #include "tessera/families/operations.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {

@@ -10,7 +10,7 @@
 #include "host/fmha/fmha_problems.h"
 #include "host/tile/feature_checks.h"
 #include "tessera/families/fmha/features_internal.h"
-#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::fmha {

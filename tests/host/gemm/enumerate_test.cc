@@ -187,12 +187,12 @@ TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
       {"name", {"*"}}};
   for (const std::string& field : wish_fields(family())) {
     ASSERT_EQ(words.count(field), 1U) << field;
-    std::vector<WishList> one;
+    std::vector<KernelFilter> one;
     for (const std::string& word : words.at(field)) {
       one.emplace_back(family(), Wishes{{field, word}});
     }
     for (std::size_t i = 0; i < all.size(); i += 19) {
-      const auto passes = [&](const WishList& wishes) { return wishes.accepts(all[i]); };
+      const auto passes = [&](const KernelFilter& wishes) { return wishes.accepts(all[i]); };
       ASSERT_EQ(std::count_if(one.begin(), one.end(), passes), 1) << field << name_of(all[i]);
     }
   }

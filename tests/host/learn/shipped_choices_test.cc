@@ -8,7 +8,7 @@
 #include <set>
 
 #include "tessera/base/embedded.h"
-#include "tessera/learn/shelf.h"
+#include "tessera/learn/model_library.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera {
@@ -161,14 +161,14 @@ Manifest manifest_of(const std::string& model) {
 }
 
 TEST(ShippedModels, ChooseTheseKernels) {
-  const auto shelf = std::make_shared<const ModelShelf>("");
+  const auto library = std::make_shared<const ModelLibrary>("");
   for (const Choice& choice : kChoices) {
     const Manifest manifest = manifest_of(choice.model);
     const Target target = manifest.machine.empty() ? load_target(manifest.target)
                                                    : target_from_json(manifest.machine);
     ChooseOptions options;
     options.threads = manifest.threads;
-    options.rankers = {make_shelf_ranker(shelf), make_analytic_ranker()};
+    options.rankers = {make_library_ranker(library), make_analytic_ranker()};
     const Decision decision = choose(parse_problem(choice.problem), target, options);
     EXPECT_EQ(decision.name, choice.kernel) << choice.model << ": " << choice.problem;
     EXPECT_EQ(decision.source, ChoiceSource::learned)
@@ -178,7 +178,7 @@ TEST(ShippedModels, ChooseTheseKernels) {
 
 // What may not come first is left out early where only the first is wanted.
 TEST(ShippedModels, TheFirstIsTheSameWhereOnlyItIsWanted) {
-  const auto ranker = make_shelf_ranker(std::make_shared<const ModelShelf>(""));
+  const auto ranker = make_library_ranker(std::make_shared<const ModelLibrary>(""));
   const Target target = load_target("sm90a");
   const unsigned seed = std::random_device{}();
   std::printf("seed %u\n", seed);
@@ -210,7 +210,7 @@ TEST(ShippedModels, TheFirstIsTheSameWhereOnlyItIsWanted) {
 Decision decide_on_hopper(const std::string& problem, bool deterministic = false) {
   ChooseOptions options;
   options.deterministic = deterministic;
-  options.rankers = {make_shelf_ranker(std::make_shared<const ModelShelf>("")),
+  options.rankers = {make_library_ranker(std::make_shared<const ModelLibrary>("")),
                      make_analytic_ranker()};
   return choose(parse_problem(problem), load_target("sm90a"), options);
 }

@@ -2,10 +2,10 @@
 
 #include "host/spec/expect_error.h"
 #include "tessera/device/cuda/tile_sizes.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/rules.h"
 #include "tessera/families/tile/sets.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/targets/targets.h"
 
 namespace tessera::tile {

@@ -9,9 +9,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/cktile_words.h"
 #include "tessera/families/tile/sets.h"
-#include "tessera/families/tile/space.h"
 
 namespace tessera::conv {
 namespace {

@@ -5,11 +5,11 @@
 #include <array>
 
 #include "tessera/families/conv/cpasync_internal.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::conv {
@@ -143,7 +143,7 @@ double too_large(const ConvProblem& p) {
 
 std::string slices_unsupported(const Algorithm& a, const GatherPlan& plan) {
   if (a.slices == 1) return {};
-  const std::int64_t steps = tile::blocks_of(plan.depth, a.tile.k);
+  const std::int64_t steps = tile::ceil_div(plan.depth, a.tile.k);
   if (steps < a.slices) {
     return fmt::format("slices need a step of {} each, got {} slices of {} steps", a.tile.k,
                        a.slices, steps);
@@ -235,7 +235,7 @@ int registers_of(const ConvSignature& s, const Algorithm& a, const Target& targe
 }
 
 // How many blocks share a multiprocessor.
-int blocks_of(const ConvSignature& s, const Algorithm& a, const Target& target) {
+int ceil_div(const ConvSignature& s, const Algorithm& a, const Target& target) {
   const int registers = registers_of(s, a, target) * tile::block_threads(a, target);
   return std::max(1, target.registers_per_unit / registers);
 }
@@ -244,7 +244,7 @@ Source emit_gather(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const std::array<tile::GpuEntry, 2> entries = {
-      {{"", "run", blocks_of(s, a, target)}, {"_sum", "run_sum"}}};
+      {{"", "run", ceil_div(s, a, target)}, {"_sum", "run_sum"}}};
   const std::string config =
       config_text(spec, "tf32") +
       fmt::format("  static constexpr int kSharedBytes = {};\n", ring_bytes(s, a));

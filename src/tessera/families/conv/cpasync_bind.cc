@@ -5,7 +5,7 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/families/conv/cpasync_internal.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::conv {
 namespace {
@@ -20,7 +20,7 @@ enum { kStrideG = 1, kStrideC = 2, kStrideW = 5 };  // among the strides of imag
 constexpr std::size_t kFilterStrideK = 1;           // among the strides of filters
 
 std::int64_t up_to(std::int64_t value, std::int64_t unit) {
-  return tile::blocks_of(value, unit) * unit;
+  return tile::ceil_div(value, unit) * unit;
 }
 
 bool by_weight(const ConvProblem& p) { return p.direction == ConvDirection::backward_weight; }
@@ -93,7 +93,7 @@ std::int64_t pixels_of(const ConvProblem& p) {
   const Spatial out = out_size(p);
   std::int64_t count = p.n;
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t along = by_data(p) ? tile::blocks_of(p.size[i], p.stride[i]) : out[i];
+    const std::int64_t along = by_data(p) ? tile::ceil_div(p.size[i], p.stride[i]) : out[i];
     count *= i == kW && !channels_last(p) ? up_to(along, per_chunk(p)) : along;
   }
   return count;
@@ -273,8 +273,8 @@ GatherPlan gather_plan(const ConvProblem& p, const Shape3& tile) {
   plan.rows = by_weight(p) ? others : pixels;
   plan.columns = by_weight(p) ? taps : others;
   plan.depth = by_weight(p) ? pixels : taps;
-  plan.tiles_down = tile::blocks_of(plan.rows, tile.m);
-  plan.tiles_right = tile::blocks_of(plan.columns, tile.n);
+  plan.tiles_down = tile::ceil_div(plan.rows, tile.m);
+  plan.tiles_right = tile::ceil_div(plan.columns, tile.n);
   plan.tiles = plan.tiles_down * plan.tiles_right * plan.residues * plan.products;
   return plan;
 }

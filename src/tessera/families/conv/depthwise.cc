@@ -11,10 +11,10 @@
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/cuda/conv/depthwise_arguments.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::conv {
@@ -54,7 +54,7 @@ int met_by(ConvDirection d, const Algorithm& a, int results) {
 int registers_of(ConvDirection d, const Algorithm& a) {
   const int columns = met_by(d, a, a.warp_tile.n);
   if (!gives_w(d) || takes_any(a)) return channels_of(a) * (results_of(a) + columns * 2);
-  const int window = static_cast<int>(tile::blocks_of(a.warp_tile.k, a.tile.k));
+  const int window = static_cast<int>(tile::ceil_div(a.warp_tile.k, a.tile.k));
   const int taps = a.warp_tile.k * a.warp_tile.k;
   return channels_of(a) * (taps + window * a.warp_tile.n + columns * (1 + a.tile.k));
 }
@@ -196,9 +196,9 @@ void share_channels(std::int64_t vectors, std::int64_t most, DepthwisePlan& plan
   constexpr std::int64_t kLeast = 16;  // vectors, so that a load reads whole sectors
   constexpr double kWorth = 1.05;
   double best = 0;
-  const std::int64_t first = tile::blocks_of(vectors, most);
+  const std::int64_t first = tile::ceil_div(vectors, most);
   for (std::int64_t blocks = first; blocks < first + 32; ++blocks) {
-    const std::int64_t own = tile::blocks_of(vectors, blocks);
+    const std::int64_t own = tile::ceil_div(vectors, blocks);
     if (blocks > first && own < kLeast) break;
     const std::int64_t together = kDepthwiseThreads / own;
     const double busy = double(vectors * together) / double(blocks);
@@ -213,7 +213,7 @@ DepthwisePlan depthwise_plan(const ConvProblem& p, const Algorithm& a) {
   const Spatial size = data ? p.size : out_size(p);
   const auto patches = [&](std::size_t dim, int results) {
     const std::int64_t before = data && !takes_any(a) ? p.pad[dim] % a.tile.k : 0;
-    return tile::blocks_of(size[dim] + before, results);
+    return tile::ceil_div(size[dim] + before, results);
   };
   const int channels = std::max(channels_of(a), 1);
   DepthwisePlan plan{};
@@ -225,11 +225,11 @@ DepthwisePlan depthwise_plan(const ConvProblem& p, const Algorithm& a) {
   const bool fits = all <= double(kMostPlaces);
   plan.patches = fits ? p.n * plan.deep * plan.down * plan.across : kMostPlaces + 1;
   plan.taps = p.filter[0] * p.filter[1] * p.filter[2];
-  share_channels(tile::blocks_of(plan.channels, channels), a.tile.n / channels, plan);
-  std::int64_t rows = tile::blocks_of(plan.patches, plan.together);
+  share_channels(tile::ceil_div(plan.channels, channels), a.tile.n / channels, plan);
+  std::int64_t rows = tile::ceil_div(plan.patches, plan.together);
   if (gives_w(p.direction)) {
     const std::int64_t parts =
-        takes_any(a) ? tile::blocks_of(plan.taps, plan.together) : p.filter[0];
+        takes_any(a) ? tile::ceil_div(plan.taps, plan.together) : p.filter[0];
     rows = parts * a.slices;
   }
   plan.blocks = rows * plan.channel_blocks;
@@ -434,7 +434,7 @@ void add_sum_step(const DepthwisePlan& plan, int slices, device::DepthwiseArgume
   launch.workspace.bytes = static_cast<std::size_t>(device::kCounterBytes + count * 4 * slices);
   launch.workspace.address_offset = offsetof(device::DepthwiseArguments, workspace);
   launch.steps.push({.entry = 1,
-                     .grid = {static_cast<unsigned>(tile::blocks_of(count, kElements)), 1, 1},
+                     .grid = {static_cast<unsigned>(tile::ceil_div(count, kElements)), 1, 1},
                      .block = {kDepthwiseThreads, 1, 1}});
 }
 

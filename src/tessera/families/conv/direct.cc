@@ -8,7 +8,7 @@
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/objects.h"
 #include "tessera/families/tile/text.h"
 
@@ -67,7 +67,7 @@ Launch bind_any(const KernelSpec& spec, const ConvProblem& p, const Target&,
   const Algorithm& a = spec.algorithm;
   const View view = view_of(p);
   const std::int64_t tiles =
-      tile::blocks_of(view.rows, a.tile.m) * tile::blocks_of(view.columns, a.tile.n) * p.g;
+      tile::ceil_div(view.rows, a.tile.m) * tile::ceil_div(view.columns, a.tile.n) * p.g;
   Launch launch;
   launch.arguments.set(arguments_of(p, o));
   Step step;

@@ -7,11 +7,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/candidates.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/fields.h"
-#include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
-#include "tessera/families/tile/usual.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::conv {

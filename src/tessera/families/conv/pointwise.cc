@@ -10,8 +10,8 @@
 #include "tessera/base/forever.h"
 #include "tessera/base/fork.h"
 #include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/sets.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/strides.h"
 
 namespace tessera::conv {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "tessera/families/conv/conv.h"
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/tile/defaults.h"
 
 namespace tessera::conv {
 namespace {

@@ -13,8 +13,8 @@
 #include "tessera/families/conv/net_layers_internal.h"
 #include "tessera/families/conv/nets_internal.h"
 #include "tessera/families/draw.h"
-#include "tessera/families/refusals.h"
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/rule_counts.h"
+#include "tessera/families/tile/defaults.h"
 
 namespace tessera::conv {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/families/conv/reference_internal.h"
 #include "tessera/families/draw.h"
 #include "tessera/families/tile/row_reference.h"
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/fields_internal.h"
 #include "tessera/spec/numeric.h"
 

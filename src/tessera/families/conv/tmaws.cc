@@ -7,10 +7,10 @@
 
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/gpu_estimate.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -364,7 +364,7 @@ int deepest(const Algorithm& a, bool slabs, const Target& target) {
 
 constexpr int kSlices[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96};
 // Kernels with repack come in fewer numbers of slices, because fewer problems need them.
-bool has_power(int slices) { return (slices & (slices - 1)) == 0 || slices == 48; }
+bool has_repack_variant(int slices) { return (slices & (slices - 1)) == 0 || slices == 48; }
 
 std::vector<Algorithm> tmaws_algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::conv, target);
@@ -380,7 +380,7 @@ std::vector<Algorithm> tmaws_algorithms(const Target& target) {
         a.repack = false;
         all.push_back(a);
         a.repack = true;
-        if (has_power(slices)) all.push_back(a);
+        if (has_repack_variant(slices)) all.push_back(a);
       }
     }
   };

@@ -7,7 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::conv {
 namespace {
@@ -337,7 +337,7 @@ int lanes_of(std::int64_t elements, int slices) {
 Step filter_sum_step(std::int64_t elements, int lanes, unsigned threads) {
   const std::int64_t per_block = threads / static_cast<unsigned>(lanes);
   return {.entry = 2,
-          .grid = {static_cast<unsigned>(tile::blocks_of(elements, per_block)), 1, 1},
+          .grid = {static_cast<unsigned>(tile::ceil_div(elements, per_block)), 1, 1},
           .block = {threads, 1, 1}};
 }
 

@@ -4,7 +4,7 @@
 
 #include "tessera/device/conv.h"
 #include "tessera/families/conv/tmaws_internal.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/strides.h"
 
 namespace tessera::conv {
@@ -47,12 +47,12 @@ TmawsLine line_of(const ConvProblem& p, std::size_t dim, std::int64_t residue) {
   const std::int64_t divisor = std::gcd(stride, dilation);
   const std::int64_t step = stride / divisor;
   TmawsLine line = {
-      tile::blocks_of(p.size[dim] - residue, stride), 0, 0, 0, -step, dilation / divisor};
+      tile::ceil_div(p.size[dim] - residue, stride), 0, 0, 0, -step, dilation / divisor};
   const std::int64_t place = residue + p.pad[dim];
   std::int64_t first = 0;
   while (first < std::min(step, filter) && (place - first * dilation) % stride != 0) ++first;
   if (first >= std::min(step, filter)) return line;
-  line.taps = tile::blocks_of(filter - first, step);
+  line.taps = tile::ceil_div(filter - first, step);
   line.filter = first + (line.taps - 1) * step;
   line.start = (place - line.filter * dilation) / stride;
   return line;
@@ -78,7 +78,7 @@ TmawsClass class_of(const ConvProblem& p, const TmawsPlan& plan, std::int64_t in
     places *= p.filter[dim];
   }
   c.steps = product_of(c.taps, plan.dims) * plan.slabs;
-  if (is_weight(p)) c.steps = tile::blocks_of(c.rows, kTmawsDepth);
+  if (is_weight(p)) c.steps = tile::ceil_div(c.rows, kTmawsDepth);
   return c;
 }
 
@@ -140,7 +140,7 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
   std::stable_sort(plan.classes.begin(), plan.classes.end(),
                    [](const TmawsClass& a, const TmawsClass& b) { return a.steps > b.steps; });
   for (TmawsClass& c : plan.classes) {
-    c.tiles_p = tile::blocks_of(is_weight(p) ? plan.rows : c.rows, tile.m);
+    c.tiles_p = tile::ceil_div(is_weight(p) ? plan.rows : c.rows, tile.m);
     c.first_tile = plan.tiles;
     plan.tiles += c.tiles_p * plan.tiles_q * plan.batch;
   }
@@ -168,11 +168,11 @@ TmawsPlan tmaws_plan(const ConvProblem& p, const Shape3& tile) {
   plan.dims = static_cast<int>(p.ndim);
   plan.image_channels = (is_data(p) ? p.k : p.c) / p.g;
   plan.other_channels = p.k / p.g;
-  plan.slabs = tile::blocks_of(plan.image_channels, kTmawsDepth);
+  plan.slabs = tile::ceil_div(plan.image_channels, kTmawsDepth);
   add_image(p, plan);
   add_steps(p, plan);
   add_result(p, plan);
-  plan.tiles_q = tile::blocks_of(plan.columns, tile.n);
+  plan.tiles_q = tile::ceil_div(plan.columns, tile.n);
   add_classes(p, tile, plan);
   return plan;
 }

@@ -10,7 +10,7 @@
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -66,8 +66,8 @@ std::array<unsigned, 3> append_grid(const FmhaProblem& p, const device::FmhaAppe
                                     int warps) {
   const device::FmhaAppendBlock block = block_of(p, g, warps);
   const std::int64_t rows = std::int64_t{1} << block.row_bits;
-  return grid_of({tile::blocks_of(p.seqlen_q, block.tokens),
-                  tile::blocks_of(device::rows_of_token(g, p.rotate_q), rows), p.batch});
+  return grid_of({tile::ceil_div(p.seqlen_q, block.tokens),
+                  tile::ceil_div(device::rows_of_token(g, p.rotate_q), rows), p.batch});
 }
 
 std::vector<Algorithm> append_algorithms(const Target& target) {

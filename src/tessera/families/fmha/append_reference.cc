@@ -13,7 +13,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/tile/row_reference.h"
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::fmha {

@@ -10,7 +10,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -33,7 +33,7 @@ Source emit_backward_cpu(const KernelSpec& spec, const Target& target) {
 
 std::int64_t backward_parts_of(const Algorithm& a, const FmhaProblem& p) {
   const double floats = double(p.seqlen_q) * double(p.heads) / double(p.heads_kv) * double(p.hdim);
-  return device::backward_parts(p.batch * p.heads_kv, tile::blocks_of(p.seqlen_k, a.tile.m),
+  return device::backward_parts(p.batch * p.heads_kv, tile::ceil_div(p.seqlen_k, a.tile.m),
                                 static_cast<std::int64_t>(std::min(floats, 1e18)));
 }
 

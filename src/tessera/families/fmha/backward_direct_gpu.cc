@@ -10,7 +10,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -50,15 +50,15 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
   Step step;
   step.block = {static_cast<unsigned>(block_threads(a)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(direct_backward_bytes(signature_in(spec), a));
-  const std::array<std::int64_t, 3> queries = {tile::blocks_of(p.seqlen_q, a.tile.m), p.heads,
+  const std::array<std::int64_t, 3> queries = {tile::ceil_div(p.seqlen_q, a.tile.m), p.heads,
                                                p.batch};
   add_gpu_step(1, queries, step, launch);
-  add_gpu_step(0, {tile::blocks_of(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
+  add_gpu_step(0, {tile::ceil_div(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
   add_gpu_step(2, queries, step, launch);
   if (!p.dbias) return;
   const auto [of] = device::sizes_of_dbias(g.forward);
-  const std::int64_t query_blocks = of[2] > 1 ? tile::blocks_of(of[2], a.tile.m) : of[2];
-  const std::int64_t key_blocks = of[3] > 1 ? tile::blocks_of(of[3], a.tile.n) : of[3];
+  const std::int64_t query_blocks = of[2] > 1 ? tile::ceil_div(of[2], a.tile.m) : of[2];
+  const std::int64_t key_blocks = of[3] > 1 ? tile::ceil_div(of[3], a.tile.n) : of[3];
   add_gpu_step(3, {query_blocks * key_blocks, of[1], of[0]}, step, launch);
 }
 
@@ -81,8 +81,8 @@ Estimate estimate_direct_backward(const KernelSpec& spec, const FmhaProblem& p,
   const Algorithm& a = spec.algorithm;
   const double heads = double(p.batch) * double(p.heads);
   const double key_blocks =
-      double(tile::blocks_of(p.seqlen_k, a.tile.n)) * double(p.heads_kv) * double(p.batch);
-  const double query_blocks = double(tile::blocks_of(p.seqlen_q, a.tile.m)) * heads;
+      double(tile::ceil_div(p.seqlen_k, a.tile.n)) * double(p.heads_kv) * double(p.batch);
+  const double query_blocks = double(tile::ceil_div(p.seqlen_q, a.tile.m)) * heads;
   const double share =
       std::clamp(std::min(key_blocks, query_blocks) / target.units, 1.0 / target.units, 1.0);
   const double both = double(p.hdim) + double(p.hdim_v);

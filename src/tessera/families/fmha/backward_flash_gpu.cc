@@ -13,7 +13,7 @@
 #include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -138,7 +138,7 @@ std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
 
 // Blocks of queries of all heads and sequences, and the bytes of what belongs to one of them.
 double query_blocks(const Algorithm& a, const FmhaProblem& p) {
-  return double(tile::blocks_of(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
+  return double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
 }
 constexpr std::int64_t kSumBytes = std::int64_t{2} * device::kFlashPartFloats * 4;
 std::int64_t stat_bytes(const Algorithm& a) {
@@ -148,7 +148,7 @@ constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4
 
 // At most, where sequences have lengths of their own.
 double most_items(const Algorithm& a, const FmhaProblem& p) {
-  const double each = double(tile::blocks_of(p.seqlen_k, a.tile.m)) * double(p.batch);
+  const double each = double(tile::ceil_div(p.seqlen_k, a.tile.m)) * double(p.batch);
   if (!is_packed(p)) return each * double(p.heads_kv);
   return std::min(each, std::floor(double(p.tokens_k) / a.tile.m) + double(p.batch)) *
          double(p.heads_kv);
@@ -251,8 +251,8 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   Launch launch;
   FlashBackwardArguments g{};
   g.backward = backward_arguments(p, o);
-  g.query_blocks = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.n));
-  g.key_blocks = static_cast<int>(tile::blocks_of(p.seqlen_k, a.tile.m));
+  g.query_blocks = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.n));
+  g.key_blocks = static_cast<int>(tile::ceil_div(p.seqlen_k, a.tile.m));
   g.items = static_cast<int>(most_items(a, p));
   g.section = section_of(p.heads_kv * p.batch, head_bytes(p), 1);
   const SeenKeys seen = seen_keys(p);
@@ -283,8 +283,8 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double heads = double(p.batch) * double(p.heads);
   const double cut =
       p.mask == FmhaMask::none ? 0 : heads * double(p.seqlen_q) * (a.tile.m + a.tile.n) / 2;
-  const double keys = double(tile::blocks_of(p.seqlen_k, a.tile.m)) * a.tile.m;
-  const double queries = double(tile::blocks_of(p.seqlen_q, a.tile.n)) * a.tile.n;
+  const double keys = double(tile::ceil_div(p.seqlen_k, a.tile.m)) * a.tile.m;
+  const double queries = double(tile::ceil_div(p.seqlen_q, a.tile.n)) * a.tile.n;
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
   const double all = heads * keys * queries;
   const double met = std::min(all, (scores(p) + cut) * padding);

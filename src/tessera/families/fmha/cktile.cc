@@ -9,8 +9,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/sha1.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/sets.h"
-#include "tessera/families/tile/space.h"
 
 namespace tessera::fmha {
 namespace {

@@ -10,9 +10,9 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
-#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::fmha {
 namespace {
@@ -54,7 +54,7 @@ Launch bind_direct_gpu(const KernelSpec& spec, const FmhaProblem& p, const Targe
   set_arguments(arguments_of(p, o), p, o, launch);
   if (!has_queries(p)) return launch;
   Step step;
-  step.grid = grid_of({tile::blocks_of(p.seqlen_q, a.tile.m), p.heads, p.batch});
+  step.grid = grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch});
   step.block = {static_cast<unsigned>(direct_threads(a)), 1, 1};
   step.shared_memory_bytes = static_cast<std::size_t>(direct_shared_bytes(signature_in(spec), a));
   launch.steps.push(step);

@@ -14,8 +14,8 @@
 
 #include "tessera/families/draw.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/refusals.h"
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/rule_counts.h"
+#include "tessera/families/tile/defaults.h"
 
 namespace tessera::fmha {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/fmha.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/tmaws.h"
 
 namespace tessera::fmha {
@@ -116,8 +116,8 @@ SeenKeys seen_keys(const FmhaProblem& p) {
 
 int section_of(std::int64_t heads, std::int64_t bytes, std::int64_t sharing) {
   const std::int64_t fit = kSectionBytes / std::max<std::int64_t>(1, bytes) * sharing;
-  const std::int64_t sections = tile::blocks_of(heads, std::max(kLeastSection, fit));
-  return static_cast<int>(tile::blocks_of(heads, sections));
+  const std::int64_t sections = tile::ceil_div(heads, std::max(kLeastSection, fit));
+  return static_cast<int>(tile::ceil_div(heads, sections));
 }
 
 Step flash_step(int items, int consumers, std::int64_t shared_bytes) {

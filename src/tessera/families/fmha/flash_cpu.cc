@@ -10,8 +10,8 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/text.h"
 
 namespace tessera::fmha {
@@ -78,7 +78,7 @@ Source emit_flash_cpu(const KernelSpec& spec, const Target& target) {
 // ---- the launch ----
 
 // Blocks of rows of which each packs the keys and values that it sees.
-double blocks_of(const Algorithm& a, const FmhaProblem& p) {
+double ceil_div(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t group = p.heads / p.heads_kv;
   const double rows = double(p.seqlen_q) * double(group);
   return std::ceil(rows / a.tile.m) * double(p.heads_kv) * double(p.batch);
@@ -98,7 +98,7 @@ std::int64_t parts_of_keys(const Algorithm& a, const FmhaProblem& p) {
   const auto layout = static_cast<device::FmhaCacheLayout>(p.cache_layout);
   const std::int64_t heads = device::flash_heads_together(g, layout, size_of(p.in), a.tile.m);
   const double shared = std::ceil(double(p.heads_kv) / double(heads)) / double(p.heads_kv);
-  const double items = std::min(std::round(blocks_of(a, p) * shared), 1e18);
+  const double items = std::min(std::round(ceil_div(a, p) * shared), 1e18);
   return device::flash_parts(
       {static_cast<device::i64>(items), heads, p.seqlen_k, p.num_splits, a.tile.n});
 }
@@ -119,7 +119,7 @@ Estimate estimate_flash_cpu(const KernelSpec& spec, const FmhaProblem& p, const 
                             int limit) {
   const Algorithm& a = spec.algorithm;
   const double lanes = std::max(1, target.vector_bytes / 4);
-  const double blocks = blocks_of(a, p);
+  const double blocks = ceil_div(a, p);
   const auto parts = static_cast<double>(parts_of_keys(a, p));
   const double used = std::min<double>(limit, blocks * parts);
   const double idle = std::ceil(blocks * parts / used) * used / (blocks * parts);  // at the end

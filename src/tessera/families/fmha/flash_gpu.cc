@@ -15,7 +15,7 @@
 #include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/wgmma.h"
 
 namespace tessera::fmha {
@@ -354,7 +354,7 @@ Launch bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target
     set_arguments(g, p, o, launch);
     return launch;
   }
-  g.query_tiles = static_cast<int>(tile::blocks_of(p.seqlen_q, a.tile.m));
+  g.query_tiles = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.m));
   g.tiles = static_cast<int>(most_tiles(a, p));
   g.section = tile_section(p);
   const SeenKeys seen = seen_keys(p);

@@ -9,10 +9,10 @@
 #include "tessera/base/text.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/tile/candidates.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::fmha {

@@ -6,8 +6,8 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
-#include "tessera/families/tile/blocks.h"
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/tile/ceil_div.h"
+#include "tessera/families/tile/defaults.h"
 
 namespace tessera::fmha {
 namespace {
@@ -428,11 +428,11 @@ const void* pointer(const Operands& operands, std::size_t operand) {
 }
 
 std::int64_t blocks_of_queries(const FmhaProblem& p) {
-  return p.qscale_block_q < 1 ? 0 : tile::blocks_of(p.seqlen_q, p.qscale_block_q);
+  return p.qscale_block_q < 1 ? 0 : tile::ceil_div(p.seqlen_q, p.qscale_block_q);
 }
 
 std::int64_t blocks_of_keys(const FmhaProblem& p) {
-  return p.qscale_block_k < 1 ? 0 : tile::blocks_of(p.seqlen_k, p.qscale_block_k);
+  return p.qscale_block_k < 1 ? 0 : tile::ceil_div(p.seqlen_k, p.qscale_block_k);
 }
 
 TokenCounts token_counts(const FmhaProblem& p) {

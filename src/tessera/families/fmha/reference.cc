@@ -14,7 +14,7 @@
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/scores.h"
 #include "tessera/families/tile/row_reference.h"
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::fmha {

@@ -9,7 +9,7 @@
 #include "tessera/device/fmha_dropout.h"
 #include "tessera/families/fmha/append.h"
 #include "tessera/families/fmha/fmha.h"
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 
 namespace tessera::fmha {
 

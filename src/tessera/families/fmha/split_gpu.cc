@@ -18,7 +18,7 @@
 #include "tessera/families/fmha/flash_common.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/wgmma.h"
 
@@ -188,7 +188,7 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
 std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t group = p.heads / p.heads_kv;
   const double tiles =
-      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
+      double(tile::ceil_div(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch);
   const double most = double(device::kCounterBytes) / sizeof(std::uint32_t);
   if (tiles <= most) return {};
   return fmt::format("splitkv cuts the keys of at most {:.0f} tiles, got {:.0f} with num_splits={}",
@@ -218,7 +218,7 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
         kMostTokens / group, group, p.seqlen_q);
   }
   const double most =
-      double(tile::blocks_of(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
+      double(tile::ceil_div(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
   if (p.num_splits > 1) return asked_splits_reason(a, p);
   if (most <= kMostBlocks) return {};
@@ -279,9 +279,9 @@ struct SplitPlan {
 };
 SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
   SplitPlan plan;
-  plan.tiles = tile::blocks_of(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
+  plan.tiles = tile::ceil_div(p.seqlen_q * (p.heads / p.heads_kv), a.tile.m);
   plan.items = plan.tiles * p.heads_kv * p.batch;
-  const std::int64_t steps = tile::blocks_of(key_blocks(a, p, plan.tiles), a.wave.n);
+  const std::int64_t steps = tile::ceil_div(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
   const std::int64_t merge =

@@ -9,7 +9,7 @@
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/features.h"
 #include "tessera/families/tile/gpu_estimate.h"
-#include "tessera/families/tile/lanes.h"
+#include "tessera/families/tile/simd_double.h"
 
 namespace tessera::gemm {
 

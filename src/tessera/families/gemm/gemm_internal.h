@@ -8,10 +8,10 @@
 
 #include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/gemm.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/epilogue.h"
 #include "tessera/families/tile/mfma.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
 #include "tessera/families/tile/tmaws.h"
 
 namespace tessera::gemm {

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/tile/specs.h"
+#include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::gemm {
@@ -90,8 +90,8 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
 // Wishes as enumeration reads them. When a wish names an epilogue, which need not be a listed one,
 // `chains` holds every epilogue that the wishes accept; otherwise it is empty.
 struct Wanted {
-  WishList fields;
-  WishList fields_but_variant;
+  KernelFilter fields;
+  KernelFilter fields_but_variant;
   std::vector<Epilogue> chains;
 };
 
@@ -103,7 +103,7 @@ bool is_chain(const Wish& wish) {
 Wanted read_wishes(std::span<const Wish> wishes) {
   std::vector<Wish> but_variant(wishes.begin(), wishes.end());
   std::erase_if(but_variant, [](const Wish& wish) { return wish.field == "variant"; });
-  Wanted wanted = {WishList(family(), wishes), WishList(family(), but_variant), {}};
+  Wanted wanted = {KernelFilter(family(), wishes), KernelFilter(family(), but_variant), {}};
   const auto add = [&](const Epilogue& chain) {
     auto& all = wanted.chains;
     if (std::find(all.begin(), all.end(), chain) == all.end()) all.push_back(chain);
@@ -121,7 +121,7 @@ Wanted read_wishes(std::span<const Wish> wishes) {
 // Whether an epilogue named by a wish is given to kernels of the bare signature. Standard kernels
 // take it when the wishes accept "standard" or "multi_d", preshuffled kernels only when a wish
 // accepts "preshuffle".
-bool takes_chain(const WishList& wanted, const GemmSignature& bare) {
+bool takes_chain(const KernelFilter& wanted, const GemmSignature& bare) {
   constexpr std::string_view kField = "variant";
   if (bare.preshuffled_b) return wanted.has(kField) && wanted.accepts_word(kField, "preshuffle");
   return wanted.accepts_word(kField, "standard") || wanted.accepts_word(kField, "multi_d");

@@ -19,7 +19,7 @@
 #include "tessera/families/draw.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/model_shapes_internal.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
 
 namespace tessera::gemm {
 namespace {

@@ -9,7 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
 namespace tessera::gemm {

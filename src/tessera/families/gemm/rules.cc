@@ -7,7 +7,7 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/tile/specs.h"
+#include "tessera/families/tile/candidates.h"
 
 namespace tessera::gemm {
 namespace {

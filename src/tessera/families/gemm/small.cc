@@ -12,8 +12,8 @@
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/small.h"
 #include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/candidates.h"
 #include "tessera/families/tile/objects.h"
-#include "tessera/families/tile/specs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -34,7 +34,7 @@ Algorithm shape_of(const Shape3& tile, const Shape3& warp_tile) {
 }
 
 // Blocks of so many vectors that read B as it lies for each of their rows anew.
-Algorithm blocks_of(int vectors, int per_word, bool transposes, int lanes) {
+Algorithm ceil_div(int vectors, int per_word, bool transposes, int lanes) {
   const Shape3 block = {device::small_rows(vectors, transposes, lanes), vectors * lanes, per_word};
   return shape_of(block, block);
 }
@@ -50,20 +50,20 @@ std::vector<Algorithm> shapes_along_k(int per_word, int lanes) {
     const Shape3 block = {dots.m, dots.n, per_word * lanes};
     all.push_back(shape_of(block, block));
   }
-  all.push_back(blocks_of(1, per_word, true, lanes));
-  if (!has_few_registers(lanes)) all.push_back(blocks_of(2, per_word, true, lanes));
+  all.push_back(ceil_div(1, per_word, true, lanes));
+  if (!has_few_registers(lanes)) all.push_back(ceil_div(2, per_word, true, lanes));
   all.push_back(kept_blocks(per_word, lanes));
   return all;
 }
 
 std::vector<Algorithm> shapes_by_rows(int per_word, int lanes) {
-  std::vector<Algorithm> all = {blocks_of(2, per_word, false, lanes)};
-  if (!has_few_registers(lanes)) all.push_back(blocks_of(4, per_word, false, lanes));
+  std::vector<Algorithm> all = {ceil_div(2, per_word, false, lanes)};
+  if (!has_few_registers(lanes)) all.push_back(ceil_div(4, per_word, false, lanes));
   if (per_word > 1) {
     all.push_back(kept_blocks(per_word, lanes));
     return all;
   }
-  all.push_back(blocks_of(3, per_word, false, lanes));
+  all.push_back(ceil_div(3, per_word, false, lanes));
   for (const int rows : {1, 2}) {
     const Shape3 block = {rows, device::small_strip_vectors(rows, lanes) * lanes, 1};
     all.push_back(shape_of(block, block));

@@ -11,7 +11,7 @@
 #include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/blocks.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/fields.h"
 #include "tessera/spec/words_internal.h"
 
@@ -58,10 +58,10 @@ std::string config_text(const KernelSpec& spec) {
 void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
   constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
   const int height = std::max(1, a.wave.m);
-  const std::int64_t blocks = tile::blocks_of(p.rows, height);
-  const std::int64_t layers = tile::blocks_of(blocks, kMostBlocks);
+  const std::int64_t blocks = tile::ceil_div(p.rows, height);
+  const std::int64_t layers = tile::ceil_div(blocks, kMostBlocks);
   Step step;
-  step.grid = {static_cast<unsigned>(tile::blocks_of(blocks, layers)),
+  step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers)),
                static_cast<unsigned>(a.slices), static_cast<unsigned>(layers)};
   step.block = {static_cast<unsigned>(a.wave.n * kWarp), static_cast<unsigned>(height), 1};
   launch.steps.push(step);

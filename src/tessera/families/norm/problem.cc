@@ -7,9 +7,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/norm/norm.h"
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/features.h"
-#include "tessera/families/tile/usual.h"
 #include "tessera/spec/fields_internal.h"
 
 namespace tessera::norm {

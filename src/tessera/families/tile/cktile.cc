@@ -6,7 +6,7 @@
 #include <array>
 
 #include "tessera/base/error.h"
-#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/algorithm_space.h"
 
 namespace tessera::tile {
 namespace {

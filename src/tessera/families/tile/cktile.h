@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tessera/families/family.h"
+#include "tessera/families/tile/candidates.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/specs.h"
 
 namespace tessera::tile {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/families/family.h"
-#include "tessera/families/tile/lanes.h"
+#include "tessera/families/tile/simd_double.h"
 
 namespace tessera::tile {
 

@@ -5,7 +5,7 @@
 
 #include "tessera/device/cuda/tile_sizes.h"
 #include "tessera/families/tile/gpu_model.h"
-#include "tessera/families/tile/lanes.h"
+#include "tessera/families/tile/simd_double.h"
 
 namespace tessera::tile {
 

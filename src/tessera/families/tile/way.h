@@ -11,9 +11,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/family.h"
+#include "tessera/families/tile/algorithm_space.h"
+#include "tessera/families/tile/candidates.h"
 #include "tessera/families/tile/rules.h"
-#include "tessera/families/tile/space.h"
-#include "tessera/families/tile/specs.h"
 
 namespace tessera::tile {
 

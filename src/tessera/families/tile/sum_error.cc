@@ -1,4 +1,4 @@
-#include "tessera/families/tile/sums.h"
+#include "tessera/families/tile/sum_error.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tessera/families/wishes.h"
+#include "tessera/families/kernel_filter.h"
 
 #include <fmt/format.h>
 
@@ -117,7 +117,7 @@ std::vector<std::string> wish_fields(const Family& family) {
   return names;
 }
 
-WishList::WishList(const Family& family, std::span<const Wish> wishes)
+KernelFilter::KernelFilter(const Family& family, std::span<const Wish> wishes)
     : derived_(family.derived()) {
   for (const Wish& wish : wishes) {
     std::string pattern = read_wish(family, wish);
@@ -131,15 +131,15 @@ WishList::WishList(const Family& family, std::span<const Wish> wishes)
   });
 }
 
-const WishList::Wanted* WishList::find(std::string_view field) const {
+const KernelFilter::Wanted* KernelFilter::find(std::string_view field) const {
   const auto found = std::find_if(wanted_.begin(), wanted_.end(),
                                   [&](const Wanted& wanted) { return wanted.field == field; });
   return found == wanted_.end() ? nullptr : &*found;
 }
 
-bool WishList::has(std::string_view field) const { return find(field) != nullptr; }
+bool KernelFilter::has(std::string_view field) const { return find(field) != nullptr; }
 
-bool WishList::accepts_word(std::string_view field, std::string_view word) const {
+bool KernelFilter::accepts_word(std::string_view field, std::string_view word) const {
   const Wanted* wanted = find(field);
   if (wanted == nullptr) return true;
   return std::any_of(wanted->patterns.begin(), wanted->patterns.end(),
@@ -147,7 +147,7 @@ bool WishList::accepts_word(std::string_view field, std::string_view word) const
 }
 
 template <class Struct>
-bool WishList::accepts_fields(const Struct& object) const {
+bool KernelFilter::accepts_fields(const Struct& object) const {
   bool accepted = true;
   for_each_field(object, [&](const std::string& key, const auto& value, const auto&, const Rule&) {
     if (accepted && has(key)) accepted = accepts_word(key, word(value));
@@ -155,7 +155,7 @@ bool WishList::accepts_fields(const Struct& object) const {
   return accepted;
 }
 
-bool WishList::accepts(const Signature& signature) const {
+bool KernelFilter::accepts(const Signature& signature) const {
   if (wanted_.empty()) return true;
   for (const DerivedField& field : derived_) {
     if (has(field.name) && !accepts_word(field.name, field.word(signature))) return false;
@@ -163,19 +163,19 @@ bool WishList::accepts(const Signature& signature) const {
   return std::visit([&](const auto& fields) { return accepts_fields(fields); }, signature);
 }
 
-bool WishList::accepts(const Algorithm& algorithm) const {
+bool KernelFilter::accepts(const Algorithm& algorithm) const {
   return wanted_.empty() || accepts_fields(algorithm);
 }
 
-bool WishList::accepts(const KernelSpec& spec) const {
+bool KernelFilter::accepts(const KernelSpec& spec) const {
   return accepts(spec.signature) && accepts(spec.algorithm) && accepts_name(spec);
 }
 
-bool WishList::accepts_name(const KernelSpec& spec) const {
+bool KernelFilter::accepts_name(const KernelSpec& spec) const {
   return !has(kNameField) || accepts_word(kNameField, name_of(spec));
 }
 
-std::string to_string(const WishList::Wanted& wanted) {
+std::string to_string(const KernelFilter::Wanted& wanted) {
   return fmt::format("{}={}", wanted.field, join(wanted.patterns, ","));
 }
 

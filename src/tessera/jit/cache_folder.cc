@@ -1,4 +1,4 @@
-#include "tessera/jit/folder_internal.h"
+#include "tessera/jit/cache_folder_internal.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,8 +19,8 @@
 #include "tessera/base/files.h"
 #include "tessera/base/private_files.h"
 #include "tessera/base/text.h"
+#include "tessera/jit/cache_entry_internal.h"
 #include "tessera/jit/cache_folder.h"
-#include "tessera/jit/entry_internal.h"
 #include "tessera/jit/lock_internal.h"
 
 namespace tessera::jit {

@@ -1,4 +1,4 @@
-#include "tessera/jit/rtc_internal.h"
+#include "tessera/jit/runtime_compiler_internal.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

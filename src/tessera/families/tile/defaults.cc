@@ -1,4 +1,4 @@
-#include "tessera/families/tile/usual.h"
+#include "tessera/families/tile/defaults.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Rows of other programs' files: flat ones, and the CK Tile Dispatcher's.
-#include "tessera/measure/foreign.h"
+#include "tessera/measure/import_other_tools.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

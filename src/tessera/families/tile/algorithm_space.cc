@@ -1,4 +1,4 @@
-#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/algorithm_space.h"
 
 #include <fmt/format.h>
 

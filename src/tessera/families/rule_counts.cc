@@ -1,4 +1,4 @@
-#include "tessera/families/refusals.h"
+#include "tessera/families/rule_counts.h"
 
 #include <fmt/format.h>
 

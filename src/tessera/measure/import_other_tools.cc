@@ -1,4 +1,4 @@
-#include "tessera/measure/foreign.h"
+#include "tessera/measure/import_other_tools.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "tessera/base/hash.h"
 #include "tessera/base/text.h"
 #include "tessera/families/family.h"
-#include "tessera/measure/foreign_internal.h"
+#include "tessera/measure/import_other_tools_internal.h"
 #include "tessera/measure/sweep_exchange.h"
 
 namespace tessera::measure {

@@ -1,4 +1,4 @@
-#include "tessera/learn/gains.h"
+#include "tessera/learn/feature_importance.h"
 
 #include <gtest/gtest.h>
 

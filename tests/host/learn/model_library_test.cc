@@ -1,4 +1,4 @@
-#include "tessera/learn/shelf.h"
+#include "tessera/learn/model_library.h"
 
 #include <gtest/gtest.h>
 
@@ -47,12 +47,12 @@ ConstantModel constant_model(double log_seconds, const std::string& hash = "") {
   return model;
 }
 
-class Shelf : public testing::Test {
+class Library : public testing::Test {
  protected:
-  Shelf() {
+  ModelLibrary() {
     set_log_sink([this](LogLevel, std::string_view text) { notes_.emplace_back(text); });
   }
-  ~Shelf() override {
+  ~ModelLibrary() override {
     set_log_sink({});
     remove_tree(own_);
   }
@@ -73,11 +73,11 @@ class Shelf : public testing::Test {
     model.manifest = to_json(manifest);
     return model;
   }
-  Decision decide(const ModelShelf& shelf, const Problem& problem) const {
-    const auto borrowed = std::shared_ptr<const ModelShelf>(std::shared_ptr<void>(), &shelf);
+  Decision decide(const ModelLibrary& library, const Problem& problem) const {
+    const auto borrowed = std::shared_ptr<const ModelLibrary>(std::shared_ptr<void>(), &library);
     ChooseOptions options;
     options.threads = 1;
-    options.rankers = {make_shelf_ranker(borrowed), make_analytic_ranker()};
+    options.rankers = {make_library_ranker(borrowed), make_analytic_ranker()};
     return choose(problem, target_, options);
   }
   std::string without_folder(std::string text) const {
@@ -85,17 +85,17 @@ class Shelf : public testing::Test {
     return at == std::string::npos ? text : text.replace(at, own_.string().size(), "OWN");
   }
 
-  fs::path own_ = make_unique_folder(fs::temp_directory_path(), "tessera-shelf-test-");
+  fs::path own_ = make_unique_folder(fs::temp_directory_path(), "tessera-library-test-");
   std::vector<std::string> notes_;
   Target target_ = load_target("avx512");
   Problem problem_ = gemm_problem(DType::fp32, GemmLayout::rcr, 512, 512, 512);
 };
 
-TEST_F(Shelf, ShippedModelDecides) {
+TEST_F(Library, ShippedModelDecides) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
-  const ModelShelf shelf("", files);
-  const Decision decision = decide(shelf, problem_);
+  const ModelLibrary library("", files);
+  const Decision decision = decide(library, problem_);
   EXPECT_EQ(decision.source, ChoiceSource::learned);
   EXPECT_EQ(decision.predicted_seconds, std::exp(-7.0));
   EXPECT_TRUE(decision.why.starts_with("least time by the learned model among ")) << decision.why;
@@ -104,7 +104,7 @@ TEST_F(Shelf, ShippedModelDecides) {
 
 // Tensor cores take fp16 and bf16 alike; a CPU multiplies fp16 as fp32. For 64 rows there are no
 // kernels beside those that the model knows.
-TEST_F(Shelf, AsksTheModelOfATwin) {
+TEST_F(Library, AsksTheModelOfATwin) {
   const Problem problem = gemm_problem(DType::fp16, GemmLayout::rcr, 64, 1024, 2048);
   ConstantModel model = constant_model(-7);
   Manifest manifest = parse_manifest(model.manifest, "test");
@@ -115,9 +115,9 @@ TEST_F(Shelf, AsksTheModelOfATwin) {
     const std::string folder = fmt::format("gemm_{}_bf16", target);
     const std::string names[] = {folder + "/manifest.json", folder + "/model.txt"};
     const std::vector<EmbeddedFile> files = {{names[0], model.manifest}, {names[1], model.forest}};
-    const ModelShelf shelf(own_, files);
+    const ModelLibrary library(own_, files);
     target_ = load_target(target);
-    const Decision decision = decide(shelf, problem);
+    const Decision decision = decide(library, problem);
     if (target_.backend == "cpu") {
       EXPECT_EQ(decision.source, ChoiceSource::analytic);
       EXPECT_NE(decision.why.find("there is no learned model gemm_avx512_fp16"), std::string::npos)
@@ -132,19 +132,19 @@ TEST_F(Shelf, AsksTheModelOfATwin) {
 }
 
 // Whatever epilogues a model of bf16 learned, it is asked the same of fp16 where that has no model.
-TEST_F(Shelf, ShippedModelOfATwinChoosesTheSameAlgorithms) {
+TEST_F(Library, ShippedModelOfATwinChoosesTheSameAlgorithms) {
   target_ = load_target("sm90a");
   std::vector<EmbeddedFile> without;
   for (const EmbeddedFile& file : shipped_models()) {
     if (!file.path.starts_with("gemm_sm90a_fp16/")) without.push_back(file);
   }
-  const ModelShelf shelf("", without);
+  const ModelLibrary library("", without);
   for (const char* epilogue : {"none", "bias+gelu", "add"}) {
     GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1000, 2048, 4096);
     p.epilogue = parse_epilogue(epilogue);
-    const Decision bf16 = decide(shelf, p);
+    const Decision bf16 = decide(library, p);
     p.a = p.b = p.out = p.d = DType::fp16;
-    const Decision fp16 = decide(shelf, p);
+    const Decision fp16 = decide(library, p);
     EXPECT_EQ(bf16.source, ChoiceSource::learned);
     EXPECT_EQ(fp16.source, ChoiceSource::learned);
     EXPECT_EQ(fp16.spec.algorithm, bf16.spec.algorithm) << epilogue;
@@ -155,11 +155,11 @@ TEST_F(Shelf, ShippedModelOfATwinChoosesTheSameAlgorithms) {
 // int8 is multiplied as fast as fp8, but its sums are twice as long to store: at 4096 cubed that is
 // worth hiding behind the next tile's multiplication. Where rows of fp16 begin at odd places and
 // rows of int32 do not, no kernel gains by it.
-TEST_F(Shelf, ATwinWithANarrowerOutput) {
+TEST_F(Library, ATwinWithANarrowerOutput) {
   target_ = load_target("sm90a");
-  const ModelShelf shelf("");
+  const ModelLibrary library("");
   const auto decided = [&](DType type, std::int64_t n) {
-    const Decision decision = decide(shelf, gemm_problem(type, GemmLayout::rcr, 4096, n, 4096));
+    const Decision decision = decide(library, gemm_problem(type, GemmLayout::rcr, 4096, n, 4096));
     EXPECT_EQ(decision.source, ChoiceSource::learned);
     EXPECT_EQ(decision.why.find(", asked as if for fp8") != std::string::npos, type == DType::int8);
     return decision;
@@ -170,20 +170,20 @@ TEST_F(Shelf, ATwinWithANarrowerOutput) {
   EXPECT_EQ(decided(DType::int8, 4092).spec.algorithm, decided(DType::fp8, 4092).spec.algorithm);
 }
 
-TEST_F(Shelf, WithoutAModelTheEstimateDecides) {
-  const ModelShelf shelf(own_, {});
-  const Decision decision = decide(shelf, problem_);
+TEST_F(Library, WithoutAModelTheEstimateDecides) {
+  const ModelLibrary library(own_, {});
+  const Decision decision = decide(library, problem_);
   EXPECT_EQ(decision.source, ChoiceSource::analytic);
   EXPECT_TRUE(decision.why.ends_with("; there is no learned model gemm_avx512_fp32"))
       << decision.why;
   EXPECT_TRUE(notes_.empty());
 }
 
-TEST_F(Shelf, OutsideOfItsRange) {
+TEST_F(Library, OutsideOfItsRange) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
   const Decision decision =
-      decide(ModelShelf("", files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+      decide(ModelLibrary("", files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
   EXPECT_EQ(decision.source, ChoiceSource::analytic);
   EXPECT_TRUE(
       decision.why.ends_with("; the learned model has no opinion: m = 8 is 8 below the 16 "
@@ -191,23 +191,26 @@ TEST_F(Shelf, OutsideOfItsRange) {
       << decision.why;
 }
 
-TEST_F(Shelf, OwnModelComesBeforeTheShippedOne) {
+TEST_F(Library, OwnModelComesBeforeTheShippedOne) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
   const ConstantModel own = constant_model(-3);
   save_model(own_ / "gemm_avx512_fp32", parse_manifest(own.manifest, "m"), own.forest,
              ModelFile::gzip);
-  EXPECT_EQ(decide(ModelShelf(own_, files), problem_).predicted_seconds, std::exp(-3.0));
-  EXPECT_EQ(decide(ModelShelf(own_ / "empty", files), problem_).predicted_seconds, std::exp(-7.0));
+  EXPECT_EQ(decide(ModelLibrary(own_, files), problem_).predicted_seconds, std::exp(-3.0));
+  EXPECT_EQ(decide(ModelLibrary(own_ / "empty", files), problem_).predicted_seconds,
+            std::exp(-7.0));
 }
 
-TEST_F(Shelf, TheFirstModelWithAnOpinionDecides) {
+TEST_F(Library, TheFirstModelWithAnOpinionDecides) {
   const ConstantModel plain = on_another_core(constant_model(-7));
   const ConstantModel further = constant_model(-6);
   std::vector<EmbeddedFile> files = {{"gemm_avx512_fp32.zen_5/manifest.json", further.manifest},
                                      {"gemm_avx512_fp32.zen_5/model.txt", further.forest}};
   for (const EmbeddedFile& file : shipped(plain)) files.push_back(file);
-  const auto seconds = [&] { return decide(ModelShelf(own_, files), problem_).predicted_seconds; };
+  const auto seconds = [&] {
+    return decide(ModelLibrary(own_, files), problem_).predicted_seconds;
+  };
   EXPECT_EQ(seconds(), std::exp(-6.0));
   save_own("gemm_avx512_fp32", on_another_core(constant_model(-5)));
   EXPECT_EQ(seconds(), std::exp(-6.0));
@@ -220,27 +223,28 @@ TEST_F(Shelf, TheFirstModelWithAnOpinionDecides) {
   EXPECT_TRUE(notes_.empty());
 }
 
-TEST_F(Shelf, ThePlainShippedModelComesBeforeAFurtherOne) {
+TEST_F(Library, ThePlainShippedModelComesBeforeAFurtherOne) {
   const ConstantModel plain = constant_model(-7);
   const ConstantModel further = constant_model(-6);
   std::vector<EmbeddedFile> files = {{"gemm_avx512_fp32.a/manifest.json", further.manifest},
                                      {"gemm_avx512_fp32.a/model.txt", further.forest}};
   for (const EmbeddedFile& file : shipped(plain)) files.push_back(file);
-  EXPECT_EQ(decide(ModelShelf(own_, files), problem_).predicted_seconds, std::exp(-7.0));
-  const auto others = std::make_shared<const ModelShelf>("", files);
-  const ModelShelf shelf(own_, {}, others);
-  EXPECT_EQ(shelf.count(Op::gemm, "avx512", "fp32"), 2U);
-  EXPECT_EQ(shelf.head(Op::gemm, "avx512", "fp32", 1).what, "the shipped model gemm_avx512_fp32.a");
-  EXPECT_EQ(shelf.find(Op::gemm, "avx512", "fp32", 2).why_not,
+  EXPECT_EQ(decide(ModelLibrary(own_, files), problem_).predicted_seconds, std::exp(-7.0));
+  const auto others = std::make_shared<const ModelLibrary>("", files);
+  const ModelLibrary library(own_, {}, others);
+  EXPECT_EQ(library.count(Op::gemm, "avx512", "fp32"), 2U);
+  EXPECT_EQ(library.head(Op::gemm, "avx512", "fp32", 1).what,
+            "the shipped model gemm_avx512_fp32.a");
+  EXPECT_EQ(library.find(Op::gemm, "avx512", "fp32", 2).why_not,
             "there is no learned model gemm_avx512_fp32");
 }
 
-TEST_F(Shelf, WhyNoneOfSeveralModelsDecides) {
+TEST_F(Library, WhyNoneOfSeveralModelsDecides) {
   const ConstantModel shipped_one = on_another_core(constant_model(-7));
   const auto files = shipped(shipped_one);
   save_own("gemm_avx512_fp32.emerald_rapids", constant_model(-3));
   const Decision decision =
-      decide(ModelShelf(own_, files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+      decide(ModelLibrary(own_, files), gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
   EXPECT_EQ(decision.source, ChoiceSource::analytic);
   EXPECT_TRUE(decision.why.ends_with(
       "; the own model gemm_avx512_fp32.emerald_rapids has no opinion: m = 8 is 8 below the 16 to "
@@ -250,11 +254,11 @@ TEST_F(Shelf, WhyNoneOfSeveralModelsDecides) {
 }
 
 // Its manifest says enough, so that nobody finds out that its forest is damaged.
-TEST_F(Shelf, ModelOfAnotherCoreIsNotRead) {
+TEST_F(Library, ModelOfAnotherCoreIsNotRead) {
   ConstantModel model = on_another_core(constant_model(-7));
   model.forest.pop_back();
   const auto files = shipped(model);
-  const Decision decision = decide(ModelShelf(own_, files), problem_);
+  const Decision decision = decide(ModelLibrary(own_, files), problem_);
   EXPECT_EQ(decision.source, ChoiceSource::analytic);
   EXPECT_TRUE(
       decision.why.ends_with("; the learned model has no opinion: it was trained on a core with "
@@ -264,17 +268,18 @@ TEST_F(Shelf, ModelOfAnotherCoreIsNotRead) {
 }
 
 // It is read when the models before it have no opinion, and reported once.
-TEST_F(Shelf, BrokenFurtherModelHidesNoOther) {
+TEST_F(Library, BrokenFurtherModelHidesNoOther) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
   save_own("gemm_avx512_fp32", constant_model(-3));
   save_own("gemm_avx512_fp32.zen_5", constant_model(-2));
   write_file(own_ / "gemm_avx512_fp32.zen_5" / "manifest.json", "{}");
-  const ModelShelf shelf(own_, files);
-  EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-3.0));
+  const ModelLibrary library(own_, files);
+  EXPECT_EQ(decide(library, problem_).predicted_seconds, std::exp(-3.0));
   EXPECT_TRUE(notes_.empty());
   for (int i = 0; i < 3; ++i) {
-    const Decision decision = decide(shelf, gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
+    const Decision decision =
+        decide(library, gemm_problem(DType::fp32, GemmLayout::rcr, 8, 64, 64));
     EXPECT_EQ(decision.source, ChoiceSource::analytic);
     const std::string range = "m = 8 is 8 below the 16 to 1e+15 that were trained";
     const std::string sentence = fmt::format(
@@ -285,17 +290,17 @@ TEST_F(Shelf, BrokenFurtherModelHidesNoOther) {
     EXPECT_TRUE(without_folder(decision.why).ends_with(sentence)) << decision.why;
   }
   EXPECT_EQ(notes_.size(), 1U);
-  EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-3.0));
+  EXPECT_EQ(decide(library, problem_).predicted_seconds, std::exp(-3.0));
 }
 
-TEST_F(Shelf, BrokenPlainModelHidesNoOther) {
+TEST_F(Library, BrokenPlainModelHidesNoOther) {
   const ConstantModel model = constant_model(-7);
   const auto files = shipped(model);
   save_own("gemm_avx512_fp32", constant_model(-3));
   write_file(own_ / "gemm_avx512_fp32" / "manifest.json", "{}");
-  const ModelShelf shelf(own_, files);
+  const ModelLibrary library(own_, files);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(decide(shelf, problem_).predicted_seconds, std::exp(-7.0));
+    EXPECT_EQ(decide(library, problem_).predicted_seconds, std::exp(-7.0));
   }
   ASSERT_EQ(notes_.size(), 1U);
   EXPECT_EQ(without_folder(notes_[0]),
@@ -303,7 +308,7 @@ TEST_F(Shelf, BrokenPlainModelHidesNoOther) {
 }
 
 // A twin's types are asked only where the problem's own types have no model that can be read.
-TEST_F(Shelf, FurtherModelOfATwin) {
+TEST_F(Library, FurtherModelOfATwin) {
   target_ = load_target("sm90a");
   const Problem problem = gemm_problem(DType::fp16, GemmLayout::rcr, 64, 1024, 2048);
   ConstantModel model = constant_model(-7);
@@ -314,7 +319,7 @@ TEST_F(Shelf, FurtherModelOfATwin) {
     manifest.ranges[0].min = type == "bf16" ? 16 : 128;
     model.manifest = to_json(manifest);
     save_own("gemm_sm90a_" + type + ".h100", model);
-    const Decision decision = decide(ModelShelf(own_, {}), problem);
+    const Decision decision = decide(ModelLibrary(own_, {}), problem);
     if (type == "bf16") {
       EXPECT_EQ(decision.predicted_seconds, std::exp(-7.0)) << decision.why;
       EXPECT_NE(decision.why.find(", asked as if for bf16"), std::string::npos) << decision.why;
@@ -327,7 +332,7 @@ TEST_F(Shelf, FurtherModelOfATwin) {
   }
 }
 
-TEST_F(Shelf, NamesOfFurtherModels) {
+TEST_F(Library, NamesOfFurtherModels) {
   for (const char* word : {"emerald_rapids", "zen4", "4", "_"}) {
     EXPECT_TRUE(is_further_name(fmt::format("gemm_avx512_fp8.{}", word), "gemm_avx512_fp8"))
         << word;
@@ -340,7 +345,7 @@ TEST_F(Shelf, NamesOfFurtherModels) {
 }
 
 // The keys of some models begin like the keys of others. Other folders and files are no models.
-TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
+TEST_F(Library, KeysThatBeginAlikeDoNotMix) {
   for (const char* name :
        {"gemm_avx512_fp8_bf8", "gemm_avx512_fp8_bf8.zen4", "gemm_avx512_fp8.zen4",
         "gemm_avx512_fp8.Zen4", "gemm_avx512_fp8.old-1", "conv_avx512_backward_data_fp32.zen4"}) {
@@ -354,11 +359,11 @@ TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
                                            {"gemm_avx512_fp8.a/manifest.json", model.manifest},
                                            {"gemm_avx512_fp8.a/model.txt", model.forest},
                                            {"gemm_avx512_fp8.a/b/manifest.json", model.manifest}};
-  const ModelShelf shelf(own_, files);
+  const ModelLibrary library(own_, files);
   const auto names = [&](Op op, std::string_view key) {
     std::vector<std::string> found;
-    for (std::size_t i = 0; i < shelf.count(op, "avx512", key); ++i) {
-      found.push_back(shelf.head(op, "avx512", key, i).what);
+    for (std::size_t i = 0; i < library.count(op, "avx512", key); ++i) {
+      found.push_back(library.head(op, "avx512", key, i).what);
     }
     return found;
   };
@@ -375,13 +380,13 @@ TEST_F(Shelf, KeysThatBeginAlikeDoNotMix) {
 }
 
 // It is read once, reported once, and the analytic ranker stands in.
-TEST_F(Shelf, BrokenModelsAreReportedOnce) {
+TEST_F(Library, BrokenModelsAreReportedOnce) {
   ConstantModel model = constant_model(-7);
   model.forest.pop_back();
   const auto files = shipped(model);
-  const ModelShelf shelf("", files);
+  const ModelLibrary library("", files);
   for (int i = 0; i < 3; ++i) {
-    const Decision decision = decide(shelf, problem_);
+    const Decision decision = decide(library, problem_);
     EXPECT_EQ(decision.source, ChoiceSource::analytic);
     EXPECT_NE(decision.why.find("; the learned model gemm_avx512_fp32 cannot be used: the shipped "
                                 "model gemm_avx512_fp32: model.txt has hash "),
@@ -392,11 +397,11 @@ TEST_F(Shelf, BrokenModelsAreReportedOnce) {
   EXPECT_TRUE(notes_[0].ends_with("; kernels are chosen without it")) << notes_[0];
 }
 
-TEST_F(Shelf, ModelOfOtherFeatures) {
+TEST_F(Library, ModelOfOtherFeatures) {
   const ConstantModel own = constant_model(-3, "0123456789abcdef");
   save_model(own_ / "gemm_avx512_fp32", parse_manifest(own.manifest, "m"), own.forest,
              ModelFile::gzip);
-  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  EXPECT_EQ(decide(ModelLibrary(own_, {}), problem_).source, ChoiceSource::analytic);
   ASSERT_EQ(notes_.size(), 1U);
   EXPECT_EQ(without_folder(notes_[0]).find(
                 "OWN/gemm_avx512_fp32: the model was trained on features with hash "
@@ -405,23 +410,23 @@ TEST_F(Shelf, ModelOfOtherFeatures) {
       << notes_[0];
 }
 
-TEST_F(Shelf, TruncatedManifestAndMissingForest) {
+TEST_F(Library, TruncatedManifestAndMissingForest) {
   write_file((fs::create_directories(own_ / "gemm_avx512_fp32"),
               own_ / "gemm_avx512_fp32" / "manifest.json"),
              constant_model(-3).manifest.substr(0, 100));
-  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  EXPECT_EQ(decide(ModelLibrary(own_, {}), problem_).source, ChoiceSource::analytic);
   write_file(own_ / "gemm_avx512_fp32" / "manifest.json", constant_model(-3).manifest);
-  EXPECT_EQ(decide(ModelShelf(own_, {}), problem_).source, ChoiceSource::analytic);
+  EXPECT_EQ(decide(ModelLibrary(own_, {}), problem_).source, ChoiceSource::analytic);
   const ConstantModel model = constant_model(-7);
   const EmbeddedFile manifest{"gemm_avx512_fp32/manifest.json", model.manifest};
-  EXPECT_EQ(decide(ModelShelf("", {&manifest, 1}), problem_).source, ChoiceSource::analytic);
+  EXPECT_EQ(decide(ModelLibrary("", {&manifest, 1}), problem_).source, ChoiceSource::analytic);
   EXPECT_EQ(notes_.size(), 3U);
 }
 
 // Whatever is shipped can be read and found by its name. A model beside the plain one says on which
 // machine it was trained.
-TEST_F(Shelf, ShippedModelsAreSound) {
-  const ModelShelf shelf("");
+TEST_F(Library, ShippedModelsAreSound) {
+  const ModelLibrary library("");
   for (const EmbeddedFile& file : shipped_models()) {
     if (!file.path.ends_with("/manifest.json")) continue;
     const Manifest manifest = parse_manifest(file.content, file.path);
@@ -438,34 +443,34 @@ TEST_F(Shelf, ShippedModelsAreSound) {
     const std::vector<std::string> names = shipped_model_names(op, manifest.target, key);
     const auto at = static_cast<std::size_t>(std::ranges::find(names, folder) - names.begin());
     ASSERT_LT(at, names.size()) << folder;
-    const ShelvedModel& found = shelf.find(op, manifest.target, key, at);
-    EXPECT_EQ(shelf.head(op, manifest.target, key, at).what, "the shipped model " + folder);
+    const ShelvedModel& found = library.find(op, manifest.target, key, at);
+    EXPECT_EQ(library.head(op, manifest.target, key, at).what, "the shipped model " + folder);
     EXPECT_TRUE(found.ranker) << found.why_not;
     EXPECT_EQ(load_shipped_model(folder).manifest, manifest);
   }
 }
 
 // A service may make a dispatcher with a cache folder of its own for each customer.
-TEST_F(Shelf, FoldersShareTheShippedModels) {
-  const ShelvedModel& one = shared_shelf(own_ / "1")->find(Op::gemm, "avx512", "fp32");
-  const ShelvedModel& two = shared_shelf(own_ / "2")->find(Op::gemm, "avx512", "fp32");
+TEST_F(Library, FoldersShareTheShippedModels) {
+  const ShelvedModel& one = shared_model_library(own_ / "1")->find(Op::gemm, "avx512", "fp32");
+  const ShelvedModel& two = shared_model_library(own_ / "2")->find(Op::gemm, "avx512", "fp32");
   ASSERT_TRUE(one.ranker);
   EXPECT_EQ(one.ranker, two.ranker);
-  EXPECT_EQ(one.ranker, shared_shelf("")->find(Op::gemm, "avx512", "fp32").ranker);
+  EXPECT_EQ(one.ranker, shared_model_library("")->find(Op::gemm, "avx512", "fp32").ranker);
 }
 
-TEST_F(Shelf, FoldersThatNobodyUsesAreForgotten) {
-  const std::weak_ptr<const ModelShelf> idle = shared_shelf(own_);
-  const std::shared_ptr<const ModelShelf> used = shared_shelf(own_ / "used");
-  EXPECT_EQ(shared_shelf(own_ / "used"), used);
+TEST_F(Library, FoldersThatNobodyUsesAreForgotten) {
+  const std::weak_ptr<const ModelLibrary> idle = shared_model_library(own_);
+  const std::shared_ptr<const ModelLibrary> used = shared_model_library(own_ / "used");
+  EXPECT_EQ(shared_model_library(own_ / "used"), used);
   EXPECT_FALSE(idle.expired());
-  for (int i = 0; i < 8; ++i) shared_shelf(own_ / std::to_string(i));
+  for (int i = 0; i < 8; ++i) shared_model_library(own_ / std::to_string(i));
   EXPECT_TRUE(idle.expired());
   EXPECT_TRUE(used->find(Op::gemm, "avx512", "fp32").ranker);
 }
 
 // The models of CPUs were trained on a Zen 4, and must have an opinion where a user has one.
-TEST_F(Shelf, ShippedCpuModelsDecideOnTheirCore) {
+TEST_F(Library, ShippedCpuModelsDecideOnTheirCore) {
   HostInfo host;
   host.cpu_model = "AMD EPYC";
   host.cpu_vendor = "AuthenticAMD";
@@ -478,10 +483,10 @@ TEST_F(Shelf, ShippedCpuModelsDecideOnTheirCore) {
   host.l3_bytes = 32 << 20;
   const Target zen4 = host_target(host);
   ASSERT_EQ(zen4.name, "avx512");
-  const ModelShelf shelf("");
+  const ModelLibrary library("");
   for (const DType dtype : {DType::fp32, DType::bf16, DType::int8}) {
     const Problem problem = gemm_problem(dtype, GemmLayout::rrr, 320, 256, 192);
-    const ShelvedModel& found = shelf.find(Op::gemm, "avx512", std::string(to_string(dtype)));
+    const ShelvedModel& found = library.find(Op::gemm, "avx512", std::string(to_string(dtype)));
     ASSERT_TRUE(found.ranker) << found.why_not;
     const Decision decision =
         choose(problem, zen4, {.threads = 1, .rankers = {found.ranker, make_analytic_ranker()}});

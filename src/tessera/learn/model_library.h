@@ -44,16 +44,16 @@ struct ShelvedModel {
 };
 
 // Thread-safe. A model is read once, when it is first asked for, and stays in memory.
-class ModelShelf {
+class ModelLibrary {
  public:
   // `own` holds folders such as gemm_avx512_bf16, each a model folder; empty: there are none.
-  // `shipped` holds the files of such folders and must outlive the shelf. The models of the shelf
-  // `others` come last.
-  explicit ModelShelf(std::filesystem::path own,
-                      std::span<const EmbeddedFile> shipped = shipped_models(),
-                      std::shared_ptr<const ModelShelf> others = nullptr);
-  ModelShelf(const ModelShelf&) = delete;
-  ModelShelf& operator=(const ModelShelf&) = delete;
+  // `shipped` holds the files of such folders and must outlive the library. The models of the
+  // library `others` come last.
+  explicit ModelLibrary(std::filesystem::path own,
+                        std::span<const EmbeddedFile> shipped = shipped_models(),
+                        std::shared_ptr<const ModelLibrary> others = nullptr);
+  ModelLibrary(const ModelLibrary&) = delete;
+  ModelLibrary& operator=(const ModelLibrary&) = delete;
 
   // How many models there are. They are asked in this order: the user's own before the shipped
   // ones, and of both the plain name before the further ones, which are sorted.
@@ -84,7 +84,7 @@ class ModelShelf {
 
   std::filesystem::path own_;
   std::span<const EmbeddedFile> shipped_;
-  std::shared_ptr<const ModelShelf> others_;
+  std::shared_ptr<const ModelLibrary> others_;
   mutable Mutex mutex_;
   mutable std::map<std::string, Row> rows_;  // by plain name
 };
@@ -100,13 +100,13 @@ Model load_shipped_model(const std::string& name);
 // folder; empty when there is neither.
 std::filesystem::path own_models(const std::filesystem::path& cache_folder);
 
-// The shelf that all dispatchers with this folder share. The shipped models are read once for all
+// The library that all dispatchers with this folder share. The shipped models are read once for all
 // folders. A folder's models are forgotten when no dispatcher uses the folder any more and eight
 // other folders have been asked for since.
-std::shared_ptr<const ModelShelf> shared_shelf(const std::filesystem::path& own);
+std::shared_ptr<const ModelLibrary> shared_model_library(const std::filesystem::path& own);
 
 // A ranker that asks the models for the problem's operation, key (or its twin's key) and target.
 // The first one with an opinion decides. The ranker's why_not() says why no model does.
-std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf);
+std::shared_ptr<const Ranker> make_library_ranker(std::shared_ptr<const ModelLibrary> library);
 
 }  // namespace tessera

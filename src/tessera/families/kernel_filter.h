@@ -24,11 +24,11 @@ std::vector<std::string> wish_fields(const Family& family);
 
 // Wishes that have been parsed and checked. A spec passes when, for each field that the wishes
 // name, the field's word matches one of the patterns for it.
-class WishList {
+class KernelFilter {
  public:
   // Throws Error{parse_error} for an unknown field or word, with the nearest one, and
   // Error{invalid_argument} for a pattern that no number matches.
-  WishList(const Family& family, std::span<const Wish> wishes);
+  KernelFilter(const Family& family, std::span<const Wish> wishes);
 
   bool accepts(const Signature& signature) const;
   bool accepts(const Algorithm& algorithm) const;
@@ -57,6 +57,6 @@ class WishList {
 };
 
 // "tile=128x*x64", "dtype=fp32,bf16"
-std::string to_string(const WishList::Wanted& wanted);
+std::string to_string(const KernelFilter::Wanted& wanted);
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/families/facts.h"
-#include "tessera/measure/foreign.h"
+#include "tessera/measure/import_other_tools.h"
 
 namespace tessera::measure {
 

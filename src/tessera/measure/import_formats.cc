@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/text.h"
-#include "tessera/measure/foreign_internal.h"
+#include "tessera/measure/import_other_tools_internal.h"
 #include "tessera/measure/sweep_exchange.h"
 #include "tessera/spec/json_internal.h"
 

@@ -1,4 +1,4 @@
-#include "tessera/jit/entry_internal.h"
+#include "tessera/jit/cache_entry_internal.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tessera/families/tile/specs.h"
+#include "tessera/families/tile/candidates.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/per_thread.h"
-#include "tessera/families/tile/space.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/spec/fields_internal.h"
 
 namespace tessera::tile {
@@ -91,7 +91,7 @@ std::string signature_mismatch(const Signature& kernel, const Signature& problem
 std::vector<KernelSpec> product(const Family& family, const Target& target,
                                 std::span<const Wish> wishes, std::span<const Signature> signatures,
                                 std::span<const Algorithm> algorithms, std::size_t most) {
-  const WishList wanted(family, wishes);
+  const KernelFilter wanted(family, wishes);
   std::vector<KernelSpec> specs;
   for (const Signature& signature : signatures) {
     if (!wanted.accepts(signature)) continue;

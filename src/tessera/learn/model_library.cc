@@ -1,4 +1,4 @@
-#include "tessera/learn/shelf.h"
+#include "tessera/learn/model_library.h"
 
 #include <fmt/format.h>
 
@@ -71,19 +71,20 @@ std::vector<std::string> own_names(const fs::path& own, const std::string& plain
   return names;
 }
 
-// How many shelves are kept even when no dispatcher holds them.
-constexpr std::size_t kKeptShelves = 8;
+// How many libraries are kept even when no dispatcher holds them.
+constexpr std::size_t kKeptLibraries = 8;
 
-struct SharedShelves {
+struct SharedLibraries {
   Mutex mutex;
-  std::shared_ptr<const ModelShelf> shipped = std::make_shared<const ModelShelf>(fs::path());
+  std::shared_ptr<const ModelLibrary> shipped = std::make_shared<const ModelLibrary>(fs::path());
   // One entry for each folder; the last one that was asked for comes first.
-  std::list<std::pair<fs::path, std::shared_ptr<const ModelShelf>>> recent;
+  std::list<std::pair<fs::path, std::shared_ptr<const ModelLibrary>>> recent;
 };
 
-class ShelfRanker final : public Ranker {
+class LibraryRanker final : public Ranker {
  public:
-  explicit ShelfRanker(std::shared_ptr<const ModelShelf> shelf) : shelf_(std::move(shelf)) {}
+  explicit LibraryRanker(std::shared_ptr<const ModelLibrary> library)
+      : library_(std::move(library)) {}
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
     return speaker(input, key_for(input))->ranker->why(input, best);
@@ -109,14 +110,14 @@ class ShelfRanker final : public Ranker {
 
  private:
   std::size_t count(const RankInput& input, const std::string& key) const {
-    return shelf_->count(op_of(input.problem), input.target.name, key);
+    return library_->count(op_of(input.problem), input.target.name, key);
   }
   const ShelvedModel& find(const RankInput& input, const std::string& key,
                            std::size_t place) const {
-    return shelf_->find(op_of(input.problem), input.target.name, key, place);
+    return library_->find(op_of(input.problem), input.target.name, key, place);
   }
   const ModelHead& head(const RankInput& input, const std::string& key, std::size_t place) const {
-    return shelf_->head(op_of(input.problem), input.target.name, key, place);
+    return library_->head(op_of(input.problem), input.target.name, key, place);
   }
   // Whether the model learned from such a core as this. One that did not need not be read.
   Verdict knows_core(const RankInput& input, const std::string& key, std::size_t place) const {
@@ -177,7 +178,7 @@ class ShelfRanker final : public Ranker {
     return join(reasons, "; ");
   }
 
-  std::shared_ptr<const ModelShelf> shelf_;
+  std::shared_ptr<const ModelLibrary> library_;
 };
 
 }  // namespace
@@ -194,12 +195,12 @@ bool is_further_name(std::string_view folder, std::string_view plain) {
          });
 }
 
-ModelShelf::ModelShelf(fs::path own, std::span<const EmbeddedFile> shipped,
-                       std::shared_ptr<const ModelShelf> others)
+ModelLibrary::ModelLibrary(fs::path own, std::span<const EmbeddedFile> shipped,
+                           std::shared_ptr<const ModelLibrary> others)
     : own_(std::move(own)), shipped_(shipped), others_(std::move(others)) {}
 
 // What is wrong with a manifest is reported when the model itself is read.
-ModelHead ModelShelf::read_head(const Folder& folder) const {
+ModelHead ModelLibrary::read_head(const Folder& folder) const {
   ModelHead head;
   head.what = fmt::format("the {} model {}", folder.own ? "own" : "shipped", folder.name);
   try {
@@ -215,7 +216,7 @@ ModelHead ModelShelf::read_head(const Folder& folder) const {
 
 // A model that cannot be used costs speed, not results, because the next model or the analytic
 // ranker is asked instead.
-ShelvedModel ModelShelf::read(const Folder& folder, Op op, std::string_view target) const {
+ShelvedModel ModelLibrary::read(const Folder& folder, Op op, std::string_view target) const {
   const Family& family = family_of(op);
   const ModelUse use{to_string(op), target, family.features()};
   ShelvedModel shelved;
@@ -233,7 +234,7 @@ ShelvedModel ModelShelf::read(const Folder& folder, Op op, std::string_view targ
 }
 
 // The caller holds the lock.
-ModelShelf::Row& ModelShelf::row_of(const std::string& name) const {
+ModelLibrary::Row& ModelLibrary::row_of(const std::string& name) const {
   const auto known = rows_.find(name);
   if (known != rows_.end()) return known->second;
   Row row;
@@ -243,14 +244,14 @@ ModelShelf::Row& ModelShelf::row_of(const std::string& name) const {
   return rows_.emplace(name, std::move(row)).first->second;
 }
 
-std::size_t ModelShelf::count(Op op, std::string_view target, std::string_view key) const {
+std::size_t ModelLibrary::count(Op op, std::string_view target, std::string_view key) const {
   const std::lock_guard lock(mutex_);
   const std::size_t here = row_of(model_name(op, target, key)).folders.size();
   return others_ ? here + others_->count(op, target, key) : here;
 }
 
-const ModelHead& ModelShelf::head(Op op, std::string_view target, std::string_view key,
-                                  std::size_t place) const {
+const ModelHead& ModelLibrary::head(Op op, std::string_view target, std::string_view key,
+                                    std::size_t place) const {
   const std::lock_guard lock(mutex_);
   Row& row = row_of(model_name(op, target, key));
   const std::size_t here = row.folders.size();
@@ -261,8 +262,8 @@ const ModelHead& ModelShelf::head(Op op, std::string_view target, std::string_vi
   return row.heads.emplace(place, std::move(head)).first->second;
 }
 
-const ShelvedModel& ModelShelf::find(Op op, std::string_view target, std::string_view key,
-                                     std::size_t place) const {
+const ShelvedModel& ModelLibrary::find(Op op, std::string_view target, std::string_view key,
+                                       std::size_t place) const {
   const std::string name = model_name(op, target, key);
   const std::lock_guard lock(mutex_);
   Row& row = row_of(name);
@@ -293,26 +294,26 @@ fs::path own_models(const fs::path& cache_folder) {
   return cache_folder.empty() ? cache_folder : cache_folder / "models";
 }
 
-std::shared_ptr<const ModelShelf> shared_shelf(const fs::path& own) {
-  static Forever<SharedShelves> instance;
-  SharedShelves& shelves = *instance;
-  const std::lock_guard lock(shelves.mutex);
-  if (own.empty()) return shelves.shipped;
-  auto& recent = shelves.recent;
+std::shared_ptr<const ModelLibrary> shared_model_library(const fs::path& own) {
+  static Forever<SharedLibraries> instance;
+  SharedLibraries& libraries = *instance;
+  const std::lock_guard lock(libraries.mutex);
+  if (own.empty()) return libraries.shipped;
+  auto& recent = libraries.recent;
   const auto known = std::find_if(recent.begin(), recent.end(),
-                                  [&own](const auto& shelf) { return shelf.first == own; });
+                                  [&own](const auto& library) { return library.first == own; });
   if (known != recent.end()) {
     recent.splice(recent.begin(), recent, known);
   } else {
     const std::span<const EmbeddedFile> none;
-    recent.emplace_front(own, std::make_shared<const ModelShelf>(own, none, shelves.shipped));
-    if (recent.size() > kKeptShelves) recent.pop_back();
+    recent.emplace_front(own, std::make_shared<const ModelLibrary>(own, none, libraries.shipped));
+    if (recent.size() > kKeptLibraries) recent.pop_back();
   }
   return recent.front().second;
 }
 
-std::shared_ptr<const Ranker> make_shelf_ranker(std::shared_ptr<const ModelShelf> shelf) {
-  return std::make_shared<ShelfRanker>(std::move(shelf));
+std::shared_ptr<const Ranker> make_library_ranker(std::shared_ptr<const ModelLibrary> library) {
+  return std::make_shared<LibraryRanker>(std::move(library));
 }
 
 }  // namespace tessera
