@@ -436,7 +436,7 @@ struct RejectedAppend {
 };
 constexpr RejectedAppend kRejectedAppends[] = {
     {"fmha_append_fp32_flash_1x1x1_0x1x1_1x1x1_avx2",
-     "the pipeline must be direct with kind=append, got flash"},
+     "the pipeline must be direct with kind=append on avx2, got flash"},
     {"fmha_append_fp32_direct_1x1x1_0x1x1_1x1x1_masked_avx2",
      "masked must be 0 with kind=append, got 1"},
     {"fmha_append_fp32_direct_1x1x1_0x1x1_1x1x1_rotateq_avx2",
