@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/forever.h"
+#include "tessera/base/fork.h"
 #include "tessera/base/inline_vector.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/text.h"
@@ -227,18 +230,16 @@ class CpuBackend final : public Backend {
  public:
   std::string name() const override { return "cpu"; }
 
+  // The last answer is kept, because each load of a kernel asks, and a virtual machine stops at
+  // each question to the processor.
   std::string unavailable_reason(const Target& target) const override {
-    if (target.backend != name()) {
-      return fmt::format("target '{}' needs the backend '{}', this is '{}'", target.name,
-                         target.backend, name());
+    const std::lock_guard lock(mutex_);
+    Question question = {target.backend, target.name, target.features, target.compile_flags};
+    if (last_ != question) {
+      reason_ = find_reason(target);
+      last_ = std::move(question);
     }
-    std::vector<std::string> missing;
-    for (const std::string& feature : target.features) {
-      if (!cpu_has(feature)) missing.push_back(feature);
-    }
-    if (missing.empty()) return why_flags_not_here(target);
-    return fmt::format("target '{}' needs the processor features {}, this machine lacks {}",
-                       target.name, join(target.features, ", "), join(missing, ", "));
+    return reason_;
   }
 
   std::shared_ptr<const LoadedKernel> load(const jit::Artifact& artifact,
@@ -277,6 +278,31 @@ class CpuBackend final : public Backend {
     return static_cast<std::size_t>(last_level_cache_bytes());
   }
   std::string device_name(const LaunchOptions&) const override { return {}; }
+
+ private:
+  // All of a target that the answer depends on.
+  struct Question {
+    std::string backend, name;
+    std::vector<std::string> features, flags;
+    bool operator==(const Question&) const = default;
+  };
+  static std::string find_reason(const Target& target) {
+    if (target.backend != "cpu") {
+      return fmt::format("target '{}' needs the backend '{}', this is 'cpu'", target.name,
+                         target.backend);
+    }
+    std::vector<std::string> missing;
+    for (const std::string& feature : target.features) {
+      if (!cpu_has(feature)) missing.push_back(feature);
+    }
+    if (missing.empty()) return why_flags_not_here(target);
+    return fmt::format("target '{}' needs the processor features {}, this machine lacks {}",
+                       target.name, join(target.features, ", "), join(missing, ", "));
+  }
+
+  mutable Mutex mutex_;
+  mutable std::optional<Question> last_;
+  mutable std::string reason_;
 };
 
 // More threads than processors help only a caller who asks OpenMP for them.
