@@ -27,7 +27,7 @@ Source emit_rows(const KernelSpec& spec, const Target& target) {
 
 Estimate estimate_rows(const KernelSpec& spec, const NormProblem& p, const Target& target,
                        int threads) {
-  return estimate_of(p, target, threads, tile::blocks_of(p.rows, spec.algorithm.tile.m));
+  return estimate_of(p, target, threads, tile::ceil_div(p.rows, spec.algorithm.tile.m));
 }
 
 }  // namespace

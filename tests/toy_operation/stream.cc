@@ -38,7 +38,7 @@ Source emit_stream(const KernelSpec& spec, const Target& target) {
 
 Estimate estimate_stream(const KernelSpec& spec, const NormProblem& p, const Target& target,
                          int threads) {
-  const std::int64_t parts = p.rows * tile::blocks_of(p.columns, spec.algorithm.tile.n);
+  const std::int64_t parts = p.rows * tile::ceil_div(p.columns, spec.algorithm.tile.n);
   return estimate_of(p, target, threads, parts);
 }
 

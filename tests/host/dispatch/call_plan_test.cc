@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kProblems[] = {
+constexpr const char* kProblemLines[] = {
     "gemm m=4 n=6 k=5",
     "gemm m=4 n=6 k=5 ld_out=9 beta=1 epilogue=bias+add+relu",
     "gemm m=3 n=2 k=4 batch=3 pointer_arrays=1",
@@ -39,7 +39,7 @@ TEST(PointerRules, AreUsualOnlyWhereEveryRuleHolds) {
   int usual = 0;
   int allowed = 0;
   int refused = 0;
-  for (const char* const line : kProblems) {
+  for (const char* const line : kProblemLines) {
     const Problem problem = parse_problem(line);
     const Family& family = family_of(problem);
     const PointerRules rules(family, problem);

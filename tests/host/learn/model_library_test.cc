@@ -49,10 +49,10 @@ ConstantModel constant_model(double log_seconds, const std::string& hash = "") {
 
 class Library : public testing::Test {
  protected:
-  ModelLibrary() {
+  Library() {
     set_log_sink([this](LogLevel, std::string_view text) { notes_.emplace_back(text); });
   }
-  ~ModelLibrary() override {
+  ~Library() override {
     set_log_sink({});
     remove_tree(own_);
   }
