@@ -118,8 +118,8 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
 // ---- CPUs ----
 
 std::int64_t busiest(std::int64_t size, std::int64_t block, int parts) {
-  const std::int64_t blocks = device::ceil_div(size, block);
-  return device::smaller(size, device::ceil_div(blocks, parts) * block);
+  const std::int64_t blocks = device::blocks_of(size, block);
+  return device::smaller(size, device::blocks_of(blocks, parts) * block);
 }
 
 device::Grid stream_grid(const Facts& f, const Algorithm& a) {
@@ -143,7 +143,7 @@ Sharing share(const Facts& f, const Algorithm& a, const Types::Own& own) {
   const std::int64_t grain = k_grain(p, a, own.words_of_step);
   if (a.wave.k != 1 && !own.streams) {
     const int limit = a.wave.k == 0 ? f.threads : std::min(a.wave.k, f.threads);
-    const std::int64_t grains = device::ceil_div(p.k, grain);
+    const std::int64_t grains = device::blocks_of(p.k, grain);
     s.over_k = static_cast<int>(std::clamp<std::int64_t>(grains, 1, limit));
   }
   if (s.over_k > 1) {
