@@ -124,9 +124,14 @@ TEST(ConvNets, BothSidesAreWide) {
     EXPECT_GE(widths.size(), 10U);
     EXPECT_TRUE(widths.contains(112));
     std::set<std::int64_t> images;
-    for (const Problem& p : draw("nets", side, load_target("sm90a"), {"bf16", ""})) {
-      images.insert(conv_of(p).n);
+    const std::vector<Problem> drawn = draw("nets", side, load_target("sm90a"), {"bf16", ""});
+    std::size_t grouped = 0;
+    for (const Problem& problem : drawn) {
+      const ConvProblem& p = conv_of(problem);
+      images.insert(p.n);
+      grouped += p.g > 1 && !is_depthwise(p);
     }
+    EXPECT_GE(grouped * 5, drawn.size());
     EXPECT_EQ(*images.begin(), 1);
     EXPECT_EQ(*images.rbegin(), 256);
   }

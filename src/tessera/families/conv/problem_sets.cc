@@ -232,16 +232,23 @@ void draw_layers(Draw& draw, ProblemSide side, ConvProblem& p) {
   set_one_of(draw, kImageLayers, kVideoLayers, kSoundLayers, p);
 }
 
-// Every net of a side is equally likely, and so is every layer of a net.
-void draw_nets(Draw& draw, ProblemSide side, ConvProblem& p) {
-  p.n = draw.below(4) == 0 ? draw.between(1, 256) : std::int64_t{1} << draw.between(0, 8);
-  const std::span<const Net> nets = nets_of(side);
+// Every net is equally likely, and so is every layer of a net.
+const ConvProblem& one_layer(Draw& draw, std::span<const Net> nets) {
   const Net& net = nets[static_cast<std::size_t>(draw.below(std::ssize(nets)))];
-  const ConvProblem layer = draw.one_of(net.layers);
-  p.c = layer.c, p.k = layer.k, p.g = layer.g, p.ndim = layer.ndim;
-  p.size = layer.size, p.filter = layer.filter;
-  p.stride = layer.stride, p.dilation = layer.dilation;
-  p.pad = layer.pad, p.pad_right = layer.pad_right;
+  return net.layers[static_cast<std::size_t>(draw.below(std::ssize(net.layers)))];
+}
+
+// Few nets have groups of several channels. One problem in four has them nevertheless.
+void draw_nets(Draw& draw, ProblemSide side, ConvProblem& p) {
+  const std::span<const Net> nets = nets_of(side);
+  p.n = draw.below(4) == 0 ? draw.between(1, 256) : std::int64_t{1} << draw.between(0, 8);
+  const bool wants_groups = draw.below(4) == 0;
+  const ConvProblem* layer = &one_layer(draw, nets);
+  while (wants_groups && (layer->g == 1 || is_depthwise(*layer))) layer = &one_layer(draw, nets);
+  p.c = layer->c, p.k = layer->k, p.g = layer->g, p.ndim = layer->ndim;
+  p.size = layer->size, p.filter = layer->filter;
+  p.stride = layer->stride, p.dilation = layer->dilation;
+  p.pad = layer->pad, p.pad_right = layer->pad_right;
 }
 
 // ---- sets ----
