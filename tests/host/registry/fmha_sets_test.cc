@@ -95,7 +95,7 @@ TEST_P(FmhaKernelSets, ServeWhatTheirWordsSay) {
     // On GPUs kernels of latent attention serve long heads alone.
     const bool is_latent =
         spec.algorithm.pipeline == Pipeline::splitkv && spec.algorithm.tile.k > 256;
-    EXPECT_EQ(supports(spec, problem, target).reason,
+    EXPECT_EQ(family().supports(spec, problem, target).reason,
               is_latent
                   ? "tile 64x32x576 serves heads of more than 256 elements, got 40 (hdim) and "
                     "40 (hdim_v)"
