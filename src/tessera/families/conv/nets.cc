@@ -7,6 +7,7 @@
 
 #include "tessera/base/embedded.h"
 #include "tessera/base/error.h"
+#include "tessera/base/forever.h"
 #include "tessera/base/text.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/conv/nets_internal.h"
@@ -85,14 +86,14 @@ std::vector<Net> read_nets(std::string_view text) {
 }
 
 std::span<const Net> nets() {
-  static const std::vector<Net> kNets = read_nets(net_files()[0].content);
-  return kNets;
+  static const Forever<std::vector<Net>> kNets(read_nets(net_files()[0].content));
+  return *kNets;
 }
 
 std::span<const Net> nets_of(ProblemSide side) {
-  static const std::vector<Net> kLearned = nets_with(ProblemSide::learned);
-  static const std::vector<Net> kUnseen = unseen_nets();
-  return side == ProblemSide::unseen ? kUnseen : kLearned;
+  static const Forever<std::vector<Net>> kLearned(nets_with(ProblemSide::learned));
+  static const Forever<std::vector<Net>> kUnseen(unseen_nets());
+  return side == ProblemSide::unseen ? *kUnseen : *kLearned;
 }
 
 }  // namespace tessera::conv
