@@ -30,8 +30,9 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // (any problem); CK Tile only: compv5, and of attention qr and qrasync (the queries stay in
 // registers; asynchronously the keys go to LDS directly). Normalisations: rows. direct runs any
 // convolution or attention on any machine, depthwise convolutions with one channel of x in each
-// group. Attention: flash (the keys go by in blocks, the sums stay), splitkv (few queries: the keys
-// are cut into parts, whose sums are merged).
+// group, grouped those with few channels in each (Hopper). Attention: flash (the keys go by in
+// blocks, the sums stay), splitkv (few queries: the keys are cut into parts, whose sums are
+// merged).
 enum class Pipeline : std::uint8_t {
   packab,
   packb,
@@ -53,6 +54,7 @@ enum class Pipeline : std::uint8_t {
   qrasync,
   small,
   amx,
+  grouped,
 };
 std::string_view to_string(Pipeline pipeline);
 Pipeline parse_pipeline(std::string_view text);

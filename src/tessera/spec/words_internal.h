@@ -145,8 +145,8 @@ struct Words<Pipeline> {
   static constexpr auto kAll = std::to_array<std::string_view>(
       {"packab",  "packb",  "packa",  "direct",  "stream", "tmaws",     "cpasync",
        "compv3",  "compv4", "compv5", "mem",     "rows",   "depthwise", "flash",
-       "splitkv", "async",  "qr",     "qrasync", "small",  "amx"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::amx) + 1);
+       "splitkv", "async",  "qr",     "qrasync", "small",  "amx",       "grouped"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Pipeline::grouped) + 1);
 };
 
 template <>

@@ -248,7 +248,7 @@ TEST(KernelSpecJson, RefusesWithTheFieldsPath) {
       {"\"packb\"", "\"packd\"",
        "algorithm.pipeline must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
        "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, async, qr, qrasync, "
-       "small, amx, got \"packd\", did you mean 'packb'?"},
+       "small, amx, grouped, got \"packd\", did you mean 'packb'?"},
       {"\"epilogue\": \"none\"", "\"epilogue\": \"relo\"",
        "signature.epilogue: unknown epilogue op 'relo', did you mean 'relu'?"},
       {"\"target\": \"avx512\"", "\"target\": 512", "target must be a string, got 512"},

@@ -124,7 +124,7 @@ TEST(Target, RefusesAMalformedRowWithTheFieldsPath) {
       {with("{\"packb\":", "{\"pakb\":"),
        "pipeline_limits.pakb must be one of packab, packb, packa, direct, stream, tmaws, cpasync, "
        "compv3, compv4, compv5, mem, rows, depthwise, flash, splitkv, async, qr, qrasync, "
-       "small, amx, got \"pakb\", did you mean 'packb'?"},
+       "small, amx, grouped, got \"pakb\", did you mean 'packb'?"},
       {with("\"max_stages\": 2", "\"max_stages\": 2, \"min_stages\": 3"),
        "pipeline_limits.packb.max_stages must be at least min_stages, 3, got 2"},
       {with("\"max_stages\": 2", "\"shared_memory_fraction\": 1.5"),

@@ -52,7 +52,11 @@ using Case = tile::SpecCase<ConvSignature>;
 
 struct Types : tile::UsualTypes<Op::conv, ConvSignature, ConvProblem, ConvOperands> {
   static constexpr bool kHasPointwise = true;
-  struct Own {};
+  struct Own {
+    // A way whose shapes follow from a problem's channels: the kernels that serve the problem, in
+    // place of those of Way::algorithms.
+    std::vector<Algorithm> (*for_problem)(const ConvProblem&, const Target&) = nullptr;
+  };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const tile::Rule<Case>> common_rules();
   static std::string no_way(const KernelSpec& spec, const Target& target);
@@ -85,9 +89,13 @@ extern const Way kCpasync;
 // depthwise.cc: one channel of x in each group
 extern const Way kDepthwiseCuda;
 
+// grouped.cc: few channels in each group, read as they lie
+extern const Way kGroupedCuda;
+
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
 extern const Way kPointwiseCpu, kPointwiseCuda;
-// Whether features describe the kernel: a pointwise one if GEMM's features describe its own.
+// Whether features describe the kernel: a pointwise one if GEMM's features describe its own. No
+// shipped model has learned from grouped ones.
 bool is_described(const KernelSpec& spec);
 
 // The kernel of GEMM that a pointwise kernel is.

@@ -147,7 +147,20 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   };
   const auto& s = std::get<ConvSignature>(spec.signature);
   std::vector<Problem> problems;
-  for (const Sample& sample : kSamples) {
+  std::vector<Sample> all(std::begin(kSamples), std::end(kSamples));
+  if (spec.algorithm.pipeline == Pipeline::grouped) {
+    // Their shapes are for a number of channels: whole ones, and some that are filled up.
+    const bool by_data = s.direction == ConvDirection::backward_data;
+    for (const int less : {0, 2}) {
+      const std::int64_t depth = 3 * (spec.algorithm.tile.k - less);
+      const std::int64_t columns = 3 * (spec.algorithm.tile.n - less);
+      const std::int64_t c = by_data ? columns : depth, k = by_data ? depth : columns;
+      all.push_back({2, c, k, 3, 9, 3, 1, 1, 1});
+      all.push_back({3, c, k, 3, 14, 3, 2, 1, 1});
+      all.push_back({1, c, k, 3, 17, 2, 3, 2, 4});
+    }
+  }
+  for (const Sample& sample : all) {
     ConvProblem p;
     p.direction = s.direction, p.layout = s.layout, p.ndim = s.ndim;
     p.in = s.in, p.weight = s.weight, p.acc = s.acc, p.out = s.out, p.d = s.d;

@@ -44,9 +44,9 @@ constexpr std::array kDerived = {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kDirectCpu,    &kDirectCuda,    &kPackedCpu,
-                                      &kDepthwiseCpu, &kDepthwiseCuda, &kTmaws,
-                                      &kCpasync,      &kPointwiseCpu,  &kPointwiseCuda};
+  static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda, &kPackedCpu, &kDepthwiseCpu,
+                                      &kDepthwiseCuda, &kTmaws,      &kCpasync,   &kPointwiseCpu,
+                                      &kPointwiseCuda, &kGroupedCuda};
   return kAll;
 }
 
@@ -88,11 +88,18 @@ std::vector<Signature> Types::signatures() {
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,
                                              const Target& target) {
-  std::vector<Algorithm> algorithms = tile::algorithms_of<Types>(target);
-  if (!is_pointwise(conv_of(problem))) {
-    std::erase_if(algorithms, [](const Algorithm& a) { return a.pointwise; });
-  }
-  return algorithms;
+  const ConvProblem p = with_strides(conv_of(problem));
+  tile::space_of(Op::conv, target);
+  std::vector<Algorithm> all;
+  tile::for_each_way<Types>(target, [&](const Way& way) {
+    if (way.pointwise && !is_pointwise(p)) return;
+    const auto own = way.own.for_problem;
+    if (own == nullptr && way.algorithms == nullptr) return;
+    for (const Algorithm& a : own != nullptr ? own(p, target) : way.algorithms(target)) {
+      all.push_back(a);
+    }
+  });
+  return all;
 }
 
 std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipeline) {

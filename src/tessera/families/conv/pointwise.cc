@@ -275,7 +275,8 @@ KernelSpec product_kernel(const KernelSpec& spec) {
 }
 
 bool is_described(const KernelSpec& spec) {
-  return !spec.algorithm.pointwise || gemm().is_described(product_kernel(spec));
+  if (spec.algorithm.pointwise) return gemm().is_described(product_kernel(spec));
+  return spec.algorithm.pipeline != Pipeline::grouped;
 }
 
 const Way kPointwiseCpu = pointwise_way("cpu"), kPointwiseCuda = pointwise_way("cuda");

@@ -39,6 +39,7 @@ constexpr FieldMask kMfma =
 
 constexpr FieldMask kNorm = mask_of({"slices"});
 constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});
+constexpr FieldMask kGrouped = mask_of({"stages"});
 constexpr FieldMask kSplitkv = mask_of({"slices", "stages"});
 
 constexpr FieldMask used_by(Pipeline pipeline) {
@@ -59,6 +60,8 @@ constexpr FieldMask used_by(Pipeline pipeline) {
       return kShapes | kDepthwise;
     case Pipeline::splitkv:
       return kShapes | kSplitkv;
+    case Pipeline::grouped:
+      return kShapes | kGrouped;
     default:  // the pipelines of CPUs
       return kShapes;
   }
@@ -99,6 +102,7 @@ bool unused_at_default(const Algorithm& a) {
   if (a.pipeline == Pipeline::rows) return at_default<Pipeline::rows>(a);
   if (a.pipeline == Pipeline::depthwise) return at_default<Pipeline::depthwise>(a);
   if (a.pipeline == Pipeline::splitkv) return at_default<Pipeline::splitkv>(a);
+  if (a.pipeline == Pipeline::grouped) return at_default<Pipeline::grouped>(a);
   const bool is_mfma = (a.pipeline >= Pipeline::compv3 && a.pipeline <= Pipeline::mem) ||
                        a.pipeline == Pipeline::async;
   return is_mfma ? at_default<Pipeline::compv3>(a) : at_default<Pipeline::packab>(a);
