@@ -44,7 +44,8 @@ class RandomConvs {
   bool coin() { return integer(0, 1) == 1; }
   double real() { return std::uniform_real_distribution<double>(-1, 1)(engine_); }
 
-  // Any sizes, pads, strides and gaps, in fp32 and forward. Every third problem is depthwise.
+  // Any sizes, pads, strides and gaps, in fp32 and forward. Every third problem is depthwise, and
+  // every eighth has patches.
   ConvProblem problem();
 
   // Lets elements of what the direction reads share a place, by strides of 0: half of all problems.
@@ -55,6 +56,9 @@ class RandomConvs {
   void draw_padding(std::size_t dim, ConvProblem& p);
 
  private:
+  // Filters that lie side by side along the width, over one group.
+  void make_patches(ConvProblem& p);
+
   // Strides of dimensions of these sizes, innermost first, with gaps between some of them.
   void spread_out(ConvStrides& strides, const std::vector<std::pair<std::size_t, std::int64_t>>&);
 
@@ -107,6 +111,13 @@ inline void RandomConvs::share_places(ConvProblem& p) {
   }
 }
 
+inline void RandomConvs::make_patches(ConvProblem& p) {
+  p.c /= p.g, p.k /= p.g, p.g = 1;
+  p.filter[2] = p.stride[2] = integer(2, 4);
+  p.size[2] = p.stride[2] * integer(1, 3);
+  p.dilation[2] = 1, p.pad[2] = 0, p.pad_right[2] = kPacked;
+}
+
 inline ConvProblem RandomConvs::problem() {
   ConvProblem p;
   p.layout = coin() ? ConvLayout::nhwgc : ConvLayout::nchw;
@@ -126,6 +137,7 @@ inline ConvProblem RandomConvs::problem() {
       draw_padding(i, p);
     } while (out_size(p)[i] == 0);
   }
+  if (integer(0, 7) == 0) make_patches(p);
   if (coin()) return p;
   const Spatial out = out_size(p);
   const Spatial &in = p.size, &f = p.filter;

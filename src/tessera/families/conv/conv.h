@@ -43,6 +43,11 @@ bool is_depthwise(const ConvProblem& problem);  // one channel of x in each grou
 // A filter of one element, no padding, strides of 1: a plain product of matrices.
 bool is_pointwise(const ConvProblem& problem);
 
+// fold.cc
+// The problem with its strides, and with fewer and wider pixels where they are the same elements.
+// Kernels, estimates and features see problems so.
+ConvProblem folded(const ConvProblem& problem);
+
 // validate.cc
 void validate(const Problem& problem);
 
@@ -52,6 +57,7 @@ using Case = tile::SpecCase<ConvSignature>;
 
 struct Types : tile::UsualTypes<Op::conv, ConvSignature, ConvProblem, ConvOperands> {
   static constexpr bool kHasPointwise = true;
+  static ConvProblem for_ways(const ConvProblem& problem) { return folded(problem); }
   struct Own {
     // A way whose shapes follow from a problem's channels: the kernels that serve the problem, in
     // place of those of Way::algorithms.

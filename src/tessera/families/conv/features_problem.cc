@@ -222,7 +222,7 @@ std::span<const ProblemFeature> problem_features() { return kProblem; }
 
 ProblemFacts problem_facts(const ConvProblem& problem, const Target& target, int threads) {
   ProblemFacts f;
-  f.p = with_strides(problem);
+  f.p = folded(problem);
   f.machine = tile::machine_facts(target, threads, roof(f.p, target));
   f.work = tile::work_facts(flops(f.p), bytes(f.p), f.machine);
   f.out = out_size(f.p);

@@ -88,7 +88,7 @@ std::vector<Signature> Types::signatures() {
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,
                                              const Target& target) {
-  const ConvProblem p = with_strides(conv_of(problem));
+  const ConvProblem p = folded(conv_of(problem));
   tile::space_of(Op::conv, target);
   std::vector<Algorithm> all;
   tile::for_each_way<Types>(target, [&](const Way& way) {

@@ -29,6 +29,7 @@ struct UsualTypes {
   static const Arguments& arguments(const Problem&, const Operands& operands) {
     return std::get<OperandsOfOp>(operands);
   }
+  static Problem for_ways(const Problem& problem) { return with_strides(problem); }
 };
 
 // A row of the table. `Types` says what a family's ways work on:
@@ -47,6 +48,8 @@ struct UsualTypes {
 //     // The sentence about a kernel that has no way and is to be emitted all the same.
 //     static std::string no_way(const KernelSpec&, const Target&);
 //     static Arguments arguments(const Problem&, const Operands&);
+//     // The problem that functions of ways get: with its strides, and simpler where that is equal.
+//     static Problem for_ways(const Problem&);
 //     // Whether the kernels of a row compute such signatures. A family whose rows all compute all
 //     // signatures leaves this out.
 //     static bool makes(const Own&, const Signature&);
@@ -55,7 +58,6 @@ struct UsualTypes {
 //     // The algorithms that may serve a problem.
 //     static std::vector<Algorithm> algorithms_for(const tessera::Problem&, const Target&);
 //   };
-// A problem has its strides wherever a function of a way gets one.
 template <class Types>
 struct Way {
   using Problem = typename Types::Problem;
@@ -162,7 +164,7 @@ template <class Types>
 Verdict serves(const KernelSpec& spec, const Problem& problem, const Target& target) {
   const Way<Types>* const way = find_way<Types>(spec, target);
   if (way == nullptr || way->serves == nullptr) return {};
-  return way->serves(spec, with_strides(std::get<typename Types::Problem>(problem)), target);
+  return way->serves(spec, Types::for_ways(std::get<typename Types::Problem>(problem)), target);
 }
 
 template <class Types>
@@ -204,14 +206,14 @@ Source emit(const KernelSpec& spec, const Target& target) {
 template <class Types>
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
-  const auto p = with_strides(std::get<typename Types::Problem>(problem));
+  const auto p = Types::for_ways(std::get<typename Types::Problem>(problem));
   return way_of<Types>(spec, target).bind(spec, p, target, Types::arguments(p, operands));
 }
 
 template <class Types>
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
-  const auto p = with_strides(std::get<typename Types::Problem>(problem));
+  const auto p = Types::for_ways(std::get<typename Types::Problem>(problem));
   return way_of<Types>(spec, target).estimate(spec, p, target, units_used(threads, target));
 }
 
