@@ -12,7 +12,7 @@ the layers that learned nets have too; --nets and --side draw from others. The s
 same problems everywhere. --list prints them as a shape file. Otherwise `tessera bench conv`
 measures them, and tables say the geometric mean and the least ratio of the best peer's time and
 ours, and every loss; above 1, Tessera is faster. --part measures each Nth problem, so that a run
-is short; --read prints the tables of all parts.
+is short; --read prints the tables of all parts, and of what a part that was stopped had measured.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ DIRECTIONS = ("forward", "backward_data", "backward_weight")
 KINDS = ("dense", "pointwise", "grouped", "depthwise", "stem")
 # Problems that a benchmark need not run: bytes of x, w and y in two bytes an element, operations.
 MOST_BYTES, MOST_OPERATIONS = 2.0**32, 2.0**42
+TOGETHER = 8  # problems that one process measures
 
 
 class Layer:
@@ -147,15 +148,27 @@ def measured(options, rows):
                    "--min-seconds", options.min_seconds,
                    "--peer-seconds", options.peer_seconds, "--json"]
         if options.target:
-            command += ["--target", options.target]
+            command += ["--target", options.target, "--device", options.device]
         answer = subprocess.run(list(map(str, command)), capture_output=True, text=True,
                                 check=False)
     if answer.returncode != 0:
         sys.exit(answer.stderr.strip() or answer.stdout.strip())
-    report = json.loads(answer.stdout)
-    if len(report["cases"]) != len(rows):
-        sys.exit(f"drawn_conv: {len(rows)} problems, but {len(report['cases'])} were measured")
-    return report
+    cases = json.loads(answer.stdout)["cases"]
+    if len(cases) != len(rows):
+        sys.exit(f"drawn_conv: {len(rows)} problems, but {len(cases)} were measured")
+    return cases
+
+
+def measure(options, rows):
+    """Measures a few problems at a time, so that the file holds what there was time for."""
+    part = {"seed": options.seed, "part": options.part, "problems": [], "cases": []}
+    for begin in range(0, len(rows), TOGETHER):
+        few = rows[begin:begin + TOGETHER]
+        part["cases"] += measured(options, few)
+        part["problems"] += few
+        if options.json:
+            options.json.write_text(json.dumps(part), encoding="ascii")
+    return part
 
 
 def best_peer(case):
@@ -205,7 +218,7 @@ def results_of(parts):
     """A row for each problem that a peer ran; says which problems none ran."""
     results = []
     for part in parts:
-        for row, case in zip(part["problems"], part["report"]["cases"]):
+        for row, case in zip(part["problems"], part["cases"]):
             peer = best_peer(case)
             if peer is None:
                 print(f"No peer ran `{row['line']}`.")
@@ -243,6 +256,7 @@ def arguments():
     parser.add_argument("--read", type=pathlib.Path, nargs="+", help="files of --json")
     parser.add_argument("--part", default="1/1")
     parser.add_argument("--target", help="a machine's row; this machine's CPU if left out")
+    parser.add_argument("--device", type=int, default=0, help="which GPU")
     parser.add_argument("--peers", nargs="+", default=["onednn"])
     parser.add_argument("--peer-seconds", type=float, default=0)
     parser.add_argument("--threads", type=int, default=0)
@@ -264,11 +278,7 @@ def main():
         for row in rows:
             print(f"{row['line']}  # {row['kind']} of {row['net']}")
         return None
-    part = {"seed": options.seed, "part": options.part, "problems": rows,
-            "report": measured(options, rows)}
-    if options.json:
-        options.json.write_text(json.dumps(part), encoding="ascii")
-    return print_tables(results_of([part]))
+    return print_tables(results_of([measure(options, rows)]))
 
 
 if __name__ == "__main__":

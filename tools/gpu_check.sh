@@ -9,6 +9,8 @@
 #   conv-sanitizers  memcheck and racecheck of every essential convolution (9 minutes)
 #   conv-DIRECTION-BATCH   dense layers beside cuDNN (6 minutes); DIRECTION is forward,
 #                          backward_data or backward_weight, BATCH is 32 or 1
+#   conv-drawn-DIRECTION   layers of nets that no model has learned from, drawn by the seed in SEED,
+#                          beside cuDNN: of all kinds, grouped ones and stems (9 minutes)
 #   conv-DIRECTION-others  grouped and depthwise layers, 3-D and 1-D (7 minutes)
 #   fmha             correctness of attention: essential kernels and every pipeline (3 minutes)
 #   fmha-sanitizers  memcheck and racecheck of every essential kernel of attention (9 minutes)
@@ -16,6 +18,7 @@
 #   fmha-decode      one query against 8 k to 128 k keys, beside cuDNN (6 minutes)
 # cuDNN lies where NVRTC does, in LD_LIBRARY_PATH, or in the Python environment of VIRTUAL_ENV.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
@@ -209,6 +212,26 @@ conv_bench_part() {
   esac
 }
 
+# drawn SECONDS NAME ARGUMENTS...
+drawn() {
+  seconds=$1 name=$2
+  shift 2
+  note "== $name: bench/drawn_conv.py --seed $seed $*"
+  set -- --seed "$seed" --target sm90a --peers cudnn --peer-seconds 0 --rounds 7 \
+    --program "$tessera" "$@"
+  timeout "$(limit "$seconds")" python3 "$here/../bench/drawn_conv.py" "$@" \
+    --json "$out/$name.json" >/dev/null 2>"$out/$name.err" ||
+    note "stopped: $(tail -1 "$out/$name.err")"
+  python3 "$here/../bench/drawn_conv.py" --seed "$seed" --read "$out/$name.json" | tee -a "$summary"
+}
+
+conv_drawn_part() {
+  seed=${SEED:-$(date +%Y%m%d)}
+  drawn 270 "drawn_$1" --directions "$1"
+  drawn 200 "drawn_$1_grouped" --directions "$1" --kinds grouped --count 18
+  drawn 60 "drawn_$1_stem" --directions "$1" --kinds stem --count 8
+}
+
 note "tessera gpu check: $part"
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=csv,noheader |
   tee -a "$summary"
@@ -220,6 +243,7 @@ fmha) fmha_part ;;
 fmha-sanitizers) fmha_sanitizers_part ;;
 fmha-prefill) fmha_prefill_part ;;
 fmha-decode) fmha_decode_part ;;
+conv-drawn-*) conv_drawn_part "${part#conv-drawn-}" ;;
 conv-backward_data-*) conv_bench_part backward_data ;;
 conv-backward_weight-*) conv_bench_part backward_weight ;;
 conv-forward-*) conv_bench_part forward ;;
