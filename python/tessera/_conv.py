@@ -223,8 +223,9 @@ def _check_channels(blocks: Dict[str, Block], groups: int) -> None:
             raise Error(f"groups must divide the {size} {what} of {block.name}, got {groups}")
 
 
-def result_of(options: Options, views: Views) -> Tuple[Tuple[int, ...], str, str]:
-    """The shape of a result that was not given, its type, and the layout of its memory."""
+def result_of(options: Options, views: Views, least: int = 1) -> Tuple[Tuple[int, ...], str, str]:
+    """The shape of a result that was not given, its type, and the layout of its memory. least: what
+    the size of an image must have."""
     blocks, how = _blocks(options, views), _geometry(options, views)
     _check_channels(blocks, how.groups)
     memory = _conv_shapes.memory_of(options.layout, list(blocks.values()))
@@ -236,7 +237,7 @@ def result_of(options: Options, views: Views) -> Tuple[Tuple[int, ...], str, str
         y, w = blocks["y"], blocks["w"]
         outer, channels, like = y.outer[0], w.channels[0] * how.groups, "y"
         spatial = (_conv_shapes.least_sizes(_sizes(y), _sizes(w), how) if options.size is None
-                   else _conv_shapes.for_each("size", options.size, len(how.stride)))
+                   else _conv_shapes.for_each("size", options.size, len(how.stride), least))
     elif options.size is None:
         raise Error("give the filter's size, such as filter=(3, 3), or out")
     else:

@@ -1,7 +1,7 @@
 """tessera.torch against PyTorch in fp64.
 
 Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
-TESSERA_TEST_SEED=N repeats a run.
+TESSERA_TEST_SEED=N repeats a run. TESSERA_TEST_DEVICES="cuda" tests these devices alone.
 """
 import copy
 import itertools
@@ -28,7 +28,8 @@ SEED = int(os.environ.get("TESSERA_TEST_SEED", time.time_ns() % 10**6))
 ACTIVATIONS = {None: lambda x: x, "relu": torch.relu, "gelu": functional.gelu,
                "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
                "silu": functional.silu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+DEVICES = os.environ.get("TESSERA_TEST_DEVICES", "").split() or \
+    ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 def setUpModule():

@@ -328,9 +328,8 @@ class Transposed(Convolved):
         x, weight, conv = torch.randn(2, 4, 8), torch.randn(4, 3, 5), tessera.torch.conv_transpose1d
         self.assert_error("output_padding must be at least 0 and below the stride 2 or the "
                           "dilation 1, got 2", lambda: conv(x, weight, stride=2, output_padding=2))
-        self.assert_error("conv_transpose1d: the result would have the spatial size (0,); it must "
-                          "have at least 1 element in each dimension",
-                          lambda: conv(x, weight, padding=6))
+        self.assert_error("conv_transpose1d: the result would have the spatial size (-2,); no size "
+                          "can be below 0", lambda: conv(x, weight, padding=7))
         self.assert_error("conv_transpose1d: bias must have the shape (3,), got (4,)",
                           lambda: conv(x, weight, torch.randn(4)))
         self.assert_error("conv_transpose1d: the input must have 2 or 3 dimensions and the weight "
@@ -433,14 +432,14 @@ class Optimize(Convolved):
                               nn.Conv2d(8, 8, 3, groups=8), nn.Conv1d(4, 4, 1).double(),
                               nn.ConvTranspose2d(8, 4, 2))
         ours, report = tessera.torch.optimize(copy.deepcopy(model))
-        self.assertEqual([layer.name for layer in report], ["0", "2", "3"])
+        self.assertEqual([layer.name for layer in report], ["0", "2", "3", "4"])
         self.assertEqual(
             report[0].problem, "conv direction=forward n=1 c=3 k=8 h=56 w=56 y=3 x=3 pad_h=1 "
             "pad_w=1 layout=nchw epilogue=bias+relu")
         self.assertEqual(report[1].note,
                          "chosen for an image of 56 x 56, because there is no example")
         self.assertIn("float64", report[2].note)
-        self.assertTrue(str(report).endswith("2 of 3 modules were replaced"))
+        self.assertTrue(str(report).endswith("3 of 4 modules were replaced"))
         self.assertIs(type(ours[0]), tessera.torch.Conv2d)
         self.assertEqual(list(ours.state_dict()), list(model.state_dict()))
 

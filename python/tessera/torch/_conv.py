@@ -11,6 +11,7 @@ from .._abi import Error
 from .._problem import Problem
 from . import _conv_ops, _conv_run, _ops
 from ._conv_run import How
+from ._fold import Folded, Folding
 from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
@@ -94,10 +95,11 @@ def conv3d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride:
     return _conv(3, input, weight, bias, stride, padding, dilation, groups, activation)
 
 
-class _Fused:
+class _Fused(Folding):
     """What the three modules add to PyTorch's: an activation, which the kernel applies."""
 
-    activation: Optional[str] = None  # so that a torch.nn.Conv2d becomes ours by its class alone
+    # The class has it, so that a torch.nn.Conv2d becomes ours by its class alone.
+    activation: Optional[str] = None
 
     def __init__(self, *arguments: Any, activation: Optional[str] = None, **named: Any) -> None:
         if activation is not None and activation not in _ops.ACTIVATIONS:
@@ -128,15 +130,26 @@ class _Fused:
         me: Any = self
         return self._conv_with(x, me.weight, me.bias, activation)
 
-    def problem(self, x: Tensor, activation: Optional[str] = None) -> Problem:
-        """What forward() asks for such an input, whose memory is not read, or
-        with_activation()."""
+    def with_folded(self, x: Tensor, fold: Folded, activation: Optional[str]) -> Tensor:
+        """The norm behind the module as well, and an activation behind that."""
+        return self._conv_with(x, fold.weight, fold.bias, activation)
+
+    def over_results(self, values: Tensor) -> Tensor:
+        """A value for each channel of the result, in a shape that multiplies the weight."""
+        me: Any = self
+        return values.reshape(-1, *[1] * (me.weight.dim() - 1))
+
+    def problem(self, x: Tensor, activation: Optional[str] = None, folds: bool = False) -> Problem:
+        """What forward() asks for such an input, whose memory is not read, or with_activation(), or
+        with_folded()."""
         me: Any = self
         x, padding = self._padded(x.detach().to("meta"))
         ndim = len(me.stride)
         images = images_of(f"conv{ndim}d", ndim, x, me.weight)
         how = _how(me.weight, me.stride, padding, me.dilation, me.groups)
         weight, bias = (None if t is None else t.detach().to("meta") for t in (me.weight, me.bias))
+        if folds:
+            bias = torch.empty(me.out_channels, device="meta")
         return _conv_run.forward_problem(images, weight, bias, how, activation or self.activation)
 
 

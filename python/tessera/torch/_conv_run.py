@@ -33,9 +33,13 @@ class How(NamedTuple):
 
 
 def lies_last(tensor: Tensor) -> bool:
-    """Whether the channels are innermost in memory, and nothing else is."""
-    return (tensor.dim() > 2 and tensor.shape[1] > 1 and tensor.stride(1) == 1 and
-            not tensor.is_contiguous())
+    """Whether the channels are innermost in memory, and nothing else is. The stride of a
+    single channel says it, as for PyTorch."""
+    if tensor.dim() < 3 or tensor.stride(1) != 1:
+        return False
+    if tensor.shape[1] == 1:
+        return tensor.stride(-1) == 1 and tensor.shape[2:].numel() > 1
+    return not tensor.is_contiguous()
 
 
 def memory_of(first: Tensor, second: Tensor) -> str:
@@ -48,6 +52,10 @@ def new_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) 
     if memory == "nchw":
         return like.new_empty(tuple(shape), dtype=dtype)
     return _run.new_in_order(like, shape, to_memory(len(shape), "nchw", memory), dtype)
+
+
+def _zeros_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
+    return new_in(memory, like, shape, dtype).zero_()
 
 
 def _in_memory(tensor: Tensor, memory: str) -> Tensor:
@@ -64,13 +72,14 @@ def _fits(tensor: Tensor, memory: str) -> bool:
 class _Asked(NamedTuple):
     """What a call asks for."""
 
-    fields: Dict[str, Any]       # of the problem; none where the result has no elements
+    fields: Dict[str, Any]       # of the problem; none where no sum has a product
     slots: Dict[str, str]        # an operand's name -> which tensor it is
     memory: str
     copied: Tuple[bool, ...]
     shape: Tuple[int, ...]
     dtype: torch.dtype
     lying: Dict[str, Tensor]     # tensors that lie as those of a launch do
+    make: Any                    # what makes the result of memory, a tensor, shape and type
 
 
 def check_ranks(named: Sequence[Tuple[str, Tensor]], how: How,
@@ -105,20 +114,30 @@ def _ask(direction: str, tensors: Sequence[Optional[Tensor]], bias: Optional[Ten
     if bias is not None:
         lying["bias"] = bias.to("meta").contiguous()
         views["bias"] = _run.lying_view(lying["bias"], "bias")
-    shape, word, _ = _conv.result_of(options, views)
+    shape, word, _ = _conv.result_of(options, views, 0)
     dtype = getattr(torch, _dtypes.NAMES[word])
     lying[options.result] = new_in(memory, named[0][1].to("meta"), shape, dtype)
     views[options.result] = _run.lying_view(lying[options.result], "out")
     fields, slots = _conv.problem_of(options, views)
+    make = new_in
+    # An image without pixels comes of a transposed convolution; its sums are of nothing.
+    if bias is None and activation is None and any(0 in t.shape[2:] for _, t in named):
+        fields, make = {}, _zeros_in
     if 0 in shape:
         fields = {}
-    return _Asked(fields, slots, memory, copied, shape, dtype, lying)
+    return _Asked(fields, slots, memory, copied, shape, dtype, lying, make)
 
 
 def forward_problem(x: Tensor, w: Tensor, bias: Optional[Tensor], how: How,
                     activation: Optional[str]) -> Problem:
     """What run_conv() asks for; the tensors may be without memory."""
     return Problem("conv", **_ask("forward", (x, w, None), bias, how, activation, None).fields)
+
+
+def gradient_problem(direction: str, tensors: Sequence[Optional[Tensor]], how: How,
+                     size: Tuple[int, ...]) -> Problem:
+    """What run_conv() asks for as a gradient. tensors: x, w and y without the one that results."""
+    return Problem("conv", **_ask(direction, tensors, None, how, None, size).fields)
 
 
 def _bind(options: Tuple[str, How, Optional[str], Any], tensors: Sequence[Optional[Tensor]]
@@ -131,7 +150,7 @@ def _bind(options: Tuple[str, How, Optional[str], Any], tensors: Sequence[Option
     copies = [functools.partial(_in_memory, memory=asked.memory) if copy else None
               for copy in asked.copied]
     copies.append(None if bias is None or bias.is_contiguous() else Tensor.contiguous)
-    makers = [functools.partial(new_in, asked.memory, shape=asked.shape, dtype=asked.dtype)]
+    makers = [functools.partial(asked.make, asked.memory, shape=asked.shape, dtype=asked.dtype)]
     if not asked.fields:
         return _run.bind(None, [], [], device, makers, copies)
     plan = _run.plan_for(Problem("conv", **asked.fields), device)

@@ -8,9 +8,11 @@ import torch
 from torch import nn
 
 from .._abi import Error
-from . import _conv_ops
+from .._problem import Problem
+from . import _conv_ops, _conv_run
 from ._conv import Numbers, _each, images_of
 from ._conv_run import How
+from ._fold import Folded, Folding
 from ._functions import _call, check_tensors, ops
 
 Tensor = torch.Tensor
@@ -44,9 +46,9 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
     if bias is not None and bias.shape != (channels,):
         raise Error(f"{name}: bias must have the shape {(channels,)}, got {tuple(bias.shape)}")
     size, how = _how(x, weight, stride, padding, output_padding, groups, dilation)
-    if min(size) < 1:
-        raise Error(f"{name}: the result would have the spatial size {tuple(size)}; it must have "
-                    "at least 1 element in each dimension")
+    if min(size) < 0:
+        raise Error(f"{name}: the result would have the spatial size {tuple(size)}; no size can be "
+                    "below 0")
     y = _call(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size, *how)
     if bias is not None:
         y = y + bias.to(y.dtype).reshape(-1, *[1] * ndim)
@@ -78,16 +80,42 @@ def conv_transpose3d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = Non
                            dilation)
 
 
-class _Transposed:
+class _Transposed(Folding):
     """PyTorch's module, whose forward() calls the function above."""
 
     def forward(self, input: Tensor, output_size: Optional[Sequence[int]] = None) -> Tensor:
         me: Any = self
-        ndim = len(me.stride)
-        more = me._output_padding(input, output_size, me.stride, me.padding, me.kernel_size, ndim,
-                                  me.dilation)
-        return _conv_transpose(ndim, input, me.weight, me.bias, me.stride, me.padding, more,
+        more = me._output_padding(input, output_size, me.stride, me.padding, me.kernel_size,
+                                  len(me.stride), me.dilation)
+        return self._with(input, me.weight, me.bias, more)
+
+    def _with(self, x: Tensor, weight: Tensor, bias: Optional[Tensor], more: Numbers) -> Tensor:
+        me: Any = self
+        return _conv_transpose(len(me.stride), x, weight, bias, me.stride, me.padding, more,
                                me.groups, me.dilation)
+
+    def with_folded(self, x: Tensor, fold: Folded, activation: Optional[str]) -> Tensor:
+        """The norm behind the module as well. No kernel has an activation behind it."""
+        me: Any = self
+        assert activation is None
+        return self._with(x, fold.weight, fold.bias, me.output_padding)
+
+    def over_results(self, values: Tensor) -> Tensor:
+        """A value for each channel of the result, in a shape that multiplies the weight."""
+        me: Any = self
+        inputs = me.in_channels // me.groups
+        each = values.reshape(me.groups, 1, -1).expand(-1, inputs, -1)
+        return each.reshape(me.in_channels, -1, *[1] * len(me.stride))
+
+    def problem(self, x: Tensor, activation: Optional[str] = None, folds: bool = False) -> Problem:
+        """What forward() asks of the kernels for such an input, whose memory is not read. PyTorch
+        adds the bias, so that a folded norm changes nothing."""
+        me: Any = self
+        x, weight = x.detach().to("meta"), me.weight.detach().to("meta")
+        images = images_of(type(self).__name__, len(me.stride), x, weight)
+        size, how = _how(x, weight, me.stride, me.padding, me.output_padding, me.groups,
+                         me.dilation)
+        return _conv_run.gradient_problem("backward_data", (None, weight, images), how, tuple(size))
 
 
 class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):  # type: ignore[misc]
@@ -100,3 +128,8 @@ class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):  # type: ignore[misc]
 
 class ConvTranspose3d(_Transposed, nn.ConvTranspose3d):  # type: ignore[misc]
     """conv_transpose3d(x), with the parameters and the state dict of torch.nn.ConvTranspose3d."""
+
+
+# PyTorch's modules, and what takes their place.
+MODULES = {nn.ConvTranspose1d: ConvTranspose1d, nn.ConvTranspose2d: ConvTranspose2d,
+           nn.ConvTranspose3d: ConvTranspose3d}

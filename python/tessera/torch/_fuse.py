@@ -1,4 +1,5 @@
-"""Sequential containers that give an activation to the kernel of the layer before it.
+"""Sequential containers that give an activation, and a batch norm before it, to the kernel of the
+layer before them.
 
 A container decides at each call. So a hook that comes later, a layer that is called by another path
 and an activation that is replaced are all seen, and layers and activations stay what they are.
@@ -6,21 +7,25 @@ and an activation that is replaced are all seen, and layers and activations stay
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import nn
 from torch.nn.modules import module as _module
 
-from . import _conv
+from . import _conv, _conv_transpose, _fold
 from ._linear import Linear
 
 Tensor = torch.Tensor
 _C: Any = torch._C
 
 # PyTorch's layers, and the classes that optimize() gives to them.
-CLASSES: Dict[type, type] = {nn.Linear: Linear, **_conv.MODULES}
+CLASSES: Dict[type, type] = {nn.Linear: Linear, **_conv.MODULES, **_conv_transpose.MODULES}
 _OURS = tuple(CLASSES.values())
+# Those whose kernels have an activation behind the sum, and those that can hold a batch norm.
+_ACTIVATED = (Linear, *_conv.MODULES, *_conv.MODULES.values(), nn.Linear)
+_FOLDING = (*_conv.MODULES, *_conv.MODULES.values(), *_conv_transpose.MODULES,
+            *_conv_transpose.MODULES.values())
 _WORDS = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
 _GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
@@ -48,12 +53,19 @@ def _is_watched(x: Any) -> bool:
         or _C._get_tracing_state() is not None)
 
 
+def _may_activate(layer: Any, activation: Any) -> Optional[str]:
+    """The activation's word where the layer's kernel can compute it."""
+    if type(layer) not in _ACTIVATED or getattr(layer, "activation", None) is not None:
+        return None
+    return word_of(activation)
+
+
 def _fused_word(layer: Any, activation: Any, x: Tensor) -> Optional[str]:
     """What the layer's kernel can compute in the activation's place. Where a gradient will be
     asked for that is nothing, because the backward pass would make the layer's result again."""
-    word = word_of(activation)
-    if (word is None or type(layer) not in _OURS or layer.activation is not None
-            or not is_bare(layer) or not is_bare(activation)):
+    word = _may_activate(layer, activation)
+    if (word is None or type(layer) not in _OURS or not is_bare(layer)
+            or not is_bare(activation)):
         return None
     needs = torch.is_grad_enabled() and (
         x.requires_grad or layer.weight.requires_grad
@@ -61,38 +73,60 @@ def _fused_word(layer: Any, activation: Any, x: Tensor) -> Optional[str]:
     return None if needs else word
 
 
+def _step(container: Any, modules: List[Any], at: int, x: Tensor) -> Tuple[Tensor, int]:
+    """What the module at that place makes of x with those behind it that it can compute as well,
+    and how many these are in all."""
+    layer, following = modules[at], modules[at + 1] if at + 1 < len(modules) else None
+    if container.tessera_folds and type(layer) in _FOLDING and type(layer) in _OURS \
+            and type(following) in _fold.NORMS and is_bare(layer) and is_bare(following):
+        fold = _fold.folded_for(layer, following, x)
+        if fold is not None:
+            last = modules[at + 2] if container.tessera_fuses and at + 2 < len(modules) else None
+            word = _may_activate(layer, last)
+            if word is not None and not is_bare(last):
+                word = None
+            return layer.with_folded(x, fold, word), 2 if word is None else 3
+    word = _fused_word(layer, following, x) if container.tessera_fuses else None
+    if word is None:
+        return layer(x), 1
+    return layer.with_activation(x, word), 2
+
+
 def _run(container: nn.Module, x: Any) -> Any:
     """nn.Sequential.forward, but for neighbours that one kernel computes."""
     modules: List[Any] = list(container._modules.values())
     at = 0
     while at < len(modules):
-        word = None
-        if at + 1 < len(modules) and not _is_watched(x):
-            word = _fused_word(modules[at], modules[at + 1], x)
-        x = modules[at](x) if word is None else modules[at].with_activation(x, word)
-        at += 1 if word is None else 2
+        count = 1
+        if _is_watched(x):
+            x = modules[at](x)
+        else:
+            x, count = _step(container, modules, at, x)
+        at += count
     return x
 
 
 @functools.lru_cache(maxsize=None)
-def fused_class(kind: type) -> type:
+def fused_class(kind: type, fuses: bool = True, folds: bool = True) -> type:
     """The class with another forward, and with the name of the class."""
     def forward(self: Any, input: Any) -> Any:
         return _run(self, input)
 
     def reduce(self: Any, protocol: Any) -> Any:  # no pickle finds this class by its name
         make, arguments, *rest = super(made, self).__reduce_ex__(protocol)
-        return (_made_again, (kind, make, tuple(kind if a is made else a for a in arguments)),
-                *rest)
+        plain = tuple(kind if a is made else a for a in arguments)
+        return (_made_again, (kind, make, plain, fuses, folds), *rest)
     made = type(kind.__name__, (kind,), {
         "forward": forward, "__reduce_ex__": reduce, "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "tessera_fused": True})
+        "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "tessera_fused": True,
+        "tessera_fuses": fuses, "tessera_folds": folds})
     return made
 
 
-def _made_again(kind: type, make: Any, arguments: Tuple[Any, ...]) -> Any:
+def _made_again(kind: type, make: Any, arguments: Tuple[Any, ...], fuses: bool = True,
+                folds: bool = True) -> Any:
     container = make(*arguments)
-    container.__class__ = fused_class(kind)
+    container.__class__ = fused_class(kind, fuses, folds)
     return container
 
 
@@ -114,20 +148,56 @@ def neighbours(module: nn.Module) -> Iterator[Tuple[nn.Module, nn.Module]]:
             yield first, second
 
 
-def candidates(model: nn.Module) -> Dict[int, str]:
-    """Which layer could have which activation in its kernel, by the layer's id()."""
-    return {id(layer): word for module in model.modules() for layer, after in neighbours(module)
-            for word in [word_of(after)]
-            if word is not None and isinstance(layer, (*CLASSES, *_OURS))
-            and getattr(layer, "activation", None) is None}
+class Found(NamedTuple):
+    """What a container leaves to the kernel of a layer."""
+
+    norm: Optional[nn.Module]   # the batch norm behind it
+    after: Optional[nn.Module]  # the activation behind that, or behind the layer
+    word: Optional[str]         # what that activation is called
+
+    def __bool__(self) -> bool:
+        return self.norm is not None or self.word is not None
 
 
-def fuse(model: nn.Module) -> List[nn.Module]:
-    """Gives each container with such a pair its new class. Returns the containers."""
-    found = []
-    for module in model.modules():
-        if not is_fused(module) and any(type(layer) in _OURS and word_of(after) is not None
-                                        for layer, after in neighbours(module)):
-            module.__class__ = fused_class(type(module))
-            found.append(module)
+def candidates(model: nn.Module, fuse: bool, fold: bool) -> Dict[int, Found]:
+    """What each layer could compute besides, by the layer's id()."""
+    found: Dict[int, Found] = {}
+    for container in model.modules():
+        after = {id(first): second for first, second in neighbours(container)}
+        for layer in container._modules.values():
+            norm, last = None, after.get(id(layer))
+            if fold and type(layer) in _FOLDING and last is not None \
+                    and not _fold.why_not(layer, last):
+                norm, last = last, after.get(id(last))
+            word = _may_activate(layer, last) if fuse and last is not None else None
+            kept = Found(norm, last if word else None, word)
+            if kept:
+                found[id(layer)] = kept
     return found
+
+
+def fuse(model: nn.Module, fuses: bool, folds: bool) -> List[nn.Module]:
+    """Gives each container with such neighbours its new class. Returns the containers."""
+    changed = []
+    for module in model.modules():
+        if not is_fused(module) and runs_in_order(module) and any(
+                type(layer) in _OURS and _could_take(layer, after, fuses, folds)
+                for layer, after in neighbours(module)):
+            module.__class__ = fused_class(type(module), fuses, folds)
+            changed.append(module)
+    return changed
+
+
+def _could_take(layer: Any, after: nn.Module, fuses: bool, folds: bool) -> bool:
+    """Whether the container can leave something to the layer now, or a norm after eval()."""
+    if folds and type(layer) in _FOLDING and type(after) in _fold.NORMS:
+        return True
+    return fuses and _may_activate(layer, after) is not None
+
+
+def prepare(model: nn.Module, found: Dict[int, Found]) -> None:
+    """Folds the norms now, so that no CUDA graph meets a layer that is not folded yet."""
+    for layer in model.modules():
+        norm = found[id(layer)].norm if id(layer) in found else None
+        if norm is not None and type(layer) in _OURS:
+            _fold.folded(layer, norm)

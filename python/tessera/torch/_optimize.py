@@ -8,7 +8,7 @@ from torch import nn
 
 from .._abi import Error
 from .._dispatcher import default_dispatcher
-from . import _check, _conv, _fuse, _run
+from . import _check, _conv, _fold, _fuse, _run
 from ._linear import Linear, why_not_packable
 
 Tensor = torch.Tensor
@@ -24,10 +24,11 @@ Change = Tuple[nn.Module, type, type]
 
 _LAYERS = tuple(_fuse.CLASSES)
 _OURS = tuple(_fuse.CLASSES.values())
+_NONE = _fuse.Found(None, None, None)
 
 
 class Layer(NamedTuple):
-    """What became of one torch.nn.Linear, Conv1d, Conv2d or Conv3d."""
+    """What became of one torch.nn.Linear, Conv1d to Conv3d or ConvTranspose1d to 3d."""
 
     name: str                 # its path in the model
     problem: str              # the line; "" where the layer was left alone
@@ -37,21 +38,23 @@ class Layer(NamedTuple):
     predicted_seconds: float
     packed: bool
     note: str                 # why it was left alone, packed or not packed
+    norm: bool = False        # whether its kernel computes the batch norm behind it, too
 
 
 class Kept(NamedTuple):
-    """An activation that is a pass of its own."""
+    """An activation or a batch norm that is a pass of its own."""
 
     name: str
-    activation: str
+    activation: str           # "batch norm" is one
     note: str                 # why no kernel computes it
 
 
 class Report(List[Layer]):
     """The layers in the model's order; str() is a table of them.
 
-    kept: the activations that no kernel computes. check: what comparing outputs and gradients on
-    the example gave. agrees: whether they agreed; None where nothing could be compared.
+    kept: the activations and batch norms that no kernel computes. check: what comparing outputs and
+    gradients on the example gave. agrees: whether they agreed; None where nothing could be
+    compared.
     """
 
     def __init__(self, layers: Any = ()) -> None:
@@ -67,6 +70,7 @@ class Report(List[Layer]):
                 lines.append(f"{layer.name}: left alone, because {layer.note}")
                 continue
             note = f"\n    {layer.note}" if layer.note else ""
+            note = "\n    with the batch norm behind it" + note if layer.norm else note
             lines.append(f"{layer.name}: {layer.problem}\n    {layer.kernel} ({layer.source}), "
                          f"{layer.predicted_seconds * 1e6:.1f} us predicted{note}")
         lines += [f"{kept.name}: {kept.activation} is a pass of its own, because {kept.note}"
@@ -76,9 +80,11 @@ class Report(List[Layer]):
 
 
 def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bool = True,
-             fuse: bool = True, check: bool = True) -> Tuple[nn.Module, Report]:
-    """Gives each torch.nn.Linear, Conv1d, Conv2d and Conv3d of the model, in place, the class of
-    that name in tessera.torch. Returns the model, which is the same object, and a Report; print it.
+             fuse: bool = True, fold: bool = True, check: bool = True
+             ) -> Tuple[nn.Module, Report]:
+    """Gives each torch.nn.Linear, Conv1d to Conv3d and ConvTranspose1d to 3d of the model, in
+    place, the class of that name in tessera.torch. Returns the model, which is the same object, and
+    a Report; print it.
 
     Each module stays the object that it was, with its name, parameters, hooks and attributes.
     example: one input of the model, a tuple of them, or a dictionary of named ones: the model runs
@@ -89,26 +95,27 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
     stays right. pack: frozen weights of Linear on a CPU get a second copy in a kernel's own form,
     where that is at least 5% faster; each shape is measured for this, in up to seconds. fuse: a
     Sequential leaves an activation to the kernel of the layer before it, in each call whose layer
-    and activation have no hooks and need no gradient.
+    and activation have no hooks and need no gradient. fold: so it does with a batch norm in eval
+    mode, which a convolution before it computes by a weight and a bias of its own.
     """
     inputs: Dict[int, Tensor] = {}
     before = None
     if example is not None:
         before = _seen(model, example, inputs, check)
-    words = _fuse.candidates(model) if fuse else {}
+    found = _fuse.candidates(model, fuse, fold)
     report, changes = Report(), []
     measured: Measured = {}
     for name, module in model.named_modules():
         if isinstance(module, _LAYERS) and not isinstance(module, _OURS):
             kind = type(module)
-            report.append(_take(name, module, words.get(id(module)), inputs.get(id(module)), rows,
-                                pack, measured))
+            report.append(_take(name, module, found.get(id(module), _NONE),
+                                inputs.get(id(module)), rows, pack, measured))
             if type(module) is not kind:
                 changes.append((module, kind, type(module)))
-    if fuse:
-        for container in _fuse.fuse(model):
-            changes.append((container, *reversed(type(container).__mro__[:2])))
-    report.kept = _kept(model, fuse)
+    for container in _fuse.fuse(model, fuse, fold) if fuse or fold else []:
+        changes.append((container, *reversed(type(container).__mro__[:2])))
+    _fuse.prepare(model, found)
+    report.kept = _kept(model, found, fuse, fold)
     if before is not None:
         _compare(model, example, before, report, changes)
     elif example is not None:
@@ -170,6 +177,7 @@ def _put_back(report: Report, changes: List[Change], note: str) -> None:
                        layer.note) for layer in report]
     for module, *_ in changes:
         module.__dict__.pop("_copy", None)
+        module.__dict__.pop("_folded", None)
 
 
 def _words(found: _check.Distances, before: _check.Seen) -> str:
@@ -185,28 +193,40 @@ def _set(changes: List[Change], which: int) -> None:
         change[0].__class__ = change[which]
 
 
-def _kept(model: nn.Module, fuse: bool) -> List[Kept]:
-    """Activations that no Sequential leaves to a kernel, and why."""
+def _kept(model: nn.Module, found: Dict[int, _fuse.Found], fuse: bool, fold: bool) -> List[Kept]:
+    """Activations and batch norms that no Sequential leaves to a kernel, and why."""
     before = {id(after): layer for module in model.modules()
               for layer, after in _fuse.neighbours(module)}
+    taken = {id(module) for layer in model.modules() if type(layer) in _OURS
+             for module in found.get(id(layer), _NONE)[:2]}
     kept = []
     for name, module in model.named_modules():
-        word = _fuse.word_of(module)
-        if word is None:
+        is_norm = type(module) in _fold.NORMS
+        word = "batch norm" if is_norm else _fuse.word_of(module)
+        if word is None or id(module) in taken:
             continue
         layer = before.get(id(module))
-        if not fuse:
-            kept.append(Kept(name, word, "fuse=False was given"))
+        if not (fold if is_norm else fuse):
+            note = f"{'fold' if is_norm else 'fuse'}=False was given"
         elif layer is None:
-            kept.append(Kept(name, word, "no Sequential has it after another module, and what the "
-                                         "code of a forward does with it nobody can know"))
+            note = ("no Sequential has it after another module, and what the code of a forward "
+                    "does with it nobody can know")
         elif isinstance(layer, _LAYERS) and type(layer) not in _OURS:
-            kept.append(Kept(name, word, "the layer before it was left alone"))
-        elif type(layer) not in _OURS:
-            kept.append(Kept(name, word, f"it follows a {type(layer).__name__}"))
-        elif layer.activation is not None:
-            kept.append(Kept(name, word, f"its layer has {layer.activation} already"))
+            note = "the layer before it was left alone"
+        else:
+            note = _why_kept(module, layer, is_norm)
+        kept.append(Kept(name, word, note))
     return kept
+
+
+def _why_kept(module: nn.Module, layer: Any, is_norm: bool) -> str:
+    if type(layer) not in _OURS or is_norm and isinstance(layer, Linear):
+        return f"it follows a {type(layer).__name__}"
+    if is_norm:
+        return _fold.why_not(layer, module)
+    if getattr(layer, "activation", None) is not None:
+        return f"its layer has {layer.activation} already"
+    return "no kernel of a transposed convolution has an activation behind it"
 
 
 def _refusal(module: nn.Module) -> str:
@@ -217,14 +237,14 @@ def _refusal(module: nn.Module) -> str:
     return ""
 
 
-def _take(name: str, module: nn.Module, word: Optional[str], seen: Optional[Tensor], rows: int,
+def _take(name: str, module: nn.Module, found: _fuse.Found, seen: Optional[Tensor], rows: int,
           pack: bool, measured: Measured) -> Layer:
-    note, kind = _refusal(module), type(module)
+    note, kind, word = _refusal(module), type(module), found.word
     if not note:
         try:
             module.__class__ = _fuse.CLASSES[kind]
             if not isinstance(module, Linear):
-                return _taken_conv(name, module, word, seen)
+                return _taken_conv(name, module, found, seen)
             if seen is not None:
                 rows = max(seen.numel() // max(module.in_features, 1), 1)
             return _taken(name, module, word, rows, pack, measured)
@@ -233,7 +253,7 @@ def _take(name: str, module: nn.Module, word: Optional[str], seen: Optional[Tens
     return Layer(name, "", None, "", "", 0.0, False, note)
 
 
-def _taken_conv(name: str, made: Any, word: Optional[str], seen: Optional[Tensor]) -> Layer:
+def _taken_conv(name: str, made: Any, found: _fuse.Found, seen: Optional[Tensor]) -> Layer:
     note = ""
     if seen is None:
         size = _conv.EXAMPLE_SIZES[len(made.stride) - 1]
@@ -241,9 +261,10 @@ def _taken_conv(name: str, made: Any, word: Optional[str], seen: Optional[Tensor
         note = f"chosen for an image of {' x '.join(map(str, size))}, because there is no example"
     device = made.weight.device
     dispatcher = default_dispatcher(_run.device_key(device, "the weight"))
-    choice = dispatcher.select(made.problem(seen, word), threads=_run.threads_on(device))
-    return Layer(name, choice["problem"], word, choice["kernel"], choice["source"],
-                 choice["predicted_seconds"], False, note)
+    problem = made.problem(seen, found.word, found.norm is not None)
+    choice = dispatcher.select(problem, threads=_run.threads_on(device))
+    return Layer(name, choice["problem"], found.word, choice["kernel"], choice["source"],
+                 choice["predicted_seconds"], False, note, found.norm is not None)
 
 
 def _taken(name: str, made: Linear, word: Optional[str], rows: int, pack: bool, measured: Measured

@@ -1,0 +1,243 @@
+"""Batch norms that optimize(model) leaves to the convolution before them.
+
+Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
+import copy
+import io
+import unittest
+from unittest import mock
+
+from test_torch import DEVICES, SEED, Case, wide
+
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+import tessera.torch
+
+optimize = tessera.torch.optimize
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+SIZES = ((2, 8, 19), (2, 8, 9, 7), (1, 8, 5, 6, 7))
+
+
+def setUpModule():
+    print(f"test_torch_fold: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}, {DEVICES}")
+
+
+def random_norm(norm):
+    """With parameters and statistics as a trained one has."""
+    with torch.no_grad():
+        for tensor in (norm.weight, norm.bias, norm.running_mean):
+            if tensor is not None:
+                tensor.copy_(torch.randn(tensor.shape) / 2 + 0.5)
+        if norm.running_var is not None:
+            norm.running_var.copy_(torch.rand(norm.running_var.shape) + 0.5)
+    return norm
+
+
+def model_of(ndim, transposed=False, activation=nn.ReLU, bias=True, **norm):
+    kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{ndim}d")
+    layers = [kind(8, 12, 3, 2, 1, groups=2, bias=bias), random_norm(NORMS[ndim - 1](12, **norm))]
+    layers += [] if activation is None else [activation()]
+    return nn.Sequential(*layers).eval().requires_grad_(False)
+
+
+class Fold(Case):
+    def passes(self, function, *arguments):
+        """How often batch norms and activations of PyTorch run in a call."""
+        counts = {"norm": 0, "activation": 0}
+
+        def counted(name, original):
+            def call(*given, **named):
+                counts[name] += 1
+                return original(*given, **named)
+            return call
+        with mock.patch.object(nn.functional, "batch_norm",
+                               counted("norm", functional.batch_norm)), \
+                mock.patch.object(nn.functional, "relu",
+                                  counted("activation", functional.relu)), torch.no_grad():
+            result = function(*arguments)
+        return counts["norm"], counts["activation"], result
+
+    def assert_near(self, got, theirs, x):
+        expected = copy.deepcopy(theirs).double()(wide(x))
+        unit = torch.finfo(got.dtype).eps
+        size = float(expected.abs().max())
+        self.assertLess(float((got.double() - expected).abs().max()), 60 * unit * size,
+                        f"seed {SEED}")
+
+    def test_all_layers(self):
+        for device in DEVICES:
+            for ndim in (1, 2, 3):
+                for transposed in (False, True):
+                    for bias in (False, True):
+                        for options in ({}, {"affine": False}, {"eps": 0.1}):
+                            theirs = model_of(ndim, transposed, bias=bias, **options).to(device)
+                            x = torch.randn(SIZES[ndim - 1], device=device)
+                            ours, report = optimize(copy.deepcopy(theirs), x)
+                            with self.subTest(layer=str(theirs[0]), norm=str(theirs[1])):
+                                self.assertTrue(report.agrees, str(report))
+                                norms, activations, y = self.passes(ours, x)
+                                self.assertEqual((norms, activations), (0, int(transposed)))
+                                self.assertTrue(report[0].norm)
+                                self.assert_near(y, theirs, x)
+
+    def test_types_memory_and_activations(self):
+        for device in DEVICES:
+            for dtype in (torch.float16, torch.bfloat16, torch.float32):
+                for kind in (nn.ReLU, nn.SiLU, nn.GELU, nn.Sigmoid, nn.Tanh, nn.Hardswish, None):
+                    theirs = model_of(2, activation=kind).to(device, dtype,
+                                                             memory_format=torch.channels_last)
+                    if self.random.random() < 0.5:
+                        theirs[1].float()
+                    x = torch.randn(SIZES[1], device=device).to(
+                        dtype, memory_format=torch.channels_last)
+                    ours, report = optimize(copy.deepcopy(theirs), x)
+                    with self.subTest(dtype=dtype, activation=kind):
+                        norms, _, y = self.passes(ours, x)
+                        self.assertEqual(norms, 0)
+                        self.assertEqual(y.dtype, dtype)
+                        self.assertTrue(y.is_contiguous(memory_format=torch.channels_last))
+                        self.assert_near(y, theirs, x)
+                        wanted = None if kind in (nn.Hardswish, None) else kind.__name__.lower()
+                        self.assertEqual(report[0].activation, wanted)
+
+    def test_changes_are_seen(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        ours(x)
+
+        def each(model):
+            yield model[1].running_mean.add_(1)
+            yield model[1].running_var.mul_(2)
+            yield model[1].weight.mul_(-1)
+            yield model[0].weight.normal_()
+            yield model[0].bias.add_(1)
+            model[1].eps = 0.5
+            yield None
+            model[0].weight.data.mul_(2)
+            if isinstance(model[0], tessera.torch.Conv2d):
+                model[0].unfold()
+            yield None
+            yield model.load_state_dict(model_of(2).state_dict())
+            model[0].weight = nn.Parameter(torch.ones(12, 4, 3, 3), requires_grad=False)
+            yield None
+        for step, _ in enumerate(zip(each(ours), each(theirs))):
+            theirs.load_state_dict(ours.state_dict())
+            with self.subTest(step=step):
+                norms, _, y = self.passes(ours, x)
+                self.assertEqual(norms, 0)
+                self.assert_near(y, theirs, x)
+
+    def test_training_and_gradients(self):
+        theirs = model_of(2).requires_grad_(True)
+        ours, report = optimize(copy.deepcopy(theirs).train())
+        x = torch.randn(SIZES[1])
+        self.assertFalse(report[0].norm)
+        self.assertEqual([(kept.name, kept.note) for kept in report.kept],
+                         [("1", "it is in training mode"), ("2", "it follows a BatchNorm2d")])
+        for model in (ours, theirs):
+            model.train()(x).square().sum().backward()
+        for mine, other in zip(ours.parameters(), theirs.parameters()):
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-3)
+        for mine, other in zip(ours.buffers(), theirs.buffers()):
+            torch.testing.assert_close(mine, other)
+        self.assertEqual(self.passes(ours.eval(), x)[0], 0)  # under no_grad
+        y = ours(x)
+        self.assertTrue(y.requires_grad)
+        torch.testing.assert_close(y, theirs.eval()(x), rtol=1e-4, atol=1e-4)
+
+    def test_what_is_left_alone(self):
+        x = torch.randn(SIZES[1])
+        cases = ((nn.Conv2d(8, 12, 3), nn.BatchNorm2d(12, track_running_stats=False),
+                  "it keeps no running statistics"),
+                 (nn.Conv2d(8, 12, 3), nn.GroupNorm(2, 12), None),
+                 (tessera.torch.Conv2d(8, 12, 3, activation="relu"), nn.BatchNorm2d(12),
+                  "its layer has relu, which comes first"),
+                 (nn.Conv2d(8, 12, 3), nn.BatchNorm2d(12).bfloat16(), "have another type"))
+        for layer, norm, why in cases:
+            theirs = nn.Sequential(layer, norm).eval().requires_grad_(False)
+            ours, report = optimize(copy.deepcopy(theirs))
+            with self.subTest(norm=str(norm), why=why):
+                self.assertFalse(any(layer.norm for layer in report))
+                if why is not None:
+                    self.assertIn(why, report.kept[0].note)
+                if why is None or "type" not in why:
+                    torch.testing.assert_close(ours(x), theirs(x), rtol=1e-4, atol=1e-4)
+        ours, report = optimize(model_of(2), x, fold=False)
+        self.assertEqual(self.passes(ours, x)[:2], (1, 1))
+        self.assertEqual(report.kept[0].note, "fold=False was given")
+        ours, report = optimize(model_of(2), x, fuse=False)
+        self.assertEqual(self.passes(ours, x)[:2], (0, 1))
+
+    def test_hooks_and_parts(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        for at in (0, 1):
+            mine, other = copy.deepcopy(ours), copy.deepcopy(theirs)
+            for model in (mine, other):
+                model[at].register_forward_hook(lambda m, i, o: o * 2)
+            self.assertEqual(self.passes(mine, x)[0], 1)
+            torch.testing.assert_close(mine(x), other(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours[0](x), theirs[0](x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours[1](theirs[0](x)), theirs[:2](x), rtol=1e-4, atol=1e-4)
+        single = x[0]  # PyTorch's batch norm refuses an image without a batch
+        with self.assertRaises(ValueError):
+            ours(single)
+
+    def test_copies_and_files(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        stream = io.BytesIO()
+        torch.save(ours, stream)
+        stream.seek(0)
+        self.assertEqual(list(ours.state_dict()), list(theirs.state_dict()))
+        for other in (copy.deepcopy(ours), torch.load(stream, weights_only=False)):
+            self.assertIsNone(other[0]._folded)
+            self.assertEqual(self.passes(other, x)[0], 0)
+            self.assert_near(other(x), theirs, x)
+        plain, _ = optimize(copy.deepcopy(theirs), fold=False)
+        stream = io.BytesIO()
+        torch.save(plain, stream)
+        stream.seek(0)
+        self.assertEqual(self.passes(torch.load(stream, weights_only=False), x)[0], 1)
+
+    def test_compile(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), theirs(x), rtol=1e-4, atol=1e-4)
+        theirs[1].running_mean.add_(1)
+        ours[1].running_mean.add_(1)
+        torch.testing.assert_close(compiled(x), theirs(x), rtol=1e-4, atol=1e-4)
+
+    def test_autocast(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = ours(x)
+            self.assertEqual(y.dtype, theirs(x).dtype)
+            self.assert_near(y, theirs, x)
+
+    @unittest.skipIf("cuda" not in DEVICES, "there is no GPU")
+    def test_graphs(self):
+        theirs, x = model_of(2).cuda(), torch.randn(SIZES[1], device="cuda")
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            y = ours(x)
+        x.normal_()
+        graph.replay()
+        self.assert_near(y, theirs, x)
+        ours[1].running_mean.add_(1)  # not folded yet: the capture takes the layers as they are
+        other = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(other):
+            y = ours(x)
+        theirs.load_state_dict(ours.state_dict())
+        other.replay()
+        self.assert_near(y, theirs, x)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
