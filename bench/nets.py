@@ -2,7 +2,7 @@
 """Published nets end to end: optimize(model) beside PyTorch, forward and a step of training.
 
     python3 bench/nets.py [--net regnet_y_8gf unet3d] [--batch 1 16] [--mode forward step]
-                          [--json FILE] [--profile]
+                          [--part 1/4] [--json FILE] [--profile]
     python3 bench/nets.py --read FILE...
     python3 bench/nets.py --list [--net ...] [--batch ...] > problems.txt
 
@@ -234,10 +234,11 @@ def step_row(exact, narrow_model, x, options):
 
 
 def cases(options):
-    for name in options.nets:
-        for batch in options.batch or BATCHES.get(name, (1, 16)):
-            for mode in options.mode:
-                yield name, batch, mode
+    """A part's cases, which are each Nth."""
+    found = [(name, batch, mode) for name in options.nets
+             for batch in options.batch or BATCHES.get(name, (1, 16)) for mode in options.mode]
+    number, count = map(int, options.part.split("/"))
+    return found[number - 1::count]
 
 
 def measure(name, batch, mode, options):
@@ -368,6 +369,7 @@ def arguments():
                         help="on a CPU there are no graphs")
     parser.add_argument("--limit", type=float, default=1e9,
                         help="seconds after which no case is begun; those left out are named")
+    parser.add_argument("--part", default="1/1", help="1/4 runs the first of four parts")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.02, help="of a reading")
     parser.add_argument("--seed", type=int, default=1)
