@@ -203,6 +203,16 @@ class Fold(Case):
         stream.seek(0)
         self.assertEqual(self.passes(torch.load(stream, weights_only=False), x)[0], 1)
 
+    def test_inference_mode(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        with torch.inference_mode():
+            self.assertEqual(self.passes(ours, x)[0], 0)
+            theirs[1].running_mean = ours[1].running_mean = torch.randn(12)
+            norms, _, y = self.passes(ours, x)
+        self.assertEqual(norms, 1)
+        self.assert_near(y, theirs, x)
+
     def test_compile(self):
         theirs, x = model_of(2), torch.randn(SIZES[1])
         ours, _ = optimize(copy.deepcopy(theirs), x)
