@@ -16,41 +16,41 @@ import tessera.torch
 BLOCKS, WIDTHS = (3, 4, 6, 3), (64, 128, 256, 512)
 
 
+def unit(c, k, filter=1, stride=1, activation=None):
+    """A convolution and its batch norm, with an activation behind them. Neighbours in a Sequential
+    are what optimize() can leave to one kernel where no gradient is asked for."""
+    layers = [nn.Conv2d(c, k, filter, stride, filter // 2, bias=False), nn.BatchNorm2d(k)]
+    return nn.Sequential(*layers, *([] if activation is None else [activation()]))
+
+
 class Block(nn.Module):
     """1x1, 3x3 with the stride, 1x1, and a shortcut, which is a layer where sizes change."""
 
-    def __init__(self, c, width, stride, function):
+    def __init__(self, c, width, stride, activation):
         super().__init__()
-        self.function, out = function, 4 * width
-        self.first, self.norm_1 = nn.Conv2d(c, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.second = nn.Conv2d(width, width, 3, stride, 1, bias=False)
-        self.norm_2 = nn.BatchNorm2d(width)
-        self.third, self.norm_3 = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
-        self.shortcut = nn.Identity()
-        if c != out or stride > 1:
-            self.shortcut = nn.Sequential(nn.Conv2d(c, out, 1, stride, bias=False),
-                                          nn.BatchNorm2d(out))
+        out = 4 * width
+        self.layers = nn.Sequential(unit(c, width, activation=activation),
+                                    unit(width, width, 3, stride, activation), unit(width, out))
+        self.shortcut = nn.Identity() if c == out and stride == 1 else unit(c, out, 1, stride)
+        self.activation = activation()
 
     def forward(self, x):
-        y = self.function(self.norm_1(self.first(x)))
-        y = self.function(self.norm_2(self.second(y)))
-        return self.function(self.norm_3(self.third(y)) + self.shortcut(x))
+        return self.activation(self.layers(x) + self.shortcut(x))
 
 
 class ResNet50(nn.Module):
-    def __init__(self, function=functional.relu):
+    def __init__(self, activation=nn.ReLU):
         super().__init__()
-        self.function = function
-        self.stem, self.norm = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        self.stem = unit(3, 64, 7, 2, activation)
         blocks, c = [], 64
         for stage, (count, width) in enumerate(zip(BLOCKS, WIDTHS)):
             for i in range(count):
-                blocks.append(Block(c, width, 2 if stage > 0 and i == 0 else 1, function))
+                blocks.append(Block(c, width, 2 if stage > 0 and i == 0 else 1, activation))
                 c = 4 * width
         self.blocks, self.classes = nn.Sequential(*blocks), nn.Linear(c, 1000)
 
     def forward(self, x):
-        x = functional.max_pool2d(self.function(self.norm(self.stem(x))), 3, 2, 1)
+        x = functional.max_pool2d(self.stem(x), 3, 2, 1)
         return self.classes(self.blocks(x).mean((2, 3)))
 
 
@@ -112,8 +112,8 @@ def main():
     torch.manual_seed(1)
     memory = torch.channels_last if given.last else torch.contiguous_format
     dtype = getattr(torch, given.dtype)
-    model, smooth = (ResNet50(function).to(given.device, dtype, memory_format=memory)
-                     for function in (functional.relu, functional.silu))
+    model, smooth = (ResNet50(activation).to(given.device, dtype, memory_format=memory)
+                     for activation in (nn.ReLU, nn.SiLU))
     x = torch.randn(given.batch, 3, given.size, given.size)
     x = x.to(given.device, dtype, memory_format=memory)
     end_to_end.run(f"ResNet-50, {given.batch} x {given.size} x {given.size}", model, [x], given)
