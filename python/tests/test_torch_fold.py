@@ -213,6 +213,28 @@ class Fold(Case):
         self.assertEqual(norms, 1)
         self.assert_near(y, theirs, x)
 
+    def test_transforms(self):
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        weights = {key: torch.stack([value, value * 2]) for key, value in
+                   theirs.named_parameters()}
+        near = dict(rtol=1e-3, atol=1e-3)
+        for call in (lambda model: torch.vmap(model)(x[None]),
+                     lambda model: torch.func.jvp(model, (x,), (x * 2,)),
+                     lambda model: torch.func.jacrev(model)(x[:1, :, :2, :2]),
+                     lambda model: torch.vmap(lambda w: torch.func.functional_call(
+                         model, w, (x,)))(weights),
+                     lambda model: torch.func.grad(lambda w: torch.func.functional_call(
+                         model, w, (x,)).square().sum())(dict(theirs.named_parameters())),
+                     lambda model: torch.func.jvp(lambda w: torch.func.functional_call(
+                         model, w, (x,)), (dict(theirs.named_parameters()),),
+                         (dict(theirs.named_parameters()),))):
+            for context in (torch.no_grad, torch.enable_grad):
+                with context():
+                    torch.testing.assert_close(call(ours), call(theirs), **near)
+        with torch.no_grad():
+            self.assert_near(ours(x), theirs, x)
+
     def test_compile(self):
         theirs, x = model_of(2), torch.randn(SIZES[1])
         ours, _ = optimize(copy.deepcopy(theirs), x)

@@ -9,12 +9,15 @@ from typing import Any, List, Optional
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import StorageWeakRef
 
 Tensor = torch.Tensor
+_C: Any = torch._C
 
 # The norms that can be folded, and their spatial dimensions.
 NORMS = {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2, nn.BatchNorm3d: 3}
+_KINDS = (Tensor, nn.Parameter)
 
 
 def _tensors(layer: Any, norm: Any) -> List[Optional[Tensor]]:
@@ -30,7 +33,7 @@ def _states(layer: Any, norm: Any) -> List[Any]:
     """What differs after each change that PyTorch counts."""
     states = [norm.eps]
     for t in _tensors(layer, norm):
-        if t is None or t.is_inference():  # whose changes PyTorch does not count
+        if t is None or type(t) not in _KINDS or t.is_inference():  # changes are not counted
             states.append(None)
         else:
             states += (t._cdata, t._version, t.untyped_storage()._cdata, t.data_ptr(), t.dtype,
@@ -97,7 +100,7 @@ def why_not(layer: Any, norm: Any) -> str:
     for tensor in _tensors(layer, norm):
         if tensor is None:
             continue
-        if type(tensor) not in (Tensor, nn.Parameter) or tensor.is_inference():
+        if type(tensor) not in _KINDS or tensor.is_inference():
             return "a tensor of it or of its layer was made in a way that hides changes"
         if tensor.device != device or tensor.dtype not in kinds:
             return "its tensors lie elsewhere than those of its layer, or have another type"
@@ -120,6 +123,8 @@ def folded_for(layer: Any, norm: Any, x: Tensor) -> Optional[Folded]:
     """What a call on x can take, or None. Where a gradient will be asked for that is nothing,
     because it is one of the parameters as they are."""
     if norm.training or torch.compiler.is_compiling() or x.dim() != len(layer.stride) + 2:
+        return None
+    if forward_ad._current_level >= 0 or _C._functorch.peek_interpreter_stack() is not None:
         return None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad
                                        for t in (x, *_tensors(layer, norm))):
