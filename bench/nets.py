@@ -37,28 +37,14 @@ from tessera.torch import _conv_run
 
 # Images of a batch: one, and what an optimizer would take and a card holds.
 BATCHES = {"sd_vae_decoder": (1, 4), "unet3d": (1, 2)}
-FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 NORMS = (nn.BatchNorm2d, nn.BatchNorm3d)
 EPSILON = torch.finfo(torch.bfloat16).eps
 
 
 # ---- Models -------------------------------------------------------------------------------------
 
-def channels_last(tensor):
-    """The tensor with its channels last, also by the stride of a single one."""
-    if tensor.dim() not in FORMATS:
-        return tensor
-    return torch.empty_like(tensor, memory_format=FORMATS[tensor.dim()]).copy_(tensor)
-
-
-def lying(model):
-    for parameter in model.parameters():
-        parameter.data = channels_last(parameter.data)
-    return model
-
-
 def input_of(name, batch):
-    return channels_last(torch.randn(batch, *net_modules.NETS[name][1]))
+    return tessera.torch.channels_last(torch.randn(batch, *net_modules.NETS[name][1]))
 
 
 def with_weights(model):
@@ -66,7 +52,7 @@ def with_weights(model):
     for module in model.modules():
         if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)):
             nn.init.kaiming_normal_(module.weight)
-    return lying(model)
+    return tessera.torch.channels_last(model)
 
 
 def with_statistics(model, x):
@@ -87,7 +73,7 @@ def narrow(model):
     for module in model.modules():
         if isinstance(module, NORMS):
             module.float()
-    return lying(model)
+    return tessera.torch.channels_last(model)
 
 
 def folded(model):
@@ -101,7 +87,7 @@ def folded(model):
                 kind = layer.weight.dtype
                 module[i] = fuse_conv_bn_eval(layer.float(), norm.float()).to(kind)
                 module[i + 1] = nn.Identity()
-    return lying(model).requires_grad_(False)
+    return tessera.torch.channels_last(model).requires_grad_(False)
 
 
 # ---- What is computed ---------------------------------------------------------------------------
@@ -163,6 +149,11 @@ def checked(ours, theirs):
             "wrong": not ours <= 1.5 * theirs + 2 * EPSILON}
 
 
+def unsearched():
+    """For the results in fp32, which are computed once: a search for 3-D layers takes minutes."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False)
+
+
 def measured(ours, theirs, options):
     if options.device == "cuda":
         ours, theirs = graph_of(ours), graph_of(theirs)
@@ -183,7 +174,7 @@ def profiled(title, function):
 
 def forward_row(exact, narrow_model, x, options):
     wide = x.float()
-    with torch.no_grad():
+    with torch.no_grad(), unsearched():
         parts = [tensors_of(exact.eval()(image)) for image in wide.split(1)]
     wanted = [torch.cat(tensors) for tensors in zip(*parts)]
     theirs = copy.deepcopy(narrow_model).eval().requires_grad_(False)
@@ -217,7 +208,8 @@ def step_row(exact, narrow_model, x, options):
     ours, report = tessera.torch.optimize(copy.deepcopy(theirs), x, check=False)
     found = [gradients_of(model, x, targets) for model in (ours, theirs)]
     exact.to(x.device)
-    wanted = gradients_of(exact, x.float(), targets)
+    with unsearched():
+        wanted = gradients_of(exact, x.float(), targets)
     errors = [distance(gradients, wanted) for gradients in found]
     del wanted, found
     exact.cpu()
@@ -245,7 +237,8 @@ def measure(name, batch, mode, options):
     torch.manual_seed(options.seed)
     x = input_of(name, batch).to(options.device)
     model = with_weights(net_modules.NETS[name][0]()).to(options.device)
-    model = with_statistics(model, x)
+    with unsearched():
+        model = with_statistics(model, x)
     x = x.to(torch.bfloat16)
     row = {"forward": forward_row, "step": step_row}[mode](model, narrow(model), x, options)
     return {"net": name, "batch": batch, "mode": mode, **row}

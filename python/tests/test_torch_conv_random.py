@@ -198,6 +198,23 @@ class ChannelsLast(Convolved):
                     for tensor in (y, *grads):
                         self.assert_last(tensor)
 
+    def test_function(self):
+        for size in ((2, 3, 7), (2, 3, 5, 7), (2, 3, 4, 5, 7), (2, 1, 5, 7), (2, 3, 1, 1)):
+            x = torch.randn(size)
+            y = tessera.torch.channels_last(x)
+            self.assertTrue(torch.equal(x, y))
+            self.assertEqual(y.stride(1), 1)
+            self.assertTrue(y.movedim(1, -1).is_contiguous())
+            self.assertIs(tessera.torch.channels_last(y), y)
+        model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.ConvTranspose1d(4, 5, 2),
+                              nn.Flatten(1), nn.Linear(40, 2))
+        expected, weights = model(torch.ones(2, 3, 9)), list(model.parameters())
+        self.assertIs(tessera.torch.channels_last(model), model)
+        self.assertTrue(all(a is b for a, b in zip(model.parameters(), weights)))
+        ours, report = tessera.torch.optimize(model)
+        self.assertEqual(ours[0](torch.ones(2, 3, 9)).stride(1), 1)
+        torch.testing.assert_close(ours(torch.ones(2, 3, 9)), expected)
+
     def test_single_channel_by_its_stride(self):
         x, w = torch.randn(2, 1, 5, 6), torch.randn(4, 1, 3, 3)
         self.assertTrue(tessera.torch.conv2d(x, w).is_contiguous())

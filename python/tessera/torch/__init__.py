@@ -9,7 +9,7 @@ See docs/torch.md. Nothing is compiled against PyTorch.
 from . import _flops
 from ._append import append_kv
 from ._attention import attention, scaled_dot_product_attention
-from ._conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
+from ._conv import Conv1d, Conv2d, Conv3d, channels_last, conv1d, conv2d, conv3d
 from ._conv_transpose import (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, conv_transpose1d,
                               conv_transpose2d, conv_transpose3d)
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
@@ -18,9 +18,9 @@ from ._optimize import Kept, Layer, Report, optimize
 from ._paired import compare, worst_error
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-           "Kept", "Layer", "Linear", "Report", "append_kv", "attention", "compare", "conv1d",
-           "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-           "layer_norm", "linear", "matmul", "optimize", "rms_norm",
+           "Kept", "Layer", "Linear", "Report", "append_kv", "attention", "channels_last",
+           "compare", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
+           "conv_transpose3d", "layer_norm", "linear", "matmul", "optimize", "rms_norm",
            "scaled_dot_product_attention", "softmax", "worst_error"]
 
 _flops.register()

@@ -95,6 +95,22 @@ def conv3d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride:
     return _conv(3, input, weight, bias, stride, padding, dilation, groups, activation)
 
 
+def channels_last(value: Any) -> Any:
+    """A tensor as it is with its channels innermost in memory, in any number of dimensions; or a
+    model, the weights of whose convolutions lie so from now on.
+
+    What to(memory_format=) does, and for 1-D as well, and by the stride of a single channel, which
+    PyTorch leaves as it is. A convolution of such a weight returns such a result.
+    """
+    if isinstance(value, Tensor):
+        is_last = value.dim() < 3 or value.movedim(1, -1).is_contiguous() and value.stride(1) == 1
+        return value if is_last else _conv_run.laid_last(value)
+    for module in value.modules():
+        if isinstance(module, nn.modules.conv._ConvNd):
+            module.weight.data = channels_last(module.weight.data)
+    return value
+
+
 class _Fused(Folding):
     """What the three modules add to PyTorch's: an activation, which the kernel applies."""
 

@@ -54,6 +54,12 @@ def new_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) 
     return _run.new_in_order(like, shape, to_memory(len(shape), "nchw", memory), dtype)
 
 
+def laid_last(tensor: Tensor) -> Tensor:
+    """A copy with the channels innermost in memory, also by the stride of a single one."""
+    order = to_memory(tensor.dim(), "nchw", "nhwgc")
+    return _run.new_in_order(tensor, tensor.shape, order, tensor.dtype).copy_(tensor)
+
+
 def _zeros_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
     return new_in(memory, like, shape, dtype).zero_()
 
