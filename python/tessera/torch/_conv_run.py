@@ -38,7 +38,7 @@ def lies_last(tensor: Tensor) -> bool:
     if tensor.dim() < 3 or tensor.stride(1) != 1:
         return False
     if tensor.shape[1] == 1:
-        return tensor.stride(-1) == 1 and tensor.shape[2:].numel() > 1
+        return tensor.stride(-1) == 1 and any(size != 1 for size in tensor.shape[2:])
     return not tensor.is_contiguous()
 
 
