@@ -27,8 +27,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAYERS = ROOT / "data/nets/convolutions.txt"
 DIRECTIONS = ("forward", "backward_data", "backward_weight")
 KINDS = ("dense", "pointwise", "grouped", "depthwise", "stem")
-# Problems that a benchmark need not run: bytes of x, w and y in two bytes an element, operations.
-MOST_BYTES, MOST_OPERATIONS = 2.0**32, 2.0**42
+# Problems that a benchmark need not run: bytes of x, w and y in two bytes an element.
+MOST_BYTES = 2.0**32
 TOGETHER = 8  # problems that one process measures
 
 
@@ -67,10 +67,10 @@ class Layer:
         filters = self.get("k") * self.get("c") // self.get("g") * area
         return pixels * self.get("c"), results * self.get("k"), filters, results * filters
 
-    def fits(self, batch):
+    def fits(self, batch, operations):
         x, y, filters, products = self.sizes()
         return (2 * (batch * (x + y) + filters) <= MOST_BYTES
-                and 2 * batch * products <= MOST_OPERATIONS)
+                and 2 * batch * products <= operations)
 
 
 def read_nets(path):
@@ -104,7 +104,7 @@ def chosen_nets(options):
         shared = learned if net["side"] == "unseen" and not options.shared else set()
         layers = [layer for layer in net["layers"]
                   if layer.kind in options.kinds and layer.words not in shared
-                  and any(map(layer.fits, options.batches))]
+                  and any(layer.fits(n, options.most_operations) for n in options.batches)]
         if layers:
             chosen.append((net["name"], layers))
     return chosen
@@ -131,7 +131,9 @@ def problems(options):
     rows = []
     for direction in options.directions:
         for name, layer in drawn(direction, options):
-            for batch in filter(layer.fits, options.batches):
+            for batch in options.batches:
+                if not layer.fits(batch, options.most_operations):
+                    continue
                 rows.append({"net": name, "kind": layer.kind, "batch": batch,
                              "direction": direction,
                              "line": f"conv direction={direction} n={batch} {layer.words} "
@@ -250,6 +252,8 @@ def arguments():
     parser.add_argument("--domains", nargs="+", help="such as speech; left out: all")
     parser.add_argument("--nets", nargs="+", help="these nets alone, of either side")
     parser.add_argument("--layers", type=pathlib.Path, default=LAYERS)
+    parser.add_argument("--most-operations", type=float, default=2.0**42,
+                        help="problems of more are left out, such as 4e9 on a CPU")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--layout", default="nhwgc")
     parser.add_argument("--list", action="store_true", help="print the problems, measure nothing")

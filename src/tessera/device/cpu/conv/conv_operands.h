@@ -2,7 +2,7 @@
 // words, B as panels. Places outside of an image are zeros.
 #pragma once
 
-#include "tessera/device/cpu/conv/conv_pixels.h"
+#include "tessera/device/cpu/conv/conv_columns.h"
 
 namespace tessera::device {
 
@@ -13,11 +13,13 @@ struct ConvFactors {
   using Row = typename Types::Row;
   using Column = typename Types::Column;
   using Pixels = ConvPixels<T>;
+  using Shifted = ConvColumns<T>;
   static constexpr bool kWeights = Types::kWeights;
   static constexpr bool kForward = Types::kForward;
   static constexpr int kPer = Math::kPerWord;
   // Whether B's panels are filled from neighbours along the depth.
-  static constexpr bool kBKContiguous = kForward ? T::kChannelsLast : kWeights && !T::kChannelsLast;
+  static constexpr bool kBKContiguous =
+      kForward ? T::kChannelsLast : kWeights && Shifted::kBKContiguous;
   // Whether words of A that are neighbours in memory belong to neighbouring rows.
   static constexpr bool kAAcross = kWeights && T::kChannelsLast;
 
@@ -28,6 +30,13 @@ struct ConvFactors {
 
   // ---- views ----
 
+  // Whether the taps of a line can count as one tap, so that words are filled up once for a line.
+  static bool lines_are_dense(const ConvArguments& g, const ConvView& v) {
+    const ConvAxis& w = v.axis[kWidth];
+    if (!T::kChannelsLast || w.taps < 2 || w.tap_step != 1) return false;
+    if (v.image_stride[kImageW] != v.channels) return false;
+    return !kForward || (g.w_stride[kFilterC] == 1 && g.w_stride[kFilterX] == v.channels);
+  }
   static ConvView image_view(const ConvArguments& g, i64 group, const i64 (&residue)[3]) {
     ConvView v{};
     const i64* const source = kForward ? g.x_stride : g.y_stride;
@@ -44,6 +53,12 @@ struct ConvFactors {
     v.filter_at = group * g.w_stride[kFilterG];
     v.images = g.n;
     v.channels = kForward ? g.c : g.k;
+    v.line_taps = 1;
+    if (v.channels % kPer != 0 && lines_are_dense(g, v)) {
+      v.line_taps = v.axis[kWidth].taps;
+      v.channels *= v.line_taps;
+      v.axis[kWidth].taps = 1;
+    }
     v.padded = round_up(v.channels, kPer);
     const i64 channels = kForward ? g.k : g.c;
     v.rows = T::kChannelsLast ? v.pixels() : channels;
@@ -64,6 +79,7 @@ struct ConvFactors {
     v.filter_at = group * g.w_stride[kFilterG];
     v.images = g.n;
     v.channels = g.c;
+    v.line_taps = 1;
     v.padded = round_up(g.out_size[kWidth], kPer);
     v.rows = g.k;
     v.columns = v.taps() * g.c;
@@ -107,9 +123,33 @@ struct ConvFactors {
     if (kForward && filters_are_dense(g, v)) {
       return pack({w + v.filter_at + j * outer + k.begin, ld, v.columns - j, k.end - k.begin}, out);
     }
+    if (!kForward && v.line_taps > 1) return pack_lines(g, v, pack, j, k, width, out);
     for_each_tap(g, v, k, [&](i64 at, i64 count, i64 words) {
       pack({w + at + j * outer, ld, v.columns - j, count}, out + words * width);
     });
+  }
+  // The same for gradients by x whose taps of a line count as one: they lie in another order in the
+  // filters.
+  static void pack_lines(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
+                         i64 width, u32* out) {
+    constexpr i64 kRows = 16;
+    const i64 columns = smaller(width, v.columns - j), unit = v.channels / v.line_taps;
+    const i64 tap_stride = v.axis[kWidth].tap_stride * g.w_stride[kFilterX];
+    const auto* const w = static_cast<const Column*>(g.w) + j * g.w_stride[kFilterC];
+    Column together[kRows * kMostConvColumns];
+    for (i64 e = k.begin; e < k.end;) {
+      const i64 first = e % v.padded;
+      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
+      const i64 count = smaller(end, v.channels) - first;
+      const Column* const tap = w + filter_offset(g, v, tap_of(v, e / v.padded));
+      for (i64 i = 0; i < count; ++i) {
+        const Column* const from =
+            tap + (first + i) / unit * tap_stride + (first + i) % unit * g.w_stride[kFilterK];
+        for (i64 c = 0; c < columns; ++c) together[i * kMostConvColumns + c] = from[c];
+      }
+      pack({together, kMostConvColumns, columns, count}, out + to_words(e - k.begin) * width);
+      e += end - first;
+    }
   }
   // In nchw the channels of a tap lie apart.
   static void copy_filters(const ConvArguments& g, const ConvView& v, Range m, Range k, u32* out,
@@ -138,21 +178,8 @@ struct ConvFactors {
 
   // ---- lines of y ----
 
-  // Calls visit(first pixel, count, words before it) for the runs of a range of the depth that lie
-  // in a line.
-  template <class Visit>
-  static void for_each_line(const ConvView& v, Range k, Visit visit) {
-    const i64 width = v.axis[kWidth].pixels;
-    ConvPixel p = pixel_of(v, k.begin / v.padded * width);
-    p.at[kWidth] = k.begin % v.padded;
-    for (i64 e = k.begin; e < k.end; next_line(v, p)) {
-      const i64 span = smaller(v.padded - p.at[kWidth], k.end - e);
-      visit(p, smaller(span, width - p.at[kWidth]), to_words(e - k.begin));
-      e += span;
-    }
-  }
   static void copy_lines(const ConvView& v, const void* y, Range m, Range k, u32* out, i64 ld) {
-    for_each_line(v, k, [&](const ConvPixel& p, i64 count, i64 words) {
+    Shifted::for_each_line(v, k, [&](const ConvPixel& p, i64 count, i64 words) {
       const Row* const from =
           static_cast<const Row*>(y) + offset_of(v, p) + m.begin * v.pixel_stride[kImageC];
       const i64 rows = m.end - m.begin;
@@ -170,163 +197,6 @@ struct ConvFactors {
     });
   }
 
-  // ---- (taps, channels of x) as columns ----
-
-  // The elements of x that `count` pixels of y from p on meet at a tap, for a channel.
-  struct Shift {
-    const Column* from;
-    Range there;
-  };
-  static Shift shift_of(const ConvArguments& g, const ConvView& v, const ConvPixel& p, i64 column,
-                        i64 count) {
-    const ConvTap tap = tap_of(v, column / v.channels);
-    i64 place[kSpatialDims];
-    for (int dim = kDepth; dim <= kWidth; ++dim) {
-      const ConvAxis& a = v.axis[dim];
-      place[dim] = a.base + p.at[dim] * a.pixel_step + tap.at[dim] * a.tap_step;
-    }
-    const ConvAxis& w = v.axis[kWidth];
-    Range there = inside(place[kWidth], w.pixel_step, w.size, count);
-    if (!is_inside(v.axis[kDepth], place[kDepth]) || !is_inside(v.axis[kHeight], place[kHeight]) ||
-        there.end < there.begin) {
-      there = {count, count};
-    }
-    return {static_cast<const Column*>(g.x) + v.source_at + p.n * v.image_stride[kImageN] +
-                place[kDepth] * v.image_stride[kImageD] + place[kHeight] * v.image_stride[kImageH] +
-                place[kWidth] * v.image_stride[kImageW] +
-                column % v.channels * v.image_stride[kImageC],
-            there};
-  }
-  // `columns` channels by `count` pixels.
-  static void copy_shift(const Shift& shift, i64 channel_step, i64 pixel_step, i64 columns,
-                         i64 count, Column* out, i64 ld) {
-    for (i64 i = 0; i < count; ++i) {
-      const bool is_there = i >= shift.there.begin && i < shift.there.end;
-      for (i64 c = 0; c < columns; ++c) {
-        Column& to = kBKContiguous ? out[c * ld + i] : out[i * ld + c];
-        to = is_there ? shift.from[i * pixel_step + c * channel_step] : Column{};
-      }
-    }
-  }
-  // Columns [j, j + columns) of a few pixels of a line. Columns of one tap are packed in place.
-  static void pack_shift(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, i64 columns,
-                         const ConvPixel& p, i64 count, i64 width, u32* out) {
-    const i64 channel_step = v.image_stride[kImageC];
-    const i64 step = v.axis[kWidth].pixel_step * v.image_stride[kImageW];
-    if (j % v.channels + columns <= v.channels && (!kBKContiguous || step == 1)) {
-      const i64 ld = kBKContiguous ? channel_step : step;
-      const Shift shift = shift_of(g, v, p, j, count);
-      const i64 begin = shift.there.begin, end = shift.there.end;
-      if (begin == 0 && end == count) return pack({shift.from, ld, columns, count}, out);
-      if (kPer == 1 && !kBKContiguous) {
-        zero_words(begin * width, out);
-        if (begin < end) {
-          pack({shift.from + begin * ld, ld, columns, end - begin}, out + begin * width);
-        }
-        return zero_words((count - end) * width, out + end * width);
-      }
-    }
-    Column together[kShiftPixels * kMostConvColumns];
-    const i64 ld = kBKContiguous ? kShiftPixels : kMostConvColumns;
-    for (i64 lane = 0; lane < columns;) {
-      const i64 some = smaller(columns - lane, v.channels - (j + lane) % v.channels);
-      copy_shift(shift_of(g, v, p, j + lane, count), channel_step, step, some, count,
-                 together + lane * (kBKContiguous ? ld : 1), ld);
-      lane += some;
-    }
-    pack({together, ld, columns, count}, out);
-  }
-  static constexpr i64 kShiftPixels = 32;
-
-  // Columns that lie side by side in x: channels of a tap, or of the taps of a line.
-  struct ColumnRun {
-    i64 lane, count, channel;
-    ConvTap tap;  // of the first column
-    i64 last;     // tap of the width of the last column
-  };
-  struct ColumnRuns {
-    int number;
-    ColumnRun runs[kMostConvColumns];
-  };
-  static ColumnRuns runs_of(const ConvView& v, i64 j, i64 columns) {
-    const ConvAxis& w = v.axis[kWidth];
-    const bool by_lines = w.tap_step == 1 && v.image_stride[kImageW] == v.channels;
-    const i64 span = by_lines ? w.taps * v.channels : v.channels;
-    ColumnRuns all;
-    all.number = 0;
-    for (i64 lane = 0; lane < columns;) {
-      const i64 first = j + lane, count = smaller(columns - lane, span - first % span);
-      all.runs[all.number++] = {lane, count, first % v.channels, tap_of(v, first / v.channels),
-                                (first + count - 1) / v.channels % w.taps};
-      lane += count;
-    }
-    return all;
-  }
-  // One pixel whose taps lie outside in part; `place` is the first tap's place.
-  static void copy_cut(const ConvView& v, const ColumnRun& run, i64 place, const Column* from,
-                       u32* out) {
-    for (i64 c = 0; c < run.count; ++c) {
-      const i64 tap = (run.channel + c) / v.channels;
-      out[c] = 0;
-      if (is_inside(v.axis[kWidth], place + tap)) __builtin_memcpy(out + c, from + c, 4);
-    }
-  }
-  // `count` pixels of a line from p on, whose words are elements.
-  static void copy_run(const ConvArguments& g, const ConvView& v, const ColumnRun& run,
-                       const ConvPixel& p, i64 count, i64 width, u32* out) {
-    i64 place[kSpatialDims];
-    for (int dim = kDepth; dim <= kWidth; ++dim) {
-      const ConvAxis& a = v.axis[dim];
-      place[dim] = a.base + p.at[dim] * a.pixel_step + run.tap.at[dim] * a.tap_step;
-    }
-    const ConvAxis& w = v.axis[kWidth];
-    if (!is_inside(v.axis[kDepth], place[kDepth]) || !is_inside(v.axis[kHeight], place[kHeight])) {
-      for (i64 i = 0; i < count; ++i, out += width) zero_words(run.count, out);
-      return;
-    }
-    const Column* from = static_cast<const Column*>(g.x) + v.source_at +
-                         p.n * v.image_stride[kImageN] + place[kDepth] * v.image_stride[kImageD] +
-                         place[kHeight] * v.image_stride[kImageH] +
-                         place[kWidth] * v.image_stride[kImageW] + run.channel;
-    const i64 step = w.pixel_step * v.image_stride[kImageW];
-    const i64 reach = (run.last - run.tap.at[kWidth]) * w.tap_step;
-    for (i64 i = 0; i < count; ++i, out += width, from += step, place[kWidth] += w.pixel_step) {
-      if (place[kWidth] >= 0 && place[kWidth] + reach < w.size) {
-        copy_words<Column, Math>(from, run.count, out);
-      } else {
-        copy_cut(v, run, place[kWidth], from, out);
-      }
-    }
-  }
-  static void pack_runs(const ConvArguments& g, const ConvView& v, i64 j, i64 columns, Range k,
-                        i64 width, u32* out) {
-    const ColumnRuns all = runs_of(v, j, columns);
-    if (columns < width) zero_words(to_words(k.end - k.begin) * width, out);
-    for_each_line(v, k, [&](const ConvPixel& p, i64 count, i64 words) {
-      for (int r = 0; r < all.number; ++r) {
-        const ColumnRun& run = all.runs[r];
-        copy_run(g, v, run, p, count, width, out + words * width + run.lane);
-      }
-    });
-  }
-
-  static void pack_shifted(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
-                           i64 width, u32* out) {
-    const i64 columns = smaller(width, v.columns - j);
-    if constexpr (sizeof(Column) == 4 && kPer == 1 && !kBKContiguous) {
-      return pack_runs(g, v, j, columns, k, width, out);
-    } else {
-      for_each_line(v, k, [&](ConvPixel p, i64 count, i64 words) {
-        for (; count > 0; count -= kShiftPixels) {
-          pack_shift(g, v, pack, j, columns, p, smaller(count, kShiftPixels), width,
-                     out + words * width);
-          p.at[kWidth] += kShiftPixels;
-          words += to_words(kShiftPixels);
-        }
-      });
-    }
-  }
-
   // ---- what the driver calls ----
 
   static void pack_a(const ConvArguments& g, const ConvView& v, Range m, Range k, u32* out,
@@ -342,7 +212,7 @@ struct ConvFactors {
   static void pack_b(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                      i64 width, u32* out) {
     if constexpr (kWeights) {
-      pack_shifted(g, v, pack, j, k, width, out);
+      Shifted::pack_shifted(g, v, pack, j, k, width, out);
     } else if constexpr (T::kChannelsLast) {
       pack_filters(g, v, pack, j, k, width, out);
     } else {

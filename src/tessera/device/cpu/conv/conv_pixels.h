@@ -37,6 +37,14 @@ template <class T, class Math>
                 (rest + Math::kPerWord - 1) / Math::kPerWord);
   }
 }
+#if defined(__AVX512BW__)
+// The first `bytes` bytes (1 to 64), zeros behind them; reads nothing past them.
+[[gnu::always_inline]] inline u32v load_few_bytes(const void* p, int bytes) {
+  typedef char c64v __attribute__((vector_size(kVectorBytes)));
+  const unsigned long long mask = ~0ULL >> (64 - bytes);
+  return bits_as<u32v>(__builtin_ia32_loaddquqi512_mask(static_cast<const char*>(p), c64v{}, mask));
+}
+#endif
 inline void zero_words(i64 count, u32* out) {
   for (; count >= kLanes; count -= kLanes, out += kLanes) store(out, u32v{});
   if (count > 0) store_first(out, u32v{}, static_cast<int>(count));
@@ -57,87 +65,133 @@ struct ConvPixels {
 
   // ---- rows of A in nhwgc ----
 
-  // A run of the depth: elements [begin, end) of a line of taps, or of one tap, of which those in
-  // `there` lie inside of the image, at data[element].
+  // A run of the depth for the pixels of a line: elements [begin, end) of `taps` neighbouring taps
+  // with `unit` channels each. The first tap of pixel r lies at place + r * pixel_step of the line,
+  // and element 0 at data + r * step.
   struct Run {
     const Image* data;
-    Range elements, there;
+    i64 place, taps, unit;
+    Range elements;
   };
-  static void copy_run(const Run& run, u32* out) {
-    const Range all = run.elements;
-    const i64 begin = smaller(run.there.begin < all.begin ? all.begin : run.there.begin, all.end);
-    const i64 end = run.there.end < begin ? begin : smaller(run.there.end, all.end);
-    const i64 first = to_words(begin - all.begin), last = blocks_of(end - all.begin, kPer);
-    const i64 words = to_words(all.end - all.begin);
-    if (first > 0) zero_words(first, out);
-    if (end > begin) copy_words<Image, Math>(run.data + begin, end - begin, out + first);
-    if (words > last) zero_words(words - last, out + last);
+  // Which of the run's elements lie inside of the image for pixel r.
+  static Range elements_inside(const ConvAxis& a, const Run& run, i64 r) {
+    const Range taps = inside(run.place + r * a.pixel_step, a.tap_step, a.size, run.taps);
+    return {taps.begin * run.unit, taps.end * run.unit};
   }
-
-  // Which taps of a line lie inside for a pixel.
-  static Range taps_inside(const ConvAxis& a, i64 place) {
-    return inside(place, a.tap_step, a.size, a.taps);
+  // One pixel of a run, of whose elements those in `there` lie inside of the image.
+  static void copy_cut(const Image* data, Range all, Range there, u32* out) {
+    const i64 begin = smaller(there.begin < all.begin ? all.begin : there.begin, all.end);
+    const i64 end = there.end < begin ? begin : smaller(there.end, all.end);
+    const i64 first = to_words(begin - all.begin), words = to_words(all.end - all.begin);
+    zero_words(words, out);
+    if (end <= begin) return;
+    const i64 odd = (begin - all.begin) % kPer;  // elements of the first word that are outside
+    if (odd == 0) return copy_words<Image, Math>(data + begin, end - begin, out + first);
+    Image together[kPer] = {};
+    const i64 some = smaller(kPer - odd, end - begin);
+    for (i64 i = 0; i < some; ++i) together[odd + i] = data[begin + i];
+    copy_words<Image, Math>(together, kPer, out + first);
+    if (begin + some < end) {
+      copy_words<Image, Math>(data + begin + some, end - begin - some, out + first + 1);
+    }
+  }
+  // `rows` pixels of a line, all of whose elements are inside.
+  static void copy_whole(const Image* from, i64 step, i64 count, i64 rows, u32* out, i64 ld) {
+#if defined(__AVX512BW__)
+    if constexpr (sizeof(Image) * kPer == 4) {
+      constexpr i64 kSpan = kVectorBytes / i64{sizeof(Image)};
+      for (; count > 0; from += kSpan, count -= kSpan, out += kLanes) {
+        const i64 some = smaller(count, kSpan);
+        const auto words = static_cast<int>(blocks_of(some, kPer));
+        const auto bytes = static_cast<int>(some * i64{sizeof(Image)});
+        const Image* pixel = from;
+        u32* to = out;
+        for (i64 r = 0; r < rows; ++r, pixel += step, to += ld) {
+          store_first(to, load_few_bytes(pixel, bytes), words);
+        }
+      }
+      return;
+    }
+#endif
+    for (i64 r = 0; r < rows; ++r, from += step, out += ld) {
+      copy_words<Image, Math>(from, count, out);
+    }
+  }
+  static void copy_run(const ConvAxis& a, const Run& run, i64 step, i64 rows, u32* out, i64 ld) {
+    const i64 last_tap = blocks_of(run.elements.end, run.unit) - 1;
+    const i64 first = run.place + run.elements.begin / run.unit * a.tap_step;
+    const i64 last = run.place + smaller(last_tap, run.taps - 1) * a.tap_step;
+    // Pixels from `begin` on have the first tap inside, those before `end` the last one.
+    const i64 begin = smaller(inside(first, a.pixel_step, a.size, rows).begin, rows);
+    const i64 end = inside(last, a.pixel_step, a.size, rows).end;
+    const i64 count = smaller(run.elements.end, run.taps * run.unit) - run.elements.begin;
+    for (i64 r = 0; r < rows; ++r) {
+      if (r == begin && end > begin) {
+        copy_whole(run.data + r * step + run.elements.begin, step, count, end - begin, out + r * ld,
+                   ld);
+        r = end - 1;
+        continue;
+      }
+      copy_cut(run.data + r * step, run.elements, elements_inside(a, run, r), out + r * ld);
+    }
   }
 
   // Where the filter's taps of a line and their channels are neighbours in the image.
   static bool taps_are_neighbours(const ConvView& v) {
     const ConvAxis& w = v.axis[kWidth];
-    return v.channels == v.padded && w.tap_step * v.image_stride[kImageW] == v.channels;
+    return v.line_taps == 1 && v.channels == v.padded &&
+           w.tap_step * v.image_stride[kImageW] == v.channels;
   }
 
-  struct Depth {
-    Range k;
-    ConvTap first;  // the tap of k.begin
-    i64 channel;
-    bool by_lines;
-  };
-  static void copy_pixel(const ConvView& v, const Depth& depth, const Image* image,
-                         const i64 (&place)[kSpatialDims], u32* out) {
+  // The depth [k.begin, k.end) of `rows` pixels of a line from p on.
+  static void copy_line(const ConvView& v, const Image* image, const ConvPixel& p, i64 rows,
+                        Range k, u32* out, i64 ld) {
     const ConvAxis& w = v.axis[kWidth];
-    const Range across = taps_inside(w, place[kWidth]);
-    ConvTap tap = depth.first;
-    i64 channel = depth.channel;
-    for (i64 e = depth.k.begin; e < depth.k.end;) {
-      const i64 d = place[kDepth] + tap.at[kDepth] * v.axis[kDepth].tap_step;
-      const i64 h = place[kHeight] + tap.at[kHeight] * v.axis[kHeight].tap_step;
-      const bool is_there = is_inside(v.axis[kDepth], d) && is_inside(v.axis[kHeight], h);
-      const Image* line = image + d * v.image_stride[kImageD] + h * v.image_stride[kImageH] +
-                          place[kWidth] * v.image_stride[kImageW];
-      Run run{};
-      if (depth.by_lines) {
-        const i64 begin = tap.at[kWidth] * v.padded + channel;
-        const i64 end = smaller(w.taps * v.padded, begin + depth.k.end - e);
-        run = {line, {begin, end}, {across.begin * v.padded, across.end * v.padded}};
+    const i64 width = v.image_stride[kImageW];
+    const bool by_lines = taps_are_neighbours(v);
+    const i64 place = w.base + p.at[kWidth] * w.pixel_step;
+    const Image* const line = image + v.source_at + p.n * v.image_stride[kImageN] + place * width;
+    ConvTap tap = tap_of(v, k.begin / v.padded);
+    i64 channel = k.begin % v.padded;
+    for (i64 e = k.begin; e < k.end;) {
+      const i64 d = v.axis[kDepth].base + p.at[kDepth] * v.axis[kDepth].pixel_step +
+                    tap.at[kDepth] * v.axis[kDepth].tap_step;
+      const i64 h = v.axis[kHeight].base + p.at[kHeight] * v.axis[kHeight].pixel_step +
+                    tap.at[kHeight] * v.axis[kHeight].tap_step;
+      Run run{line + d * v.image_stride[kImageD] + h * v.image_stride[kImageH],
+              place,
+              v.line_taps,
+              v.channels / v.line_taps,
+              {channel, smaller(v.padded, channel + k.end - e)}};
+      if (by_lines) {
+        const i64 first = tap.at[kWidth] * v.padded + channel;
+        run.taps = w.taps;
+        run.elements = {first, smaller(w.taps * v.padded, first + k.end - e)};
         tap.at[kWidth] = w.taps - 1;
       } else {
-        const i64 end = smaller(v.padded, channel + depth.k.end - e);
-        const bool tap_there = tap.at[kWidth] >= across.begin && tap.at[kWidth] < across.end;
-        run = {line + tap.at[kWidth] * w.tap_step * v.image_stride[kImageW],
-               {channel, end},
-               {0, tap_there ? v.channels : 0}};
+        run.data += tap.at[kWidth] * w.tap_step * width;
+        run.place += tap.at[kWidth] * w.tap_step;
       }
-      if (!is_there) run.there = {0, 0};
-      copy_run(run, out);
+      const i64 words = to_words(run.elements.end - run.elements.begin);
+      if (is_inside(v.axis[kDepth], d) && is_inside(v.axis[kHeight], h)) {
+        copy_run(w, run, w.pixel_step * width, rows, out, ld);
+      } else {
+        for (i64 r = 0; r < rows; ++r) zero_words(words, out + r * ld);
+      }
       e += run.elements.end - run.elements.begin;
-      out += to_words(run.elements.end - run.elements.begin);
+      out += words;
       next_tap(v, tap);
       channel = 0;
     }
   }
   static void copy_pixels(const ConvView& v, const void* image, Range m, Range k, u32* out,
                           i64 ld) {
-    const Depth depth = {k, tap_of(v, k.begin / v.padded), k.begin % v.padded,
-                         taps_are_neighbours(v)};
     ConvPixel p = pixel_of(v, m.begin);
-    for (i64 i = m.begin; i < m.end; ++i, out += ld) {
-      i64 place[kSpatialDims];
-      for (int dim = kDepth; dim <= kWidth; ++dim) {
-        place[dim] = v.axis[dim].base + p.at[dim] * v.axis[dim].pixel_step;
-      }
-      const Image* const from =
-          static_cast<const Image*>(image) + v.source_at + p.n * v.image_stride[kImageN];
-      copy_pixel(v, depth, from, place, out);
-      if (++p.at[kWidth] == v.axis[kWidth].pixels) next_line(v, p);
+    for (i64 i = m.begin; i < m.end; next_line(v, p)) {
+      const i64 rows = smaller(m.end - i, v.axis[kWidth].pixels - p.at[kWidth]);
+      copy_line(v, static_cast<const Image*>(image), p, rows, k, out, ld);
+      i += rows;
+      out += rows * ld;
     }
   }
 
@@ -167,7 +221,8 @@ struct ConvPixels {
       place[dim] = v.axis[dim].base + p.at[dim] * v.axis[dim].pixel_step;
       at += place[dim] * v.image_stride[kImageD + dim];
     }
-    const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (w.taps - 1) * w.tap_step;
+    const i64 taps = w.taps * v.line_taps;
+    const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (taps - 1) * w.tap_step;
     const bool is_line = p.at[kWidth] + rows <= w.pixels;
     const bool is_within = is_line && place[kWidth] >= 0 && last < w.size;
     bool is_cut = false;

@@ -74,6 +74,7 @@ struct ConvView {
   i64 images;                       // n
   i64 rows, columns, depth;         // of the product; depth counts elements, padded to whole words
   i64 channels, padded;             // of a tap: of the source, and with the padding of words
+  i64 line_taps;                    // taps of a line whose channels count as those of one tap
   i64 image_stride[kImageStrides];  // of the image whose pixels the source is
   i64 pixel_stride[kImageStrides];  // of the other image
   i64 source_at, pixels_at, filter_at;  // the group's first elements
@@ -131,6 +132,7 @@ inline bool pixels_are_even(const ConvView& v) {
 
 // Whether the sources of all pixels lie at one distance, which is so for some filters of one tap.
 inline bool sources_are_even(const ConvView& v) {
+  if (v.line_taps != 1) return false;
   const i64 distance = v.image_stride[kImageW] * v.axis[kWidth].pixel_step;
   i64 count = 1;
   for (int dim = kWidth; dim >= kDepth; --dim) {
