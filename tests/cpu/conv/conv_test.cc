@@ -125,6 +125,14 @@ class ConvKernels : public testing::Test {
     if (p.direction == ConvDirection::forward && random_.coin()) {
       p.epilogue = parse_epilogue("bias+relu");
     }
+    if (p.direction == ConvDirection::forward && p.layout == ConvLayout::nhwgc &&
+        random_.integer(0, 2) == 0) {
+      constexpr DType kOuts[] = {DType::int32, DType::fp32, DType::int8};
+      p.in = p.weight = DType::int8;
+      p.acc = DType::int32;
+      p.out = p.d = kOuts[pick(3)];
+      if (p.out == DType::int32) p.alpha = 3, p.beta = 0, p.epilogue = {};
+    }
     random_.share_places(p);
     if (p.layout == ConvLayout::nchw) return p;
     for (ConvStrides* strides : {&p.in_strides, &p.out_strides}) {
@@ -143,6 +151,30 @@ TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
       const auto specs = serving(p, target);
       check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
       if (i % 4 == 0) check(family_.general(p, target), p, 2);
+    }
+  }
+}
+
+// Where an image has few channels, taps of a line are one tap, and pixels of a result one row.
+TEST_F(ConvKernels, FewChannelsShareWordsAndRows) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 16; ++i) {
+      ConvProblem p = problem();
+      p.layout = ConvLayout::nhwgc;
+      p.g = 1;
+      p.c = random_.integer(1, 8);
+      p.k = random_.integer(1, 40);
+      if (random_.coin()) std::swap(p.c, p.k);
+      p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
+      p.size[2] += random_.integer(0, 40);
+      family_.validate(p);
+      std::vector<KernelSpec> specs = serving(p, target);
+      std::erase_if(specs, [](const KernelSpec& spec) {
+        return spec.algorithm.pipeline != Pipeline::packab || spec.algorithm.pointwise;
+      });
+      ASSERT_FALSE(specs.empty());
+      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
     }
   }
 }

@@ -104,6 +104,25 @@ TEST(ConvDepthwise, UnservedProblemsSayWhy) {
   }
 }
 
+TEST(ConvDepthwise, CpuKernelsOfInt8SayWhatTheyNeed) {
+  const Target target = load_target("avx512");
+  const KernelSpec turned =
+      parse_name("conv_forward_int8_nchw_2d_depthwise_1x1x1_0x0x1_7x32x3_avx512");
+  EXPECT_EQ(family().is_legal(turned, target).reason,
+            "depthwise multiplies int8 in nhwgc, got nchw");
+  const KernelSpec mixed =
+      parse_name("conv_forward_fp8_nhwgc_2d_depthwise_1x1x1_0x0x1_7x32x3_avx512");
+  EXPECT_EQ(family().is_legal(mixed, target).reason,
+            "depthwise multiplies fp32, tf32, fp16, bf16 and int8, got fp8 and fp8 to fp16");
+  const Problem large =
+      parse_problem("conv direction=forward n=1 c=8 k=8 g=8 h=64 w=64 y=40 x=40 dtype=int8");
+  const KernelSpec spec =
+      depthwise_on(large, "conv_forward_int8_nhwgc_2d_depthwise_1x1x1_0x0x1_7x32x3_avx512");
+  EXPECT_EQ(family().is_legal(spec, target).reason, "");
+  EXPECT_EQ(family().supports(spec, large, target).reason,
+            "depthwise adds up to 1024 products of int8, got 1600 taps");
+}
+
 TEST(ConvDepthwise, AnyFilterServesWhatOneFilterRefuses) {
   const Target target = load_target("sm90a");
   for (const char* line :

@@ -19,9 +19,12 @@ constexpr int kMostWindow = 32;
 constexpr double kWindowCycles = 0.5;  // of a product of vectors in a window, besides
 constexpr double kTapCycles = 1.2;     // of each load of a source, which a window's taps share
 constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
+constexpr double kApartCycles = 36;    // of a product of vectors whose lanes lie apart
 constexpr double kVectorCycles = 2;    // to store and finish a vector of results
 constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
 constexpr double kCpuLineCycles = 60;  // of a line of results
+constexpr double kUnhidden = 0.25;     // of the shorter time of computing and moving
+constexpr int kMostInt8Taps = 1024;    // whose sums fp32 holds exactly
 
 // A window has `taps` of a line (of a column in nchw) of pixels `step` places apart: warp_tile.k
 // and tile.m.
@@ -36,16 +39,23 @@ bool is_floating_point(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::tf32 || dtype == DType::fp16 ||
          dtype == DType::bf16;
 }
+bool is_int8(const ConvSignature& s) { return s.in == DType::int8 && s.weight == DType::int8; }
 
 constexpr tile::Rule<Case> kCpuDepthwiseRules[] = {
     {[](const Case& c) {
        const ConvSignature& s = c.signature;
-       return is_floating_point(s.in) && is_floating_point(s.weight) && is_floating_point(s.out);
+       return is_int8(s) ||
+              (is_floating_point(s.in) && is_floating_point(s.weight) && is_floating_point(s.out));
      },
      [](const Case& c) {
-       return fmt::format("depthwise multiplies fp32, tf32, fp16 and bf16, got {} and {} to {}",
-                          to_string(c.signature.in), to_string(c.signature.weight),
-                          to_string(c.signature.out));
+       return fmt::format(
+           "depthwise multiplies fp32, tf32, fp16, bf16 and int8, got {} and {} to {}",
+           to_string(c.signature.in), to_string(c.signature.weight), to_string(c.signature.out));
+     }},
+    {[](const Case& c) { return !is_int8(c.signature) || c.signature.layout == ConvLayout::nhwgc; },
+     [](const Case& c) {
+       return fmt::format("depthwise multiplies int8 in nhwgc, got {}",
+                          to_string(c.signature.layout));
      }},
     {[](const Case& c) {
        const Shape3 &t = c.algorithm.tile, &w = c.algorithm.wave;
@@ -84,10 +94,15 @@ std::vector<Algorithm> cpu_depthwise_algorithms(const Target& target) {
 }
 
 // Lanes are groups in nhwgc, which therefore have to be neighbours.
-Verdict cpu_depthwise_serves(const KernelSpec&, const ConvProblem& p, const Target&) {
+Verdict cpu_depthwise_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   if (p.c != p.g) {
     return {fmt::format("depthwise needs one channel of x in each group, got {} in {} groups", p.c,
                         p.g)};
+  }
+  const std::int64_t taps = p.filter[0] * p.filter[1] * p.filter[2];
+  if (is_int8(std::get<ConvSignature>(spec.signature)) && taps > kMostInt8Taps) {
+    return {
+        fmt::format("depthwise adds up to {} products of int8, got {} taps", kMostInt8Taps, taps)};
   }
   if (p.layout != ConvLayout::nhwgc || p.g == 1) return {};
   constexpr std::size_t kGroup = device::kImageG;
@@ -183,8 +198,10 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double lines = double(p.n) * double(out[0] * out[1]) * (is_last ? 1 : double(p.k));
   const double vectors = lines * std::ceil(double(is_last ? p.g : out[2]) / lanes) *
                          double(is_last ? out[2] * (p.k / p.g) : 1);
-  const double product =
-      has_cpu_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k : kAnyCycles;
+  const bool is_apart = is_last && p.direction != ConvDirection::forward && p.k > p.g;
+  const double product = is_apart               ? kApartCycles
+                         : has_cpu_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k
+                                                : kAnyCycles;
   double cycles = vectors * (taps * product + kVectorCycles) + lines * kCpuLineCycles;
   const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
   if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
@@ -192,7 +209,8 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double share = std::max(1.0, std::min(used, lines));
   const double compute = cycles / (target.clock_ghz * 1e9 * share);
   const double memory = bytes(problem) / tile::cpu_bandwidth(target, bytes(problem), used);
-  return tile::total_of(compute, memory, target.launch_us * 1e-6);
+  return tile::total_of(compute, memory,
+                        target.launch_us * 1e-6 + kUnhidden * std::min(compute, memory));
 }
 
 }  // namespace

@@ -147,6 +147,39 @@ Source emit_packed(const KernelSpec& spec, const Target& target) {
 
 double blocks_of_side(double size, double block) { return std::ceil(size / block); }
 
+// The pixels of a line that make up one row of the product, and the taps of a line that a row
+// meets, as in device/cpu/conv/conv_view.h.
+struct Cell {
+  double pixels = 1, taps = 1;
+};
+Cell cell_of(const ConvProblem& p, double most_columns, double lanes) {
+  const bool is_forward = p.direction == ConvDirection::forward;
+  const auto filter = double(p.filter[device::kWidth]), stride = double(p.stride[device::kWidth]);
+  const auto channels = double(is_forward ? p.k : p.c);
+  const Cell alone = {1, is_forward ? filter : filter / stride};
+  if (p.direction == ConvDirection::backward_weight || p.layout != ConvLayout::nhwgc || p.g != 1) {
+    return alone;
+  }
+  const std::int64_t apart = (is_forward ? p.out_strides : p.in_strides)[device::kImageW];
+  if (double(apart) != channels) return alone;
+  const auto width = double((is_forward ? out_size(p) : p.size)[device::kWidth]);
+  const double reach = (filter - 1) * double(p.dilation[device::kWidth]);
+  const auto pad = double(p.pad[device::kWidth]), step = is_forward ? 1 : stride;
+  constexpr double kWorthIt = 0.8;
+  double least = kWorthIt * alone.taps * std::ceil(channels / lanes);
+  Cell best = alone;
+  for (double cell = step; cell * channels <= most_columns && cell <= width; cell += step) {
+    const double taps =
+        is_forward ? (cell - 1) * stride + reach + 1
+                   : std::floor((cell - 1 + pad) / stride) + 1 - std::ceil((pad - reach) / stride);
+    const double cost = taps * std::ceil(cell * channels / lanes) / cell;
+    if (cell == 1 || taps < 1 || cost >= least) continue;
+    least = cost;
+    best = {cell, taps};
+  }
+  return best;
+}
+
 Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Target& target,
                          int threads) {
   const Problem problem = p;
@@ -156,10 +189,17 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
   const bool is_turned =
       s.direction != ConvDirection::backward_weight && s.layout == ConvLayout::nchw;
   const View view = view_of(p);
-  const auto depth = static_cast<double>(view.depth) / a.warp_tile.k;
-  const auto rows = static_cast<double>(is_turned ? view.columns : view.rows);
-  const auto columns = static_cast<double>(is_turned ? view.rows : view.columns);
   const double lanes = lanes_of(target);
+  const Cell cell = cell_of(p, a.warp_tile.n, lanes);
+  // A stride leaves a part of the taps to each pixel of a gradient by x.
+  const bool is_data = s.direction == ConvDirection::backward_data;
+  const double strides = is_data ? double(p.stride[0] * p.stride[1]) : 1;
+  const double taps = cell.taps / double(p.filter[device::kWidth]);
+  const bool is_images = s.direction != ConvDirection::backward_weight;
+  const double all_depth = double(view.depth) * (is_images ? taps : 1) / a.warp_tile.k;
+  const double depth = all_depth / strides;
+  const double rows = double(is_turned ? view.columns : view.rows) / cell.pixels;
+  const double columns = double(is_turned ? view.rows : view.columns) * cell.pixels;
   const double row_blocks = blocks_of_side(rows, a.warp_tile.m);
   const double column_blocks = blocks_of_side(columns, a.warp_tile.n);
   const double used = a.wave.m == 1 ? 1 : units_used(threads, target);
@@ -180,7 +220,7 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
     cycles += row_tiles * depth * times * kTurnCycles;
     if (is_kept) cycles += columns * depth / lanes * kKeptCycles;
   }
-  cycles += columns * depth / lanes * kPackCycles;
+  cycles += columns * all_depth / lanes * kPackCycles;
   cycles += rows * columns / lanes * blocks_of_side(depth * a.warp_tile.k, a.tile.k) * kSumCycles;
   const double compute = double(p.g) * cycles / (target.clock_ghz * 1e9 * share);
   const double memory = bytes(problem) / tile::cpu_bandwidth(target, bytes(problem), used);

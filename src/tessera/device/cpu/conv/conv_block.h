@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tessera/device/cpu/block.h"
+#include "tessera/device/cpu/grid.h"
 
 namespace tessera::device {
 
@@ -57,6 +58,17 @@ void multiply_runs(const BlockTask& t, const ConvRun* runs, i64 number) {
     for (int j = 0; j < kVectors; ++j) {
       if (t.before) acc[i][j] += load<Acc>(t.before + i * t.ld_before + j * kLanes);
       store(out + i * t.ld_out + j * kLanes, acc[i][j]);
+    }
+  }
+}
+
+// Some rows of words.
+inline void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
+                           int columns) {
+  for (i64 r = 0; r < rows; ++r) {
+    for (int j = 0; j < columns; j += kLanes) {
+      const int count = static_cast<int>(smaller(kLanes, columns - j));
+      store_first(to + r * ld_to + j, load_first<u32v>(from + r * ld_from + j, count), count);
     }
   }
 }

@@ -35,14 +35,29 @@ struct ConvFactors {
     const ConvAxis& w = v.axis[kWidth];
     if (!T::kChannelsLast || w.taps < 2 || w.tap_step != 1) return false;
     if (v.image_stride[kImageW] != v.channels) return false;
-    return !kForward || (g.w_stride[kFilterC] == 1 && g.w_stride[kFilterX] == v.channels);
+    return !kForward || v.cell > 1 ||
+           (g.w_stride[kFilterC] == 1 && g.w_stride[kFilterX] == v.channels);
   }
-  static ConvView image_view(const ConvArguments& g, i64 group, const i64 (&residue)[3]) {
+  // Cells have at most `most` columns.
+  static i64 cell_of(const ConvArguments& g, i64 most) {
+    if constexpr (kWeights || !T::kChannelsLast) {
+      return 1;
+    } else {
+      return device::cell_of<kForward>(g, most);
+    }
+  }
+  static ConvView image_view(const ConvArguments& g, i64 group, const i64 (&residue)[3], i64 cell) {
     ConvView v{};
     const i64* const source = kForward ? g.x_stride : g.y_stride;
     const i64* const pixels = kForward ? g.y_stride : g.x_stride;
     for (int dim = kDepth; dim <= kWidth; ++dim) {
       v.axis[dim] = kForward ? forward_axis(g, dim) : backward_axis(g, dim, residue[dim]);
+    }
+    v.cell = cell;
+    v.last_cell = 1;
+    if (cell > 1) {
+      v.axis[kWidth] = cell_axis<kForward>(g, cell);
+      v.last_cell = (kForward ? g.out_size : g.size)[kWidth] - (v.axis[kWidth].pixels - 1) * cell;
     }
     for (int i = 0; i < kImageStrides; ++i) {
       v.image_stride[i] = source[i];
@@ -62,7 +77,7 @@ struct ConvFactors {
     v.padded = round_up(v.channels, kPer);
     const i64 channels = kForward ? g.k : g.c;
     v.rows = T::kChannelsLast ? v.pixels() : channels;
-    v.columns = T::kChannelsLast ? channels : v.pixels();
+    v.columns = T::kChannelsLast ? channels * cell : v.pixels();
     v.depth = v.taps() * v.padded;
     return v;
   }
@@ -79,7 +94,7 @@ struct ConvFactors {
     v.filter_at = group * g.w_stride[kFilterG];
     v.images = g.n;
     v.channels = g.c;
-    v.line_taps = 1;
+    v.line_taps = v.cell = v.last_cell = 1;
     v.padded = round_up(g.out_size[kWidth], kPer);
     v.rows = g.k;
     v.columns = v.taps() * g.c;
@@ -120,6 +135,7 @@ struct ConvFactors {
     const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
     const i64 ld = kForward ? outer : inner;
     const auto* const w = static_cast<const Column*>(g.w);
+    if (v.cell > 1) return pack_cells(g, v, pack, j, k, width, out);
     if (kForward && filters_are_dense(g, v)) {
       return pack({w + v.filter_at + j * outer + k.begin, ld, v.columns - j, k.end - k.begin}, out);
     }
@@ -148,6 +164,40 @@ struct ConvFactors {
         for (i64 c = 0; c < columns; ++c) together[i * kMostConvColumns + c] = from[c];
       }
       pack({together, kMostConvColumns, columns, count}, out + to_words(e - k.begin) * width);
+      e += end - first;
+    }
+  }
+  // The same for cells: zeros where a pixel does not meet a tap.
+  static void pack_cells(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
+                         i64 width, u32* out) {
+    constexpr i64 kRows = 16;
+    const i64 of_pixel = v.columns / v.cell, unit = v.channels / v.line_taps;
+    const i64 columns = smaller(width, v.columns - j);
+    const i64 outer = g.w_stride[kForward ? kFilterK : kFilterC];
+    const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
+    constexpr i64 kOfRow = kForward ? 1 : kMostConvColumns, kOfColumn = kForward ? kRows : 1;
+    for (i64 e = k.begin; e < k.end;) {
+      const i64 first = e % v.padded;
+      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
+      const i64 count = smaller(end, v.channels) - first;
+      ConvTap tap = tap_of(v, e / v.padded);
+      const i64 tap_of_width = tap.at[kWidth];
+      tap.at[kWidth] = 0;
+      const Column* const w = static_cast<const Column*>(g.w) + filter_offset(g, v, tap);
+      Column together[kRows * kMostConvColumns] = {};
+      for (i64 i = 0; i < count; ++i) {
+        const i64 number = v.line_taps > 1 ? (first + i) / unit : tap_of_width;
+        for (i64 c = 0; c < columns; ++c) {
+          const i64 pixel = (j + c) / of_pixel;
+          const i64 f = filter_of_cell<kForward>(g, v.axis[kWidth].base, number, pixel);
+          if (f < 0) continue;
+          together[i * kOfRow + c * kOfColumn] =
+              w[f * g.w_stride[kFilterX] + (first + i) % unit * inner +
+                (j + c - pixel * of_pixel) * outer];
+        }
+      }
+      pack({together, kForward ? kRows : kMostConvColumns, columns, count},
+           out + to_words(e - k.begin) * width);
       e += end - first;
     }
   }

@@ -12,7 +12,9 @@ struct ResultLine {
 };
 // Which pixels lie at one distance: a line's, an image's, or all.
 enum class EvenPixels { line, image, all };
+inline bool last_cell_is_cut(const ConvView& v) { return v.cell > 1 && v.last_cell < v.cell; }
 inline EvenPixels even_pixels(const ConvView& v) {
+  if (last_cell_is_cut(v)) return EvenPixels::line;
   if (pixels_are_even(v)) return EvenPixels::all;
   ConvView one = v;
   one.images = 1;
@@ -21,6 +23,7 @@ inline EvenPixels even_pixels(const ConvView& v) {
 inline ResultLine pixel_line(const ConvView& v, i64 number, i64 count, EvenPixels even) {
   const ConvPixel p = pixel_of(v, number);
   i64 rest = v.axis[kWidth].pixels - p.at[kWidth];
+  if (last_cell_is_cut(v) && rest > 1) --rest;  // the last cell has columns of its own number
   if (even == EvenPixels::image) rest = (p.n + 1) * (v.pixels() / v.images) - number;
   return {offset_of(v, p), even == EvenPixels::all ? count : smaller(count, rest),
           pixel_distance(v)};
@@ -51,13 +54,24 @@ struct ConvResult {
     if (T::kChannelsLast) return pixel_line(v, i, count, even);
     return channel_line(i, count, v.pixel_stride[kImageC]);
   }
-  ResultLine columns(i64 j, i64 count) const {
+  // The columns of row i: fewer in a cut cell.
+  i64 columns_of(i64 i) const {
+    const bool is_cut = last_cell_is_cut(v) && (i + 1) % v.axis[kWidth].pixels == 0;
+    return is_cut ? v.columns / v.cell * v.last_cell : v.columns;
+  }
+  // `by_channel`: columns of one pixel, whose channels are neighbours.
+  ResultLine columns(i64 j, i64 count, bool by_channel) const {
     if (kWeights) return filter_line(g, v, j, count);
+    if (by_channel && v.cell > 1) {
+      const i64 channels = v.columns / v.cell;
+      return {j, smaller(count, channels - j % channels), 1};
+    }
     if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
     return pixel_line(v, j, count, even);
   }
   i64 channel(i64 i, i64 j) const {
     if (kWeights) return 0;
+    if (v.cell > 1) return j % (v.columns / v.cell);  // there is one group
     return T::kChannelsLast ? group * v.columns + j : group * v.rows + i;
   }
 };

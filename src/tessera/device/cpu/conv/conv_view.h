@@ -75,6 +75,7 @@ struct ConvView {
   i64 rows, columns, depth;         // of the product; depth counts elements, padded to whole words
   i64 channels, padded;             // of a tap: of the source, and with the padding of words
   i64 line_taps;                    // taps of a line whose channels count as those of one tap
+  i64 cell, last_cell;              // pixels of a line that make up a row of the product, see below
   i64 image_stride[kImageStrides];  // of the image whose pixels the source is
   i64 pixel_stride[kImageStrides];  // of the other image
   i64 source_at, pixels_at, filter_at;  // the group's first elements
@@ -162,6 +163,75 @@ inline void next_tap(const ConvView& v, ConvTap& t) {
     t.at[dim] = 0;
   }
 }
+// ---- cells ----
+//
+// Where a result has few channels, some neighbouring pixels of a line make up one row of the
+// product, a cell, and their channels are its columns. The taps of a cell are all those places that
+// any of its pixels meets. A pixel that does not meet one of them has zeros there instead of a
+// filter. For three channels and 3x3 taps, cells of five pixels need 7 columns of taps for 15
+// lanes, where single pixels need 15 for 3 lanes each.
+
+// The taps of a line that a cell meets, and the place of the first one for the first cell.
+struct CellTaps {
+  i64 first, count;
+};
+template <bool kForward>
+inline CellTaps cell_taps(const ConvArguments& g, i64 cell) {
+  const i64 reach = (g.filter[kWidth] - 1) * g.dilation[kWidth], pad = g.pad[kWidth];
+  const i64 stride = g.stride[kWidth];
+  if (kForward) return {-pad, (cell - 1) * stride + reach + 1};
+  const i64 least = pad - reach;
+  const i64 first = least < 0 ? -(-least / stride) : blocks_of(least, stride);
+  return {first, (cell - 1 + pad) / stride + 1 - first};
+}
+// The number of a filter's tap that pixel `pixel` of a cell has at the cell's tap, or -1.
+template <bool kForward>
+inline i64 filter_of_cell(const ConvArguments& g, i64 first, i64 tap, i64 pixel) {
+  const i64 stride = g.stride[kWidth], dilation = g.dilation[kWidth];
+  const i64 distance =
+      kForward ? tap - pixel * stride : pixel + g.pad[kWidth] - stride * (first + tap);
+  if (distance < 0 || distance % dilation != 0) return -1;
+  return distance / dilation < g.filter[kWidth] ? distance / dilation : -1;
+}
+// How many pixels make up a cell of at most `most` columns: 1 where cells save too little.
+template <bool kForward>
+inline i64 cell_of(const ConvArguments& g, i64 most) {
+  const i64 channels = kForward ? g.k : g.c, width = (kForward ? g.out_size : g.size)[kWidth];
+  const i64 step = kForward ? 1 : g.stride[kWidth];
+  if (g.groups != 1 || (kForward ? g.y_stride : g.x_stride)[kImageW] != channels) return 1;
+  // Vectors of products for each pixel of a line.
+  const double alone = static_cast<double>(g.filter[kWidth] * blocks_of(channels, kLanes)) /
+                       static_cast<double>(step);
+  constexpr double kWorthIt = 0.8;
+  double least = kWorthIt * alone;
+  i64 best = 1;
+  for (i64 cell = step; cell * channels <= most && cell <= width; cell += step) {
+    const i64 taps = cell_taps<kForward>(g, cell).count;
+    const double cost =
+        static_cast<double>(taps * blocks_of(cell * channels, kLanes)) / static_cast<double>(cell);
+    if (cell == 1 || taps < 1 || cost >= least) continue;
+    least = cost;
+    best = cell;
+  }
+  return best;
+}
+// The axis of the width for cells.
+template <bool kForward>
+inline ConvAxis cell_axis(const ConvArguments& g, i64 cell) {
+  const CellTaps taps = cell_taps<kForward>(g, cell);
+  const i64 width = (kForward ? g.out_size : g.size)[kWidth];
+  ConvAxis a{};
+  a.pixels = blocks_of(width, cell);
+  a.taps = taps.count;
+  a.base = taps.first;
+  a.pixel_step = kForward ? cell * g.stride[kWidth] : cell / g.stride[kWidth];
+  a.tap_step = 1;
+  a.size = (kForward ? g.size : g.out_size)[kWidth];
+  a.tap_stride = 1;
+  a.pixel_stride = cell;
+  return a;
+}
+
 // The place of a tap in the filters, in elements.
 inline i64 filter_offset(const ConvArguments& g, const ConvView& v, const ConvTap& t) {
   i64 at = v.filter_at;

@@ -134,6 +134,14 @@ struct DepthwiseLastImages : DepthwiseRun<T> {
   void spread(const u32* from, i64 rows, i64 lanes, i64 k, u32* to) const {
     for (i64 i = 0; i < rows * lanes; ++i) to[i * g.k + k] = from[i];
   }
+  // Sums of int8 are whole numbers, which floats hold exactly.
+  static void to_sums(u32* sums, i64 words) {
+    if constexpr (is_int8<Image>::value) {
+      for (i64 i = 0; i < words; i += kLanes) {
+        store(sums + i, __builtin_convertvector(load<f32v>(sums + i), i32v));
+      }
+    }
+  }
   void finish_line(const Line& line, const Nest& t, i64 at) const {
     const Span& span = line.span;
     const i64 lanes = spans().lanes(), pixels = line.v.axis[kWidth].pixels;
@@ -152,6 +160,7 @@ struct DepthwiseLastImages : DepthwiseRun<T> {
         multiply_pixels(of_k, begin, {own, lanes, count, vectors, span.last(), false});
         if (k > 1) spread(own, count, lanes, i, all);
       }
+      to_sums(all, count * lanes * k);
       s.finish(g, {at + begin * distance, count, span.count * k, distance, 1, span.first * k}, all,
                lanes * k);
     }

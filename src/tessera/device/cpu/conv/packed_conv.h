@@ -30,6 +30,7 @@ struct PackedConv {
     s.tile_m = C::kTileM, s.tile_n = C::kTileN, s.tile_k = C::kTileK;
     s.wave_m = C::kWaveM, s.wave_n = C::kWaveN;
     s.sums_are_output = C::kNumSteps == 0 && (kIsInt ? __is_same(Out, int) : __is_same(Out, float));
+    s.has_steps = C::kNumSteps > 0;
     s.multiply = multiply_any<Math, kRows, kColumns / kLanes, 0>;
     if constexpr (Factors::Pixels::kMayBeInPlace) {
       s.multiply_runs = multiply_runs<Math, kRows, kColumns / kLanes>;

@@ -19,6 +19,7 @@ struct PackedConvShape {
   i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, elements of the depth
   int wave_m, wave_n;          // most threads over rows and columns; 0: the caller's limit
   bool sums_are_output;        // when alpha is 1 and beta is 0
+  bool has_steps;              // of an epilogue, some of which have an operand for each channel
   void (*multiply)(const BlockTask& t, i64 rows, int columns);
   void (*multiply_runs)(const BlockTask& t, const ConvRun* runs, i64 number);  // `rows` rows
   typename ConvFactors<T>::PackB pack_b;
@@ -51,18 +52,22 @@ struct PackedConvDriver {
   i64 start() const { return panel_start<Math>(s.columns); }
   i64 panel_words(i64 depth) const { return start() + depth / kPer * s.columns; }
   i64 b_words() const { return s.tile_n / s.columns * panel_words(s.tile_k) + kPanelSlack; }
-  i64 super_rows(i64 depth) const {
+  // Columns whose sums are kept together.
+  i64 most_columns(const ConvView& v) const {
+    return smaller(s.tile_n, round_up(v.columns, s.columns));
+  }
+  i64 super_rows(const ConvView& v, i64 depth) const {
     if (depth <= s.tile_k) return s.tile_m;
-    const i64 fit = kPartialBytes / (s.tile_n * 4) / s.tile_m * s.tile_m;
+    const i64 fit = kPartialBytes / (most_columns(v) * 4) / s.tile_m * s.tile_m;
     return fit > s.tile_m ? fit : s.tile_m;
   }
   // The largest view: class 0 has the most pixels and taps of all classes.
   i64 partial_rows(const ConvArguments& g) const {
     const ConvView v = view(g, 0, 0);
-    return round_up(smaller(super_rows(most_depth(g)), v.rows), s.rows);
+    return round_up(smaller(super_rows(v, most_depth(g)), v.rows), s.rows);
   }
   i64 partial_words(const ConvArguments& g) const {
-    return round_up(partial_rows(g) * s.tile_n, kLanes);
+    return round_up(partial_rows(g) * most_columns(view(g, 0, 0)), kLanes);
   }
   i64 most_depth(const ConvArguments& g) const {
     i64 depth = view(g, 0, 0).depth;
@@ -82,14 +87,16 @@ struct PackedConvDriver {
 
   // ---- views ----
 
-  static i64 classes_along(const ConvArguments& g, int dim) {
+  i64 cell(const ConvArguments& g) const { return Factors::cell_of(g, s.columns); }
+  i64 classes_along(const ConvArguments& g, int dim) const {
+    if (dim == kWidth && cell(g) > 1) return 1;
     return smaller(g.stride[dim], g.size[dim]);
   }
-  static i64 classes(const ConvArguments& g) {
+  i64 classes(const ConvArguments& g) const {
     if (T::kDirection != ConvDirection::backward_data) return 1;
     return classes_along(g, kDepth) * classes_along(g, kHeight) * classes_along(g, kWidth);
   }
-  static ConvView view(const ConvArguments& g, i64 group, i64 number) {
+  ConvView view(const ConvArguments& g, i64 group, i64 number) const {
     if constexpr (kWeights) {
       return Factors::filter_view(g, group);
     } else {
@@ -97,7 +104,7 @@ struct PackedConvDriver {
                                        classes_along(g, kWidth)};
       i64 residue[kSpatialDims];
       digits_of(number, sizes, residue);
-      return Factors::image_view(g, group, residue);
+      return Factors::image_view(g, group, residue, cell(g));
     }
   }
 
@@ -106,8 +113,9 @@ struct PackedConvDriver {
   void finish(const Result& result, const u32* sums, i64 ld, Range m, Range n) const {
     for (i64 i = m.begin; i < m.end;) {
       const ResultLine row = result.rows(i, m.end - i);
-      for (i64 j = n.begin; j < n.end;) {
-        const ResultLine column = result.columns(j, n.end - j);
+      const i64 end = smaller(n.end, result.columns_of(i));
+      for (i64 j = n.begin; j < end;) {
+        const ResultLine column = result.columns(j, end - j, s.has_steps);
         s.finish(result.g,
                  {row.at + column.at, row.count, column.count, row.distance, column.distance,
                   result.channel(i, j)},
@@ -123,8 +131,9 @@ struct PackedConvDriver {
     const ConvArguments& g = result.g;
     const ConvView& v = result.v;
     if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
+    if (last_cell_is_cut(v)) return nullptr;
     const ResultLine row = result.rows(0, v.rows),
-                     column = result.columns(n.begin, n.end - n.begin);
+                     column = result.columns(n.begin, n.end - n.begin, s.has_steps);
     if (row.count != v.rows || column.count != n.end - n.begin) return nullptr;
     if (column.distance != 1 && column.count > 1) return nullptr;
     ld = row.distance;
@@ -284,16 +293,6 @@ struct PackedConvDriver {
     s.multiply(t, rows, columns);
     copy_rectangle(scratch, s.columns, data, ld, rows, columns);
   }
-  static void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
-                             int columns) {
-    for (i64 r = 0; r < rows; ++r) {
-      for (int j = 0; j < columns; j += kLanes) {
-        const int count = static_cast<int>(smaller(kLanes, columns - j));
-        store_first(to + r * ld_to + j, load_first<u32v>(from + r * ld_from + j, count), count);
-      }
-    }
-  }
-
   void pack_panel(const Result& result, i64 j, Range k, u32* panel) const {
     Factors::pack_b(result.g, result.v, s.pack_b, j, k, s.columns, panel + start());
     if (s.correct) s.correct(panel + start(), (k.end - k.begin) / kPer, panel);
@@ -306,7 +305,7 @@ struct PackedConvDriver {
     u32* const b = a + a_words();
     u32* const partial = b + b_words();
     auto* const blocks = reinterpret_cast<InPlace*>(partial + partial_words(result.g));
-    const i64 super = super_rows(v.depth);
+    const i64 super = super_rows(v, v.depth);
     for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
       const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
       const i64 ld = round_up(n.end - n.begin, s.columns);
