@@ -179,6 +179,33 @@ TEST_F(ConvKernels, FewChannelsShareWordsAndRows) {
   }
 }
 
+// Groups are multiplied from copies, those of few channels together; some need several bands.
+TEST_F(ConvKernels, GroupsAreCopied) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (int i = 0; i < 16; ++i) {
+      ConvProblem p = problem();
+      p.layout = ConvLayout::nhwgc;
+      p.g = random_.integer(2, 12);
+      p.c = p.g * random_.integer(1, 20);
+      p.k = random_.coin() ? p.c : p.g * random_.integer(1, 20);
+      p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
+      if (p.ndim > 1 && random_.integer(0, 3) == 0) {
+        p.n = 1;
+        p.size[1] += 60;
+        p.size[2] += 60;
+      }
+      family_.validate(p);
+      std::vector<KernelSpec> specs = serving(p, target);
+      std::erase_if(specs, [](const KernelSpec& spec) {
+        return spec.algorithm.pipeline != Pipeline::packab || spec.algorithm.pointwise;
+      });
+      ASSERT_FALSE(specs.empty());
+      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
+    }
+  }
+}
+
 // By any of GEMM's kernels that serve the product.
 TEST_F(ConvKernels, PointwiseLayersAreProducts) {
   fmt::print("seed {}\n", seed_);

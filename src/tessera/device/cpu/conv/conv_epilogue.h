@@ -121,6 +121,40 @@ void finish_apart(ConvOutput o, const ConvRectangle& r, const u32* sums, i64 ld)
   }
 }
 
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+// The first `count` lanes.
+[[gnu::always_inline]] inline void store_few_halves(void* p, u16v v, int count) {
+  typedef short s16v __attribute__((vector_size(kVectorBytes / 2)));
+  const auto mask = static_cast<u16>((1U << count) - 1U);
+#if defined(__clang__)
+  __builtin_ia32_storedquhi256_mask(static_cast<s16v*>(p), bits_as<s16v>(v), mask);
+#else
+  __builtin_ia32_storedquhi256_mask(static_cast<short*>(p), bits_as<s16v>(v), mask);
+#endif
+}
+#endif
+
+// Sums that become the result by a conversion alone.
+template <class Out>
+[[gnu::noinline]] void store_sums(const ConvRectangle& r, const u32* sums, i64 ld, Out* out) {
+  for (i64 i = 0; i < r.rows; ++i, sums += ld, out += r.row_stride) {
+    i64 j = 0;
+    for (; j + kLanes <= r.columns; j += kLanes) {
+      store_float(out + j, load<f32v>(sums + j), kLanes);
+    }
+    if (j == r.columns) continue;
+    const int rest = static_cast<int>(r.columns - j);
+    const f32v last = load_first<f32v>(sums + j, rest);
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    if constexpr (sizeof(Out) == 2) {
+      store_few_halves(out + j, narrow_bits(Out{}, last), rest);
+      continue;
+    }
+#endif
+    store_float(out + j, last, rest);
+  }
+}
+
 template <class T>
 const T* moved(const void* p, i64 elements) {
   return p == nullptr ? nullptr : static_cast<const T*>(p) + elements;
@@ -131,6 +165,12 @@ void finish_conv(const ConvArguments& g, const ConvRectangle& r, const u32* sums
   using E = ConvEpilogue<C>;
   using Out = typename E::Out;
   using D = typename C::D;
+  if constexpr (C::kNumSteps == 0 && __is_same(typename E::Math::Acc, f32v) &&
+                !is_int8<Out>::value && !__is_same(Out, int)) {
+    if (g.alpha == 1.0F && g.beta == 0.0F && (r.column_stride == 1 || r.columns == 1)) {
+      return store_sums(r, sums, ld, static_cast<Out*>(g.out) + r.at);
+    }
+  }
   ConvOutput o{};
   o.out = static_cast<Out*>(g.out) + r.at;
   o.c = moved<Out>(g.before, r.at);

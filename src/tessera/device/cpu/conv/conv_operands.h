@@ -46,7 +46,20 @@ struct ConvFactors {
       return device::cell_of<kForward>(g, most);
     }
   }
-  static ConvView image_view(const ConvArguments& g, i64 group, const i64 (&residue)[3], i64 cell) {
+  // How many neighbouring groups of few channels can be one product, whose filters are blocks on a
+  // diagonal with zeros around.
+  static i64 merged_groups(const ConvArguments& g) {
+    if (kWeights || !T::kChannelsLast) return 1;
+    if (g.x_stride[kImageG] != g.c || g.y_stride[kImageG] != g.k) return 1;
+    const i64 most = kLanes / (g.c > g.k ? g.c : g.k);
+    for (i64 merged = smaller(most, g.groups); merged > 1; --merged) {
+      if (g.groups % merged == 0) return merged;
+    }
+    return 1;
+  }
+  // `merged` groups are one, of which `group` is the number.
+  static ConvView image_view(const ConvArguments& g, i64 group, const i64 (&residue)[3], i64 cell,
+                             i64 merged) {
     ConvView v{};
     const i64* const source = kForward ? g.x_stride : g.y_stride;
     const i64* const pixels = kForward ? g.y_stride : g.x_stride;
@@ -63,19 +76,21 @@ struct ConvFactors {
       v.image_stride[i] = source[i];
       v.pixel_stride[i] = pixels[i];
     }
-    v.source_at = group * source[kImageG];
-    v.pixels_at = group * pixels[kImageG];
-    v.filter_at = group * g.w_stride[kFilterG];
+    v.source_at = group * merged * source[kImageG];
+    v.pixels_at = group * merged * pixels[kImageG];
+    v.filter_at = group * merged * g.w_stride[kFilterG];
     v.images = g.n;
-    v.channels = kForward ? g.c : g.k;
+    v.channels = merged * (kForward ? g.c : g.k);
     v.line_taps = 1;
-    if (v.channels % kPer != 0 && lines_are_dense(g, v)) {
+    v.merged = merged;
+    if (merged == 1 && v.channels % kPer != 0 && lines_are_dense(g, v)) {
       v.line_taps = v.axis[kWidth].taps;
       v.channels *= v.line_taps;
       v.axis[kWidth].taps = 1;
     }
+    v.filter_channels = v.channels;
     v.padded = round_up(v.channels, kPer);
-    const i64 channels = kForward ? g.k : g.c;
+    const i64 channels = merged * (kForward ? g.k : g.c);
     v.rows = T::kChannelsLast ? v.pixels() : channels;
     v.columns = T::kChannelsLast ? channels * cell : v.pixels();
     v.depth = v.taps() * v.padded;
@@ -94,7 +109,7 @@ struct ConvFactors {
     v.filter_at = group * g.w_stride[kFilterG];
     v.images = g.n;
     v.channels = g.c;
-    v.line_taps = v.cell = v.last_cell = 1;
+    v.line_taps = v.cell = v.last_cell = v.merged = 1;
     v.padded = round_up(g.out_size[kWidth], kPer);
     v.rows = g.k;
     v.columns = v.taps() * g.c;
@@ -113,7 +128,7 @@ struct ConvFactors {
     ConvTap tap = tap_of(v, k.begin / v.padded);
     for (i64 e = k.begin; e < k.end; next_tap(v, tap)) {
       const i64 count = smaller(v.padded - channel, k.end - e);
-      visit(filter_offset(g, v, tap) + channel * inner, smaller(count, v.channels - channel),
+      visit(filter_offset(g, v, tap) + channel * inner, smaller(count, v.filter_channels - channel),
             to_words(e - k.begin));
       e += count;
       channel = 0;
@@ -121,7 +136,7 @@ struct ConvFactors {
   }
   // Whether (taps, channels) are one run of memory, in that order.
   static bool filters_are_dense(const ConvArguments& g, const ConvView& v) {
-    if (!kForward || v.channels != v.padded) return false;
+    if (!kForward || v.filter_channels != v.padded) return false;
     i64 distance = v.channels;
     for (int dim = kWidth; dim >= kDepth; --dim) {
       if (v.axis[dim].taps > 1 && g.w_stride[kFilterZ + dim] != distance) return false;
@@ -135,6 +150,7 @@ struct ConvFactors {
     const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
     const i64 ld = kForward ? outer : inner;
     const auto* const w = static_cast<const Column*>(g.w);
+    if (v.merged > 1) return pack_groups(g, v, pack, j, k, width, out);
     if (v.cell > 1) return pack_cells(g, v, pack, j, k, width, out);
     if (kForward && filters_are_dense(g, v)) {
       return pack({w + v.filter_at + j * outer + k.begin, ld, v.columns - j, k.end - k.begin}, out);
@@ -197,6 +213,35 @@ struct ConvFactors {
         }
       }
       pack({together, kForward ? kRows : kMostConvColumns, columns, count},
+           out + to_words(e - k.begin) * width);
+      e += end - first;
+    }
+  }
+  // The same for merged groups: zeros where a channel is of another group.
+  static void pack_groups(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
+                          i64 width, u32* out) {
+    constexpr i64 kRows = 16;
+    const i64 of_group = v.columns / v.merged, unit = v.filter_channels / v.merged;
+    const i64 outer = g.w_stride[kForward ? kFilterK : kFilterC];
+    const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
+    constexpr i64 kOfRow = kForward ? 1 : kMostConvColumns, kOfColumn = kForward ? kRows : 1;
+    for (i64 e = k.begin; e < k.end;) {
+      const i64 first = e % v.padded;
+      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
+      const i64 count = smaller(end, v.filter_channels) - first;
+      const Column* const w =
+          static_cast<const Column*>(g.w) + filter_offset(g, v, tap_of(v, e / v.padded));
+      Column together[kRows * kMostConvColumns] = {};
+      for (i64 i = 0; i < count; ++i) {
+        const i64 group = (first + i) / unit;
+        const Column* const from = w + group * g.w_stride[kFilterG] + (first + i) % unit * inner;
+        for (i64 c = 0; c < of_group; ++c) {
+          const i64 column = group * of_group + c - j;
+          if (column < 0 || column >= width) continue;
+          together[i * kOfRow + column * kOfColumn] = from[c * outer];
+        }
+      }
+      pack({together, kForward ? kRows : kMostConvColumns, smaller(width, v.columns - j), count},
            out + to_words(e - k.begin) * width);
       e += end - first;
     }

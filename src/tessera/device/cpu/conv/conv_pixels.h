@@ -42,7 +42,11 @@ template <class T, class Math>
 [[gnu::always_inline]] inline u32v load_few_bytes(const void* p, int bytes) {
   typedef char c64v __attribute__((vector_size(kVectorBytes)));
   const unsigned long long mask = ~0ULL >> (64 - bytes);
+#if defined(__clang__)
+  return bits_as<u32v>(__builtin_ia32_loaddquqi512_mask(static_cast<const c64v*>(p), c64v{}, mask));
+#else
   return bits_as<u32v>(__builtin_ia32_loaddquqi512_mask(static_cast<const char*>(p), c64v{}, mask));
+#endif
 }
 #endif
 inline void zero_words(i64 count, u32* out) {

@@ -4,109 +4,36 @@
 // sum is formed in one order, so that the number of threads does not change its bits.
 #pragma once
 
-#include "tessera/device/cpu/conv/conv_block.h"
-#include "tessera/device/cpu/conv/conv_operands.h"
-#include "tessera/device/cpu/conv/conv_result.h"
-#include "tessera/device/cpu/gemm/operands.h"
-#include "tessera/device/cpu/packed_sizes.h"
+#include "tessera/device/cpu/conv/packed_shape.h"
 
 namespace tessera::device {
 
-// The sizes of a kernel, and the functions that depend on them or on the result.
 template <class T>
-struct PackedConvShape {
-  i64 rows, columns;           // of a register block
-  i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, elements of the depth
-  int wave_m, wave_n;          // most threads over rows and columns; 0: the caller's limit
-  bool sums_are_output;        // when alpha is 1 and beta is 0
-  bool has_steps;              // of an epilogue, some of which have an operand for each channel
-  void (*multiply)(const BlockTask& t, i64 rows, int columns);
-  void (*multiply_runs)(const BlockTask& t, const ConvRun* runs, i64 number);  // `rows` rows
-  typename ConvFactors<T>::PackB pack_b;
-  void (*correct)(const u32* panel, i64 words, u32* out);  // null where B needs none
-  ConvFinish finish;
-};
-
-template <class T>
-struct PackedConvDriver {
+struct PackedConvDriver : PackedConvSizes<T> {
+  using Sizes = PackedConvSizes<T>;
   using Factors = ConvFactors<T>;
   using Types = ConvTypes<T>;
   using Math = typename T::Math;
   using Pixels = ConvPixels<T>;
   using Result = ConvResult<T>;
   using InPlace = typename Pixels::InPlace;
+  using Halo = ConvHalo<T>;
   static constexpr bool kWeights = Types::kWeights;
   static constexpr bool kAAcross = Factors::kAAcross;
   static constexpr int kPer = Math::kPerWord;
 
-  const PackedConvShape<T>& s;
-
-  static i64 round_up(i64 size, i64 to) { return blocks_of(size, to) * to; }
-
-  // ---- sizes of the workspace of a thread, in words ----
-
-  // Rows of A lie an odd number of vectors apart, so that they do not meet in one set of a cache.
-  static i64 row_words(i64 words) { return (blocks_of(words, kLanes) | 1) * kLanes; }
-  i64 a_pitch() const { return row_words(kAAcross ? s.tile_m : s.tile_k / kPer); }
-  i64 a_words() const { return a_pitch() * (kAAcross ? s.tile_k / kPer : s.tile_m) + kLanes; }
-  i64 start() const { return panel_start<Math>(s.columns); }
-  i64 panel_words(i64 depth) const { return start() + depth / kPer * s.columns; }
-  i64 b_words() const { return s.tile_n / s.columns * panel_words(s.tile_k) + kPanelSlack; }
-  // Columns whose sums are kept together.
-  i64 most_columns(const ConvView& v) const {
-    return smaller(s.tile_n, round_up(v.columns, s.columns));
-  }
-  i64 super_rows(const ConvView& v, i64 depth) const {
-    if (depth <= s.tile_k) return s.tile_m;
-    const i64 fit = kPartialBytes / (most_columns(v) * 4) / s.tile_m * s.tile_m;
-    return fit > s.tile_m ? fit : s.tile_m;
-  }
-  // The largest view: class 0 has the most pixels and taps of all classes.
-  i64 partial_rows(const ConvArguments& g) const {
-    const ConvView v = view(g, 0, 0);
-    return round_up(smaller(super_rows(v, most_depth(g)), v.rows), s.rows);
-  }
-  i64 partial_words(const ConvArguments& g) const {
-    return round_up(partial_rows(g) * most_columns(view(g, 0, 0)), kLanes);
-  }
-  i64 most_depth(const ConvArguments& g) const {
-    i64 depth = view(g, 0, 0).depth;
-    for (i64 c = 1; c < classes(g); ++c) {
-      const i64 other = view(g, 0, c).depth;
-      if (other > depth) depth = other;
-    }
-    return depth;
-  }
-  i64 thread_words(const ConvArguments& g) const {
-    const i64 blocks = s.tile_m / s.rows * i64{sizeof(InPlace)} / 4;
-    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes);
-  }
-  i64 workspace_bytes(const ConvArguments& g, int threads) const {
-    return thread_words(g) * threads * 4;
-  }
-
-  // ---- views ----
-
-  i64 cell(const ConvArguments& g) const { return Factors::cell_of(g, s.columns); }
-  i64 classes_along(const ConvArguments& g, int dim) const {
-    if (dim == kWidth && cell(g) > 1) return 1;
-    return smaller(g.stride[dim], g.size[dim]);
-  }
-  i64 classes(const ConvArguments& g) const {
-    if (T::kDirection != ConvDirection::backward_data) return 1;
-    return classes_along(g, kDepth) * classes_along(g, kHeight) * classes_along(g, kWidth);
-  }
-  ConvView view(const ConvArguments& g, i64 group, i64 number) const {
-    if constexpr (kWeights) {
-      return Factors::filter_view(g, group);
-    } else {
-      const i64 sizes[kSpatialDims] = {classes_along(g, kDepth), classes_along(g, kHeight),
-                                       classes_along(g, kWidth)};
-      i64 residue[kSpatialDims];
-      digits_of(number, sizes, residue);
-      return Factors::image_view(g, group, residue, cell(g));
-    }
-  }
+  using Sizes::a_pitch;
+  using Sizes::a_words;
+  using Sizes::b_words;
+  using Sizes::classes;
+  using Sizes::panel_words;
+  using Sizes::partial_words;
+  using Sizes::round_up;
+  using Sizes::s;
+  using Sizes::start;
+  using Sizes::super_rows;
+  using Sizes::thread_words;
+  using Sizes::view;
 
   // ---- the result ----
 
@@ -131,7 +58,7 @@ struct PackedConvDriver {
     const ConvArguments& g = result.g;
     const ConvView& v = result.v;
     if (!s.sums_are_output || g.alpha != 1.0F || g.beta != 0.0F) return nullptr;
-    if (last_cell_is_cut(v)) return nullptr;
+    if (last_cell_is_cut(v) || n.end - n.begin < s.columns) return nullptr;
     const ResultLine row = result.rows(0, v.rows),
                      column = result.columns(n.begin, n.end - n.begin, s.has_steps);
     if (row.count != v.rows || column.count != n.end - n.begin) return nullptr;
@@ -222,7 +149,7 @@ struct PackedConvDriver {
   // All rows of a block by some runs of the depth.
   void multiply_by_runs(BlockTask& t, const ConvRun* runs, i64 number, int columns,
                         bool padded) const {
-    if (padded && columns * 2 > s.columns) {
+    if (padded && (columns * 2 > s.columns || s.columns == kLanes)) {
       s.multiply_runs(t, runs, number);
       t.before = static_cast<const u32*>(t.out);
       return;
@@ -348,10 +275,36 @@ struct PackedConvDriver {
     }
   }
 
+  // The bands of one class that are this thread's, from copies of one group or of merged ones.
+  void run_bands(const ConvArguments& g, const CpuThread& thread, i64 c, const Halo& halo,
+                 u32* space) const {
+    using Image = typename Halo::Image;
+    const i64 merged = Factors::merged_groups(g), groups = g.groups / merged;
+    const i64 bands = halo.bands(view(g, 0, c)), threads = s.wave_m == 1 ? 1 : thread.count;
+    if (thread.index >= threads) return;
+    u32* const own = space + thread_words(g) - Halo::words(g);
+    ConvArguments copied = g;
+    (Types::kForward ? copied.x : copied.y) = own;
+    const Range mine = part(bands * groups, 1, threads, thread.index);
+    for (i64 i = mine.begin; i < mine.end; ++i) {
+      const i64 group = i % groups, band = i / groups;
+      const ConvView v = view(g, group, c, merged), b = halo.view(v, band);
+      halo.copy(v, b, band, Types::kForward ? g.x : g.y, reinterpret_cast<Image*>(own));
+      const Result result{copied, b, group, even_pixels(b), sources_are_even(b)};
+      run_job({result, {0, b.rows}, {0, b.columns}, space});
+    }
+  }
   void run(const ConvArguments& g, const CpuThread& thread) const {
     u32* const space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(g);
     for (i64 c = 0; c < classes(g); ++c) {
       ConvView v = view(g, 0, c);
+      if constexpr (Halo::kMayCopy) {
+        const Halo halo = Halo::of(g, view(g, 0, c, Factors::merged_groups(g)));
+        if (halo.lines > 0) {
+          run_bands(g, thread, c, halo, space);
+          continue;
+        }
+      }
       GemmArguments sizes{};
       sizes.m = v.rows, sizes.n = v.columns, sizes.batch = g.groups;
       const Grid grid =
@@ -380,12 +333,12 @@ template <class T>
 i64 packed_conv_workspace_bytes(const PackedConvShape<T>& shape, const void* arguments,
                                 int threads) {
   const auto& g = *static_cast<const ConvArguments*>(arguments);
-  return PackedConvDriver<T>{shape}.workspace_bytes(g, threads);
+  return PackedConvDriver<T>{{shape}}.workspace_bytes(g, threads);
 }
 template <class T>
 void packed_conv_run(const PackedConvShape<T>& shape, const void* arguments,
                      const CpuThread& thread) {
-  PackedConvDriver<T>{shape}.run(*static_cast<const ConvArguments*>(arguments), thread);
+  PackedConvDriver<T>{{shape}}.run(*static_cast<const ConvArguments*>(arguments), thread);
 }
 // A panel of B, or a part of its depth.
 template <class E, class Math, int Width, bool kKContiguous>

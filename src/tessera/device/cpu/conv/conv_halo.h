@@ -1,0 +1,123 @@
+// Groups: the part of an image that some lines of a result meet, copied for one group, with zeros
+// around it. Its channels lie side by side, so that all taps of a line are one run, and no tap lies
+// outside. All groups of a band of lines follow each other, because they share its cache lines.
+#pragma once
+
+#include "tessera/device/cpu/conv/conv_pixels.h"
+
+namespace tessera::device {
+
+template <class T>
+struct ConvHalo {
+  using Types = ConvTypes<T>;
+  using Image = typename Types::Image;
+  static constexpr bool kMayCopy = T::kChannelsLast && !Types::kWeights;
+  static constexpr i64 kBytes = 98304;  // of a copy: a part of L2, also of small ones
+  static constexpr i64 kSource =
+      524288;  // of all groups of a band, which L2 keeps for the next one
+  static constexpr i64 kLeastLines =
+      4;  // of a band: neighbouring bands copy the lines between them
+
+  i64 lines;  // of the result in a band; 0: the image is read where it lies
+
+  // Places of the source that pixels of an axis meet, gaps included.
+  static i64 reach(const ConvAxis& a, i64 pixels) {
+    return (pixels - 1) * a.pixel_step + (a.taps - 1) * a.tap_step + 1;
+  }
+  static bool copies(const ConvArguments& g) { return kMayCopy && g.groups > 1; }
+  // Words of a thread's workspace.
+  static i64 words(const ConvArguments& g) { return copies(g) ? kBytes / 4 + kLanes : 0; }
+
+  static ConvHalo of(const ConvArguments& g, const ConvView& v) {
+    if (!copies(g) || v.depth == 0 || v.line_taps != 1) return {0};
+    const ConvAxis &d = v.axis[kDepth], &h = v.axis[kHeight], &w = v.axis[kWidth];
+    const i64 line = reach(d, 1) * reach(w, w.pixels) * v.padded * i64{sizeof(Image)};
+    const i64 rest = kBytes / line - reach(h, 1);
+    if (rest < 0) return {0};
+    const i64 source = reach(d, 1) * w.size * v.image_stride[kImageW] * i64{sizeof(Image)};
+    i64 kept = source == 0 ? h.pixels : (kSource / source - reach(h, 1)) / h.pixel_step + 1;
+    if (kept < kLeastLines) kept = kLeastLines;
+    const i64 bands = blocks_of(h.pixels, smaller(rest / h.pixel_step + 1, kept));
+    return {blocks_of(h.pixels, bands)};
+  }
+  i64 bands(const ConvView& v) const {
+    return v.images * v.axis[kDepth].pixels * blocks_of(v.axis[kHeight].pixels, lines);
+  }
+  ConvPixel first_pixel(const ConvView& v, i64 band) const {
+    const i64 of_plane = blocks_of(v.axis[kHeight].pixels, lines), depth = v.axis[kDepth].pixels;
+    return {band / of_plane / depth, {band / of_plane % depth, band % of_plane * lines, 0}};
+  }
+
+  // The view of a band of one group, whose source is the copy.
+  ConvView view(const ConvView& v, i64 band) const {
+    const ConvPixel first = first_pixel(v, band);
+    ConvView b = v;
+    b.images = 1;
+    b.pixels_at = offset_of(v, first);
+    b.source_at = 0;
+    b.channels = v.padded;
+    b.axis[kDepth].pixels = 1;
+    b.axis[kHeight].pixels = smaller(lines, v.axis[kHeight].pixels - first.at[kHeight]);
+    i64 distance = v.padded;
+    for (int dim = kWidth; dim >= kDepth; --dim) {
+      ConvAxis& a = b.axis[dim];
+      a.base = a.first_pixel = 0;
+      a.size = reach(a, a.pixels);
+      b.image_stride[kImageD + dim] = distance;
+      distance *= a.size;
+    }
+    b.image_stride[kImageC] = 1;
+    b.rows = b.pixels();
+    return b;
+  }
+
+  static void copy_pixels(const Image* from, i64 step, i64 channels, i64 padded, i64 pixels,
+                          Image* to) {
+    for (i64 i = 0; i < pixels; ++i, from += step, to += padded) {
+#if defined(__AVX512BW__)
+      constexpr i64 kSpan = kVectorBytes / i64{sizeof(Image)};
+      for (i64 c = 0; c < channels; c += kSpan) {
+        const i64 bytes = smaller(kSpan, channels - c) * i64{sizeof(Image)};
+        store(to + c, load_few_bytes(from + c, static_cast<int>(bytes)));
+      }
+#else
+      for (i64 c = 0; c < padded; ++c) to[c] = c < channels ? from[c] : Image{};
+#endif
+    }
+  }
+  // Whole vectors are stored, each over the beginning of what follows: the copy has room for one
+  // more.
+  static void zero(Image* to, i64 elements) {
+    constexpr i64 kSpan = kVectorBytes / i64{sizeof(Image)};
+    for (i64 i = 0; i < elements; i += kSpan) store(to + i, u32v{});
+  }
+  // `v` is the view of the whole image, `b` that of the band.
+  void copy(const ConvView& v, const ConvView& b, i64 band, const void* image, Image* to) const {
+    const ConvPixel first = first_pixel(v, band);
+    const ConvAxis &ad = v.axis[kDepth], &ah = v.axis[kHeight], &aw = v.axis[kWidth];
+    const i64 width = b.axis[kWidth].size, of_line = width * v.padded;
+    const i64 left = smaller(aw.base < 0 ? -aw.base : 0, width);
+    const i64 inside = aw.size - aw.base;
+    const i64 end = inside < left ? left : smaller(inside, width);
+    const auto* const from = static_cast<const Image*>(image) + v.source_at +
+                             first.n * v.image_stride[kImageN] +
+                             (aw.base + left) * v.image_stride[kImageW];
+    for (i64 z = 0; z < b.axis[kDepth].size; ++z) {
+      const i64 d = ad.base + first.at[kDepth] * ad.pixel_step + z;
+      for (i64 y = 0; y < b.axis[kHeight].size; ++y, to += of_line) {
+        const i64 h = ah.base + first.at[kHeight] * ah.pixel_step + y;
+        if (!is_inside(ad, d) || !is_inside(ah, h)) {
+          zero(to, of_line);
+          continue;
+        }
+        zero(to, left * v.padded);
+        copy_pixels(from + d * v.image_stride[kImageD] + h * v.image_stride[kImageH],
+                    v.image_stride[kImageW], v.channels, v.padded, end - left,
+                    to + left * v.padded);
+        zero(to + end * v.padded, (width - end) * v.padded);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::device
