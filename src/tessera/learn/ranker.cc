@@ -73,12 +73,17 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   return question;
 }
 
+bool is_described(const RankInput& input, std::size_t index) {
+  const Family& family = family_of(input.problem);
+  const KernelSpec& spec = input.legal[index];
+  return family.is_described(spec) && family.is_described_on(spec, input.problem);
+}
+
 // The described kernel that the model likes best; the number of kernels if there is none.
 std::size_t best_described(const RankInput& input, std::span<const double> seconds) {
-  const Family& family = family_of(input.problem);
   std::size_t best = seconds.size();
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (!std::isfinite(seconds[i]) || !family.is_described(input.legal[i])) continue;
+    if (!std::isfinite(seconds[i]) || !is_described(input, i)) continue;
     if (best == seconds.size() || seconds[i] < seconds[best]) best = i;
   }
   return best;
@@ -111,7 +116,7 @@ void scale_to_problem(const RankInput& input, const Problem& asked, std::span<do
   scale(first);
   double limit = kMayWin * seconds[first];
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (i == first || !family.is_described(input.legal[i])) continue;
+    if (i == first || !is_described(input, i)) continue;
     if (input.only_best && seconds[i] > limit) {
       seconds[i] = std::numeric_limits<double>::infinity();
       continue;
@@ -137,7 +142,7 @@ bool place_undescribed(const RankInput& input, bool is_score, std::span<double> 
   const double time = seconds[best];
   double known = 0;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (family.is_described(input.legal[i])) continue;
+    if (is_described(input, i)) continue;
     if (known == 0) known = estimated(best);
     const double ratio = kDoubt * estimated(i) / known;
     seconds[i] = is_score ? time + std::log(ratio) : time * ratio;

@@ -102,7 +102,9 @@ class LearnedRanker final : public Ranker {
   ChoiceSource source() const override { return ChoiceSource::learned; }
   std::string why(const RankInput& input, const Ranked& best) const override {
     const std::string how = model_.how ? model_.how(input) : "";
-    if (!family_of(input.problem).is_described(input.legal[best.index])) {
+    const Family& family = family_of(input.problem);
+    const KernelSpec& spec = input.legal[best.index];
+    if (!family.is_described(spec) || !family.is_described_on(spec, input.problem)) {
       return fmt::format(
           "by the estimate before the first by the learned model among {} legal candidates{}",
           input.legal.size(), how);

@@ -15,16 +15,18 @@ struct PlainProduct {
   std::int64_t x, w, y;
 };
 
-// Calls visit(product) for every product; `p` has its strides.
+// Calls visit(product) for every product; `p` has its strides. `apart`: x has only the pixels whose
+// places are multiples of it, side by side.
 template <class Visit>
-void for_each_product(const ConvProblem& p, const Visit& visit) {
+void for_each_product(const ConvProblem& p, const Visit& visit, const Spatial& apart = {1, 1, 1}) {
   const Spatial out = out_size(p);
   const ConvStrides &xs = p.in_strides, &ws = p.weight_strides, &ys = p.out_strides;
   const auto visit_place = [&](const Spatial& o, const Spatial& f, const Spatial& i) {
     std::int64_t x0 = 0, w0 = 0, y0 = 0;
     for (std::size_t s = 0; s < 3; ++s) {
-      if (i[s] < 0 || i[s] >= p.size[s]) return;
-      x0 += i[s] * xs[3 + s];
+      const std::int64_t pixel = i[s] / apart[s];
+      if (i[s] < 0 || i[s] % apart[s] != 0 || pixel >= p.size[s]) return;
+      x0 += pixel * xs[3 + s];
       w0 += f[s] * ws[3 + s];
       y0 += o[s] * ys[3 + s];
     }

@@ -103,6 +103,8 @@ extern const Way kPointwiseCpu, kPointwiseCuda;
 // Whether features describe the kernel: a pointwise one if GEMM's features describe its own. No
 // shipped model has learned from grouped ones.
 bool is_described(const KernelSpec& spec);
+// tmaws_plan.cc: no feature tells that a row of a product holds several pixels' results.
+bool is_described_on(const KernelSpec& spec, const Problem& problem);
 
 // The kernel of GEMM that a pointwise kernel is.
 KernelSpec product_kernel(const KernelSpec& spec);

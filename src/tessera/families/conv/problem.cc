@@ -208,6 +208,7 @@ constinit const Family kFamily = {
     .features = features,
     .features_fit = features_fit,
     .is_described = is_described,
+    .is_described_on = is_described_on,
     .extract = extract,
     .bind = bind,
     .verify = verify,

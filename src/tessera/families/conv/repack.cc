@@ -61,9 +61,58 @@ bool is_stem(const ConvProblem& p) {
   return cells.taps[0] * cells.taps[1] * slabs < product_of(p.filter);
 }
 
-void see_cells(const ConvProblem& p, Repacked& to) {
+// The time that an output channel's 64 pixels take, in nanoseconds of a unit, as measured on an
+// H200: loading a line of 128 bytes, which takes longer where lines begin anywhere, or multiplying
+// it.
+double stem_seconds(const ConvProblem& p, std::int64_t times) {
+  constexpr double kWhole = 1.3, kHalf = 2, kAnywhere = 3, kMultiply = 1.2;
+  const Cells cells = cells_of(p);
+  const std::int64_t slabs = (cells.line() + kTmawsDepth - 1) / kTmawsDepth;
+  const double columns = double((p.k + kTmawsDepth - 1) / kTmawsDepth);
+  const double load = cells.size() % 64 == 0 ? kWhole : cells.size() % 32 == 0 ? kHalf : kAnywhere;
+  return double(cells.taps[0] * cells.taps[1] * slabs) / double(times) *
+         std::max(load, columns * kMultiply);
+}
+
+// `times` results of a line as one, with so many times the channels.
+ConvProblem widened(const ConvProblem& p, std::int64_t times) {
+  ConvProblem q = p;
+  q.k *= times;
+  q.filter[2] = (p.filter[2] - 1) * p.dilation[2] + 1 + (times - 1) * p.stride[2];
+  q.dilation[2] = times > 1 ? 1 : p.dilation[2];
+  if (times == 1) q.filter[2] = p.filter[2];
+  q.stride[2] *= times;
+  q.out_strides[5] *= times;
+  return q;
+}
+
+// How many results of a line a stem computes as one: the copy has fewer and longer lines of cells
+// then. Their channels must adjoin, and no vector may be added to them.
+std::int64_t together_in_line(const ConvProblem& p) {
+  constexpr double kGain = 0.9;
+  const std::int64_t width = out_size(p)[2];
+  const ConvStrides& y = p.out_strides;
+  bool adjoins = p.direction == ConvDirection::forward && p.layout == ConvLayout::nhwgc &&
+                 y[2] == 1 && y[5] == p.k && tmaws_plan(p, {{64, 64, 64}}).y_distance == p.k;
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) adjoins = adjoins && !uses[i].is_vector();
+  std::int64_t best = 1;
+  double least = kGain * stem_seconds(p, 1);
+  for (std::int64_t times = 2; adjoins && times <= 8 && times * p.k <= 256; ++times) {
+    if (width % times != 0) continue;
+    const double seconds = stem_seconds(widened(p, times), times);
+    if (seconds < least) best = times, least = seconds;
+  }
+  return best;
+}
+
+void see_cells(const ConvProblem& given, Repacked& to) {
+  to.in_line = together_in_line(given);
+  const ConvProblem p = widened(given, to.in_line);
   const Cells cells = cells_of(p);
   ConvProblem& q = to.problem;
+  q.k = p.k;
+  q.out_strides = p.out_strides;
   q.c = cells.line();
   q.size = {cells.count[0], cells.count[1], out_size(p)[2]};
   q.filter = {cells.taps[0], cells.taps[1], 1};
@@ -97,13 +146,13 @@ bool reads_filters(const ConvProblem& p, const void* data) {
   const ConvStrides& s = p.weight_strides;
   const std::int64_t k = p.k / p.g;
   const bool adjoins = p.g == 1 || s[0] == k * s[1];
-  const std::int64_t distance = tmaws_plan(p, {64, 64, 64}).tap_distance;
+  const std::int64_t distance = tmaws_plan(p, {{64, 64, 64}}).tap_distance;
   const bool has_taps = product_of(p.filter) > 1;
   return is_aligned(data) && s[2] == 1 && adjoins && distance > 0 &&
          (p.k == 1 || fits_stride(s[1], p.weight)) &&
          (!has_taps || fits_stride(distance, p.weight));
 }
-bool has_pixel_lines(const ConvProblem& p) { return tmaws_plan(p, {64, 64, 64}).y_distance > 0; }
+bool has_pixel_lines(const ConvProblem& p) { return tmaws_plan(p, {{64, 64, 64}}).y_distance > 0; }
 
 bool has_whole_planes(const ConvStrides& s, const Spatial& size, std::int64_t groups,
                       std::int64_t channels) {
@@ -178,6 +227,7 @@ Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t worksp
   r.problem = p;
   r.problem.layout = ConvLayout::nhwgc;
   r.together = is_stem(p) ? 0 : together_of(p);
+  r.cell = r.apart = {1, 1, 1}, r.in_line = 1;
   r.cells = pixels_as_cells(p.size, p.c);
   ConvProblem& q = r.problem;
   const std::int64_t together = std::max<std::int64_t>(r.together, 1);
@@ -187,9 +237,10 @@ Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t worksp
   r.x.data = o.in, r.w.data = o.weight, r.y.data = o.grad_out;
   workspace = rounded_up_to(workspace, kCopyUnit);
 
+  see_result_cells(p, r);
   if (r.together == 0) {
     see_cells(p, r);
-    const Cells cells = cells_of(p);
+    const Cells cells = cells_of(widened(p, r.in_line));
     reserve(elements_of(p.n, cells.count, cells.size()), workspace, r.x);
   } else if (!data && !reads_image(o.in, p.in_strides, p.size, p.n, p.g, p.c / p.g, p.in)) {
     q.in_strides = copied_strides(r.cells.cell_channels);
@@ -205,10 +256,10 @@ Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t worksp
     reserve(elements_of(p.n, out, channels), workspace, r.y);
   }
   if (weight) q.weight_strides = kPackedStrides;
-  if (!weight && (r.together != 1 || !reads_filters(p, o.weight))) {
+  if (!weight && (r.together != 1 || r.has_result_cells || !reads_filters(p, o.weight))) {
     const std::int64_t channels = rounded_up_to(q.c / q.g, device::kOctet);
     q.weight_strides = copied_strides(channels);
-    reserve(elements_of(p.k, q.filter, channels), workspace, r.w);
+    reserve(elements_of(q.k, q.filter, channels), workspace, r.w);
   }
   r.problem = with_strides(q);
   return r;
@@ -249,12 +300,18 @@ void add_repack(const ConvProblem& p, const ConvOperands& o, const Repacked& r,
   device::FilterCopy& w = to.filter;
   w.from = o.weight, w.to = r.w.at;
   narrow(p.weight_strides, w.stride);
-  w.groups = static_cast<int>(p.g);
+  w.groups = static_cast<int>(p.g * r.in_line);
+  if (r.in_line > 1) w.stride[device::kFilterG] = 0;
   w.k = static_cast<int>(p.k / p.g), w.c = static_cast<int>(p.c / p.g);
   w.together = static_cast<int>(r.together);
   narrow(p.filter, w.taps);
   narrow(p.dilation, w.dilation);
 
+  if (r.has_result_cells) {
+    add_image({}, nullptr, forward ? p.out_strides : p.in_strides, forward ? out : p.size,
+              forward ? p.k : p.c, p.g, to.images[1]);
+    add_result_cells(p, r, to);
+  }
   to.channel_stride = forward ? p.out_strides[2] : p.in_strides[2];
   if (!forward) return;
   for (std::size_t i = 0; i < 3; ++i) to.pixel_stride[i] = p.out_strides[5 - i];

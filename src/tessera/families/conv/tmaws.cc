@@ -341,8 +341,10 @@ Verdict tmaws_serves(const KernelSpec& spec, const ConvProblem& given, const Tar
   if (a.repack && given.n > 0) {
     if (std::string why = unrepackable(given); !why.empty()) return {why};
   }
-  const ConvProblem p = a.repack ? repack(given, {}, 0).problem : given;
-  const TmawsPlan plan = tmaws_plan(p, a.tile);
+  const Repacked repacked = a.repack ? repack(given, {}, 0) : Repacked{};
+  const ConvProblem& p = a.repack ? repacked.problem : given;
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const TmawsPlan plan = tmaws_plan(p, a.repack ? form_of(s, a, repacked.apart) : form_of(s, a));
   const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
   return {tile::broken_sentence(kProblemRules, x)};
 }
@@ -400,6 +402,24 @@ std::vector<Algorithm> tmaws_algorithms(const Target& target) {
           add(a);
       }
     }
+  }
+  return all;
+}
+
+// Gradients by w have few tiles and long sums: as many slices as give every unit one of them.
+std::vector<Algorithm> tmaws_for(const ConvProblem& p, const Target& target) {
+  std::vector<Algorithm> all = tmaws_algorithms(target);
+  if (p.direction != ConvDirection::backward_weight || p.n == 0) return all;
+  const std::size_t listed = all.size();
+  for (std::size_t i = 0; i < listed; ++i) {
+    Algorithm a = all[i];
+    if (a.slices != 2 || a.repack) continue;
+    const TmawsPlan plan = tmaws_plan(p, {.tile = a.tile, .keeps_sums = true});
+    const std::int64_t slices = std::min<std::int64_t>(
+        {target.units / std::max<std::int64_t>(plan.tiles, 1), plan.classes[0].steps, kMaxSlices});
+    if (slices < 2 || std::ranges::count(kSlices, slices) > 0) continue;
+    a.slices = static_cast<int>(slices);
+    all.push_back(a);
   }
   return all;
 }
@@ -496,7 +516,8 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   const Repacked repacked = repacks ? repacked_at_best(given) : Repacked{};
   const ConvProblem& p = repacks ? repacked.problem : given;
   const Problem problem = given;
-  const TmawsPlan plan = tmaws_plan(p, spec.algorithm.tile);
+  const TmawsPlan plan = tmaws_plan(
+      p, repacks ? form_of(s, spec.algorithm, repacked.apart) : form_of(s, spec.algorithm));
   const tile::Product product = tmaws_product(s);
   tile::GpuCase c = tile::gpu_case(target, product.a, product.out, s.epilogue);
   double steps = 0;  // of all tiles
@@ -510,7 +531,8 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   c.is_aligned = c.by_copy = 1;
   tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
   const bool is_gradient = p.direction == ConvDirection::backward_data;
-  if (repacks && is_gradient && !copies_pixels(given, nullptr)) x.stores_by_copy = 0;
+  const bool by_pixels = is_gradient && repacks && !copies_pixels(given, nullptr);
+  if (by_pixels || repacked.has_result_cells) x.stores_by_copy = 0;
   if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
@@ -531,6 +553,7 @@ const Way kTmaws = {.backend = "cuda",
                     .algorithms = tmaws_algorithms,
                     .emit = emit_tmaws,
                     .bind = bind_tmaws,
-                    .estimate = estimate_tmaws};
+                    .estimate = estimate_tmaws,
+                    .own = {.for_problem = tmaws_for}};
 
 }  // namespace tessera::conv

@@ -32,9 +32,9 @@ struct Bound {
   const TmawsPlan& plan;
   device::ConvArguments arguments;
   RepackedOperand x = {}, w = {}, y = {};
-  // With repack: whether the result's channels come first, and whether the copy engine stores the
-  // pixels of backward_data.
-  bool channels_first = false;
+  // With repack: whether threads store elements that lie anywhere, and whether the copy engine
+  // stores the pixels of backward_data.
+  bool by_elements = false;
   bool by_copy = true;
 };
 
@@ -225,7 +225,7 @@ void add_windows(const Bound& b, const ConvMatrix& g, Launch& launch) {
     if (b.plan.classes[i].steps > 0) launch.tensor_maps.push(image_window(b, i));
     if (is_data(b) && !keeps_sums(b) && b.by_copy) launch.tensor_maps.push(class_window(b, i));
   }
-  if (!is_data(b) && !keeps_sums(b) && !b.channels_first) add_output_windows(b, g, launch);
+  if (!is_data(b) && !keeps_sums(b) && !b.by_elements) add_output_windows(b, g, launch);
 }
 
 // ---- the arguments ----
@@ -233,7 +233,7 @@ void add_windows(const Bound& b, const ConvMatrix& g, Launch& launch) {
 // Where a kernel stores to pixels that lie anywhere, a row of the matrix is a pair of elements.
 ConvMatrix matrix_of(const Bound& b) {
   const TmawsPlan& plan = b.plan;
-  const bool anywhere = is_data(b) && b.algorithm.slices == 1;
+  const bool anywhere = (is_data(b) && b.algorithm.slices == 1) || b.by_elements;
   const std::int64_t ld = anywhere ? 2 : plan.ld;
   ConvMatrix g{};
   g.rows = plan.rows, g.columns = plan.columns, g.batch = plan.batch;
@@ -347,7 +347,7 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
   // The sums of filters come first in the workspace; their size follows from the plan, which does
   // not depend on where operands lie.
   Repacked repacked = repack(p, o, device::kCounterBytes);
-  const TmawsPlan plan = tmaws_plan(repacked.problem, a.tile);
+  const TmawsPlan plan = tmaws_plan(repacked.problem, form_of(s, a, repacked.apart));
   const auto threads = static_cast<unsigned>(device::tma_threads(a.wave.m));
   Launch launch;
   CudaRepackArguments arguments{};
@@ -366,8 +366,8 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
         std::max(launch.workspace.bytes, static_cast<std::size_t>(operand->at + operand->bytes));
   }
   b.x = repacked.x, b.w = repacked.w, b.y = repacked.y;
-  b.channels_first = p.layout == ConvLayout::nchw;
-  b.by_copy = copies_pixels(p, o.grad_in);
+  b.by_elements = p.layout == ConvLayout::nchw || repacked.has_result_cells;
+  b.by_copy = !repacked.has_result_cells && copies_pixels(p, o.grad_in);
   arguments.result = matrix_of(b);
   add_plan(b, arguments);
   add_repack(p, o, repacked, arguments);
@@ -388,7 +388,7 @@ Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& p, const Target&,
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   if (a.repack) return bind_repacked(spec, p, o);
-  const TmawsPlan plan = tmaws_plan(p, a.tile);
+  const TmawsPlan plan = tmaws_plan(p, form_of(s, a));
   Bound b = {s, a, p, plan, arguments_of(p, o)};
   b.x.data = b.arguments.x, b.w.data = b.arguments.w, b.y.data = b.arguments.y;
   Launch launch;

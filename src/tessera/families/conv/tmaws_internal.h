@@ -48,8 +48,19 @@ struct TmawsPlan {
   std::int64_t rows, columns, batch, ld, batch_stride;
   std::int64_t tiles_q, tiles;
 };
+// What a plan depends on besides the problem.
+struct TmawsForm {
+  Shape3 tile;
+  // backward_weight: tiles leave their sums in the workspace, so that a tile may hold several taps
+  // whose channels fill no slab.
+  bool keeps_sums = false;
+  Spatial apart = {1, 1, 1};  // backward_data: places of y between two results
+};
 // The problem has its strides.
-TmawsPlan tmaws_plan(const ConvProblem& problem, const Shape3& tile);
+TmawsPlan tmaws_plan(const ConvProblem& problem, const TmawsForm& form);
+// That of a kernel.
+TmawsForm form_of(const ConvSignature& signature, const Algorithm& algorithm,
+                  const Spatial& apart = {1, 1, 1});
 
 // Whether the copy engine can take a stride of so many elements. It is not asked to take a stride
 // of 0.
@@ -73,6 +84,11 @@ struct RepackedOperand {
 struct Repacked {
   ConvProblem problem;    // with the strides of copies where operands are copied
   std::int64_t together;  // groups of the given problem in one of its groups; 0: a stem
+  // Where the results have cells, the problem's result has a pixel for each cell and a channel for
+  // each of its elements. backward_data: its pixels see places of y that are `apart`.
+  bool has_result_cells;
+  Spatial cell, apart;
+  std::int64_t in_line;  // a stem's: so many results of a line are one, with all their channels
   RepackedOperand x, w, y;
   bool x_transposed, y_transposed;
   device::ImageCopy cells;  // how the copy of x divides into cells: step, pad, cells, cell_channels
@@ -81,6 +97,11 @@ struct Repacked {
 // The problem has its strides. A null operand stands for any address: it is copied wherever the
 // address could ask for that. Offsets begin at `workspace`.
 Repacked repack(const ConvProblem& problem, const ConvOperands& operands, std::int64_t workspace);
+
+// Makes a row of neighbouring pixels' results where that pays (result_cells.cc).
+void see_result_cells(const ConvProblem& problem, Repacked& to);
+void add_result_cells(const ConvProblem& problem, const Repacked& repacked,
+                      device::CudaRepackArguments& to);
 
 // Why no kernel with repack serves the problem; empty where one may.
 std::string unrepackable(const ConvProblem& problem);

@@ -88,20 +88,20 @@ void add_image(const ConvProblem& p, TmawsPlan& plan) {
                 innermost(is_data(p) ? out_size(p) : p.size), innermost(s), s[0]};
 }
 
-void add_steps(const ConvProblem& p, TmawsPlan& plan) {
+void add_steps(const ConvProblem& p, const TmawsForm& form, TmawsPlan& plan) {
   std::int64_t places = 1;
   for (int i = 0; i < plan.dims; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const std::size_t dim = 2 - at;
     const TmawsLine line = line_of(p, dim, 0);
-    plan.pixel_step[at] = is_data(p) ? 1 : p.stride[dim];
+    plan.pixel_step[at] = is_data(p) ? form.apart[dim] : p.stride[dim];
     plan.tap_step[at] = line.tap_step;
     plan.filter_step[at] = line.filter_step * places;
     places *= p.filter[dim];
   }
 }
 
-void add_result(const ConvProblem& p, TmawsPlan& plan) {
+void add_result(const ConvProblem& p, const TmawsForm& form, TmawsPlan& plan) {
   const std::int64_t c = p.c / p.g;
   const std::int64_t k = p.k / p.g;
   const std::int64_t taps = product_of(innermost(p.filter), 3);
@@ -112,9 +112,10 @@ void add_result(const ConvProblem& p, TmawsPlan& plan) {
   plan.y_distance = pixel_distance(p, out_size(p), p.out_strides, p.k);
   plan.batch = p.g;
   if (is_weight(p)) {
-    plan.batch_is_tap = taps > 1 && (c % kTmawsDepth != 0 || plan.tap_distance != c);
+    const bool is_whole = form.keeps_sums || c % kTmawsDepth == 0;
+    plan.batch_is_tap = taps > 1 && (!is_whole || plan.tap_distance != c);
     plan.rows = k;
-    plan.columns = plan.batch_is_tap ? c : taps * c;
+    plan.columns = plan.batch_is_tap || taps == 1 ? c : taps * plan.slabs * kTmawsDepth;
     if (plan.batch_is_tap) plan.batch = taps;
     plan.ld = w[1];
     plan.batch_stride = plan.batch_is_tap ? plan.tap_distance : w[0];
@@ -148,6 +149,13 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
 
 }  // namespace
 
+bool is_described_on(const KernelSpec& spec, const Problem& problem) {
+  const Algorithm& a = spec.algorithm;
+  if (a.pipeline != Pipeline::tmaws || a.pointwise || !a.repack) return true;
+  const Repacked repacked = repack(with_strides(std::get<ConvProblem>(problem)), {}, 0);
+  return !repacked.has_result_cells && repacked.in_line <= 1;
+}
+
 bool fits_stride(std::int64_t stride, DType dtype) {
   const std::int64_t size = size_of(dtype);
   return stride > 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;
@@ -163,17 +171,22 @@ std::optional<std::int64_t> wrong_stride(const ConvStrides& s, const Spatial& si
   return std::nullopt;
 }
 
-TmawsPlan tmaws_plan(const ConvProblem& p, const Shape3& tile) {
+TmawsForm form_of(const ConvSignature& s, const Algorithm& a, const Spatial& apart) {
+  const bool is_gradient = s.direction == ConvDirection::backward_weight;
+  return {a.tile, is_gradient && (a.slices > 1 || a.repack), apart};
+}
+
+TmawsPlan tmaws_plan(const ConvProblem& p, const TmawsForm& form) {
   TmawsPlan plan{};
   plan.dims = static_cast<int>(p.ndim);
   plan.image_channels = (is_data(p) ? p.k : p.c) / p.g;
   plan.other_channels = p.k / p.g;
   plan.slabs = tile::ceil_div(plan.image_channels, kTmawsDepth);
   add_image(p, plan);
-  add_steps(p, plan);
-  add_result(p, plan);
-  plan.tiles_q = tile::ceil_div(plan.columns, tile.n);
-  add_classes(p, tile, plan);
+  add_steps(p, form, plan);
+  add_result(p, form, plan);
+  plan.tiles_q = tile::ceil_div(plan.columns, form.tile.n);
+  add_classes(p, form.tile, plan);
   return plan;
 }
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/ways.h"
+#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/types.h"
 #include "tessera/spec/fields_internal.h"
 
@@ -306,6 +307,7 @@ constinit const Family kFamily = {
     .features = features,
     .features_fit = features_fit,
     .is_described = is_described,
+    .is_described_on = tile::is_described_on,
     .extract = extract,
     .bind = tile::bind<Types>,
     .verify = verify,

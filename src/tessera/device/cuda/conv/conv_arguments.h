@@ -37,6 +37,9 @@ struct alignas(64) ConvClass {
   int filter;  // the place of the first tap in the filter
 };
 
+// Channels of a slab. In backward_weight, columns of sums count whole slabs of each tap.
+inline constexpr int kSlabChannels = 64;
+
 // How many classes the arguments hold: strides of 3 by 3.
 inline constexpr int kMostClasses = 9;
 

@@ -59,6 +59,21 @@ class ConvResult {
     finish.store(finish.address(at), pair, 1);
   }
 
+  // Two elements side by side. Their channels adjoin, too, unless no vector is added.
+  __device__ __forceinline__ void store_pair(i64 offset, i64 channel, typename C::Acc x,
+                                             typename C::Acc y) const {
+    const Place at = {first + offset - channel, channel, 2};
+    const PairBits<Out> pair = finish.finish(at, x, y);
+    Out* const to = finish.address(at);
+    if constexpr (sizeof(pair) == 4) {
+      if (reinterpret_cast<u64>(to) % 4 == 0) {
+        *reinterpret_cast<PairBits<Out>*>(to) = pair;
+        return;
+      }
+    }
+    finish.store(to, pair, 2);
+  }
+
  private:
   Finish<Config, ConvResultArguments> finish;
   i64 first;

@@ -42,7 +42,8 @@ struct SumShare {
   static constexpr int kAtOnce = least_of(kRounds, kFit);
 };
 
-// The sums are matrices of rows `pitch` apart, a multiple of 4: [slice][batch][row][column].
+// The sums are matrices of rows `pitch` apart, a multiple of 4: [slice][batch][row][column]. In
+// backward_weight a column counts whole slabs of a tap, whose last channels may not exist.
 template <class C>
 struct ConvSums {
   static __device__ __forceinline__ float* at(const CudaConvArguments& g) {
@@ -151,11 +152,18 @@ struct ConvSums {
   static __device__ __forceinline__ void store(const CudaConvArguments& g,
                                                const Finish<C, ConvMatrix>& finish,
                                                const StorePlace& at, const float (&sum)[4]) {
+    int column = at.column;
+    i64 columns = g.result.columns;
+    if constexpr (C::kDirection == ConvDirection::backward_weight) {
+      const int tap = at.column / (g.slabs * kSlabChannels);
+      column -= tap * (g.slabs * kSlabChannels - g.image_channels);
+      columns = i64{tap + 1} * g.image_channels;
+    }
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
-      const i64 left = g.result.columns - at.column - i;
+      const i64 left = columns - column - i;
       const int count = left < 0 ? 0 : left < 2 ? static_cast<int>(left) : 2;
-      const Place place = {at.row, at.column + i, count};
+      const Place place = {at.row, column + i, count};
       const auto done = finish.finish(place, sum[i], sum[i + 1]);
       finish.store(finish.address(place), done, count);
     }

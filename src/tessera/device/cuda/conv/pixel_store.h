@@ -22,6 +22,11 @@ struct PixelStore {
   u32 area;         // the warp's
   int warp, lane;
 
+  static __device__ __forceinline__ PixelStore
+  at(const ResidueStore<C, kBlocks, kPass, kAreaBytes>& x, const CudaRepackArguments& g) {
+    return {g, x.of, x.class_index, x.batch, x.row, x.column, x.area, x.warp, x.lane};
+  }
+
   __device__ __forceinline__ void store(const float (&sums)[kBlocks][kCount]) const {
     constexpr int kPasses = C::kTileN / kPass;  // of a block
     const ConvMatrix& m = g.result;
@@ -65,6 +70,7 @@ struct PixelStore {
   // Lanes follow memory: along a pixel's channels, or along the pixels of a channel.
   __device__ __forceinline__ void finish(const ConvResult<C>& result, int first,
                                          int first_column) const {
+    if (has_result_cells(g)) return finish_cells(result, first, first_column);
     if constexpr (C::kChannelsLast) {
 #pragma unroll 1
       for (int at_row = 0; at_row < 16 && first + at_row < of.rows; ++at_row) {
@@ -83,6 +89,57 @@ struct PixelStore {
         put(result, offset, at_row, pair, first_column);
       }
     }
+  }
+  // A row is a cell of pixels, of which some may be outside of the image. Each of 16 lanes finds a
+  // row's place, and all lanes follow the columns in pairs.
+  __device__ __forceinline__ void finish_cells(const ConvResult<C>& result, int first,
+                                               int first_column) const {
+    constexpr u32 kAll = 0xffffffffU;
+    constexpr int kWide = kPairs < 32 ? kPairs : 32;
+    const ImageCopy& x = g.images[1];
+    const Pixel cell = Pixel::of(of, first + lane % 16);
+    i64 row_offset = cell.image * x.image;
+    int pixels[C::kNdim];  // of the image, from the cell on
+#pragma unroll
+    for (int dim = 0; dim < C::kNdim; ++dim) {
+      const int at = cell.at[dim] * x.step[2 - dim];
+      pixels[dim] = first + lane % 16 < of.rows ? x.size[2 - dim] - at : 0;
+      row_offset += at * x.pixel[2 - dim];
+    }
+#pragma unroll 1
+    for (int pair = lane % kWide; pair < kPairs; pair += kWide) {
+      const int at_column = first_column + pair * 2;
+      const CellColumn one = cell_column(x, at_column), two = cell_column(x, at_column + 1);
+      const i64 to_one = offset_of(one), to_two = offset_of(two);
+      const bool together = to_two == to_one + 1 && (C::kNumD == 0 || two.channel > one.channel);
+#pragma unroll 2
+      for (int i = 0; i < 16; i += 32 / kWide) {
+        const int at_row = i + lane / kWide;
+        const i64 offset = __shfl_sync(kAll, row_offset, at_row);
+        bool has_one = at_column < g.result.columns, has_two = at_column + 1 < g.result.columns;
+#pragma unroll
+        for (int dim = 0; dim < C::kNdim; ++dim) {
+          const int count = __shfl_sync(kAll, pixels[dim], at_row);
+          has_one = has_one && one.at[2 - dim] < count;
+          has_two = has_two && two.at[2 - dim] < count;
+        }
+        float sums[2];
+        load_shared(pair_at(at_row, pair), sums[0], sums[1]);
+        if (has_one && has_two && together) {
+          result.store_pair(offset + to_one, one.channel, sums[0], sums[1]);
+        } else {
+          if (has_one) result.store(offset + to_one, one.channel, sums[0]);
+          if (has_two) result.store(offset + to_two, two.channel, sums[1]);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ i64 offset_of(const CellColumn& column) const {
+    const ImageCopy& x = g.images[1];
+    i64 offset = column.channel * x.channel;
+#pragma unroll
+    for (int dim = 0; dim < C::kNdim; ++dim) offset += column.at[2 - dim] * x.pixel[2 - dim];
+    return offset;
   }
   __device__ __forceinline__ void put(const ConvResult<C>& result, i64 offset, int at_row, int pair,
                                       int first_column) const {

@@ -80,12 +80,19 @@ struct Repack {
                             at(g, x.to), x.cell_channels, pixels * x.cell_channels});
   }
 
+  static __device__ __forceinline__ i64 filter_from(const CudaRepackArguments& g, bool forward,
+                                                    int row, int tap, int channel) {
+    if (!has_result_cells(g)) return filter_source(g.filter, g.images[0], row, tap, channel);
+    return result_filter_source(g, forward, forward ? row : channel, tap, forward ? channel : row);
+  }
+  template <bool kForward>
   static __device__ __forceinline__ void filter(const CudaRepackArguments& g) {
     const FilterCopy& w = g.filter;
     if (w.to == 0) return;
-    const FilterShape shape = filter_shape(w, g.images[0]);
+    const FilterShape shape =
+        has_result_cells(g) ? result_filter_shape(g, kForward) : filter_shape(w, g.images[0]);
     const int octets = (shape.channels + kOctet - 1) / kOctet;  // of a tap
-    const int all = w.groups * w.k * shape.taps * octets;
+    const int all = shape.rows * shape.taps * octets;
     for (int i = first(); i < all; i += step()) {
       const int lines = i / octets;
       const int channel = (i - lines * octets) * kOctet;
@@ -95,7 +102,7 @@ struct Repack {
       for (int j = 0; j < kOctet; ++j) {
         const bool exists = channel + j < shape.channels;
         const i64 from =
-            exists ? filter_source(w, g.images[0], row, lines - row * shape.taps, channel + j) : -1;
+            exists ? filter_from(g, kForward, row, lines - row * shape.taps, channel + j) : -1;
         low = low >> 16 | high << 48;
         high = high >> 16 | u64{element(w.from, from)} << 48;
       }

@@ -6,6 +6,9 @@
 // all groups, rounded up to a multiple of 8. For few channels (a stem) a cell holds the pixels
 // between two results, in every dimension, so that one line of cells holds all that a line of the
 // filter needs; pixels outside of the image are zeros in the copy.
+//
+// Where a pixel has few results, a row of the product is a cell of neighbouring pixels, all their
+// results side by side. The filters are copied once for each of a cell's pixels, moved as it is.
 #pragma once
 
 #include "tessera/device/cuda/conv/conv_arguments.h"
@@ -29,7 +32,8 @@ struct ImageCopy {
 
 // The filters of a problem, and their copy: [k][tap][channel]. In the copy a group of `together`
 // groups has the channels of all of them, and zeros where the channel is another group's. 0: the
-// filter of a stem, whose taps are lines of cells.
+// filter of a stem, whose taps are lines of cells. Its groups are neighbouring results of a line,
+// which all have the same filters.
 struct FilterCopy {
   const void* from;
   i64 to;
@@ -40,11 +44,14 @@ struct FilterCopy {
 };
 
 struct CudaRepackArguments : CudaConvArguments {
-  ImageCopy images[2];  // backward_weight: x and y; otherwise the one that is read
-  FilterCopy filter;    // backward_weight: the result
-  i64 channel_stride;   // of the result, where it is not filters
-  int by_copy;          // backward_data: the copy engine stores the result
-  int transposed;       // a bit for each of `images`: planes that are transposed
+  // backward_weight: x and y. Otherwise the one that is read, and where results have cells, the
+  // result: its strides, `size`, `step` and `channels`, in `cells` the copied filter's taps, and in
+  // `pad` the place that the first pixel of a cell has in the filter at the first of these.
+  ImageCopy images[2];
+  FilterCopy filter;   // backward_weight: the result
+  i64 channel_stride;  // of the result, where it is not filters
+  int by_copy;         // backward_data: the copy engine stores the result
+  int transposed;      // a bit for each of `images`: planes that are transposed
 };
 static_assert(sizeof(CudaRepackArguments) <= 4088, "a launch has 4096 bytes of arguments");
 
@@ -110,17 +117,19 @@ inline void go_on(const ImageCopy& x, CellQuarter& at) {
 
 // How many cells of the image a filter touches along a dimension.
 inline int cells_of(const FilterCopy& w, const ImageCopy& x, int dim) {
-  return ((w.taps[dim] - 1) * w.dilation[dim] + x.step[dim]) / x.step[dim];
+  const int moved = dim == 2 ? (w.groups - 1) * (x.step[2] / w.groups) : 0;
+  return ((w.taps[dim] - 1) * w.dilation[dim] + moved + x.step[dim]) / x.step[dim];
 }
 
-// The copy's sizes: taps of a filter and channels of a tap.
+// The copy's sizes: filters, taps of a filter and channels of a tap.
 struct FilterShape {
-  int taps, channels;
+  int rows, taps, channels;
 };
 inline FilterShape filter_shape(const FilterCopy& w, const ImageCopy& x) {
-  if (w.together > 0) return {w.taps[0] * w.taps[1] * w.taps[2], w.together * w.c};
+  const int rows = w.groups * w.k;
+  if (w.together > 0) return {rows, w.taps[0] * w.taps[1] * w.taps[2], w.together * w.c};
   const int cell = x.step[0] * x.step[1] * x.step[2] * x.cell_channels;
-  return {cells_of(w, x, 0) * cells_of(w, x, 1), cells_of(w, x, 2) * cell};
+  return {rows, cells_of(w, x, 0) * cells_of(w, x, 1), cells_of(w, x, 2) * cell};
 }
 
 // An element of the filters.
@@ -179,10 +188,63 @@ inline i64 filter_source(const FilterCopy& w, const ImageCopy& x, int row, int t
   at.c = channel % x.cell_channels;
   if (at.c >= w.c) return -1;
   for (int dim = 2; dim >= 0; --dim) {
-    const int place = cells[dim] * x.step[dim] + within % x.step[dim];
+    const int moved = dim == 2 ? at.group * (x.step[2] / w.groups) : 0;
+    const int place = cells[dim] * x.step[dim] + within % x.step[dim] - moved;
     within /= x.step[dim];
     at.tap[dim] = place / w.dilation[dim];
-    if (place % w.dilation[dim] != 0 || at.tap[dim] >= w.taps[dim]) return -1;
+    if (place < 0 || place % w.dilation[dim] != 0 || at.tap[dim] >= w.taps[dim]) return -1;
+  }
+  return filter_offset(w, at);
+}
+
+// ---- cells of results ----
+
+inline bool has_result_cells(const CudaRepackArguments& g) { return g.images[1].cells[0] > 0; }
+
+// A column of a cell of results: the pixel within the cell, and its channel.
+struct CellColumn {
+  int at[3];
+  int channel;
+};
+inline CellColumn cell_column(const ImageCopy& x, int column) {
+  CellColumn place;
+  int rest = column / x.channels;
+  place.channel = column - rest * x.channels;
+  for (int dim = 2; dim >= 0; --dim) {
+    const int next = rest / x.step[dim];
+    place.at[dim] = rest - next * x.step[dim];
+    rest = next;
+  }
+  return place;
+}
+
+// The copy of the filters is [column][tap][channel] forward, [channel][tap][column] otherwise.
+inline FilterShape result_filter_shape(const CudaRepackArguments& g, bool forward) {
+  const ImageCopy& x = g.images[1];
+  const int columns = x.step[0] * x.step[1] * x.step[2] * x.channels;
+  return {forward ? columns : g.filter.k, x.cells[0] * x.cells[1] * x.cells[2],
+          forward ? g.filter.c : columns};
+}
+
+// The offset in the filters of an element of their copy; -1: there is none. `column` is one of a
+// cell, `channel` one of the image that is read.
+inline i64 result_filter_source(const CudaRepackArguments& g, bool forward, int column, int tap,
+                                int channel) {
+  const ImageCopy& x = g.images[1];
+  const FilterCopy& w = g.filter;
+  const CellColumn place = cell_column(x, column);
+  FilterElement at = {0, channel, place.channel, {}};
+  if (forward) at.k = place.channel, at.c = channel;
+  for (int dim = 2; dim >= 0; --dim) {
+    const int rest = tap / x.cells[dim];
+    const int at_tap = tap - rest * x.cells[dim];
+    tap = rest;
+    const int apart = g.pixel_step[2 - dim];
+    const int distance = x.pad[dim] + (forward ? at_tap - apart / x.step[dim] * place.at[dim]
+                                               : at_tap * (x.step[dim] / apart) + place.at[dim]);
+    at.tap[dim] = distance / w.dilation[dim];
+    const bool exists = distance >= 0 && distance % w.dilation[dim] == 0;
+    if (!exists || at.tap[dim] >= w.taps[dim]) return -1;
   }
   return filter_offset(w, at);
 }
@@ -208,7 +270,7 @@ inline i64 filter_sum(const CudaRepackArguments& g, const FilterElement& at) {
   const FilterPlace place = filter_place(g.filter, g.images[0], at);
   const bool by_tap = g.batch_is_tap != 0;
   const int batch = by_tap ? place.tap : place.group;
-  const int column = by_tap ? place.channel : place.tap * g.image_channels + place.channel;
+  const int column = by_tap ? place.channel : place.tap * g.slabs * kSlabChannels + place.channel;
   return (batch * g.result.rows + place.row) * g.pitch + column;
 }
 

@@ -17,6 +17,7 @@ struct RepackedResult {
   static constexpr bool kSums = Config::kDirection == ConvDirection::backward_weight;
   static constexpr bool kPixels =
       !kSums && (Config::kDirection == ConvDirection::backward_data || !Config::kChannelsLast);
+  static constexpr bool kCells = !kSums && !kPixels;  // may be, instead of whole rows
 
   template <class C, int kBlocks, int kPass, int kAreaBytes>
   static __device__ __forceinline__ void store_pixels(
@@ -25,9 +26,7 @@ struct RepackedResult {
     if constexpr (C::kChannelsLast && ResidueStore<C, kBlocks, kPass, kAreaBytes>::kMayCopy) {
       if (g.by_copy != 0) return at.copy(sums);
     }
-    const PixelStore<C, kBlocks, kPass, kAreaBytes> store = {
-        g, at.of, at.class_index, at.batch, at.row, at.column, at.area, at.warp, at.lane};
-    store.store(sums);
+    PixelStore<C, kBlocks, kPass, kAreaBytes>::at(at, g).store(sums);
   }
 };
 
@@ -43,7 +42,7 @@ struct RepackConv {
     for (int i = 0; i < (kWeight ? 2 : 1); ++i) {
       Copies::template image<!Config::kChannelsLast>(g, i);
     }
-    if constexpr (!kWeight) Copies::filter(g);
+    if constexpr (!kWeight) Copies::template filter<Main::kForward>(g);
   }
   static __device__ __forceinline__ void run_sum(const CudaRepackArguments& g) {
     FilterSums<typename Main::C, Main::kThreads>::add(g);

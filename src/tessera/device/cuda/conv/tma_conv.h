@@ -36,7 +36,7 @@ struct ConvTile64 {
 // How a tile is stored where nothing was copied: repack_conv.h has the other way.
 struct PlainResult {
   using Arguments = CudaConvArguments;
-  static constexpr bool kSums = false, kPixels = false;
+  static constexpr bool kSums = false, kPixels = false, kCells = false;
 };
 
 template <class Config, class Result = PlainResult>
@@ -83,13 +83,19 @@ struct TmaConv {
 
   // ---- the place of this thread and block ----
 
-  // A tile, or a slice of one.
+  // A tile, or a slice of one, which has every kStride-th step of a range. Slices of
+  // backward_weight take turns, so that all blocks read one part of the images at a time.
+  static constexpr int kStride = kWeight ? C::kSlices : 1;
   struct Unit {
     int class_index;
     TileOrder::Tile tile;
     int index;  // of the tile, over all classes
     int slice;
     StepRange range;
+    __device__ __forceinline__ int count() const {
+      return kStride == 1 ? range.last - range.first
+                          : (range.last - range.first + kStride - 1) / kStride;
+    }
   };
 
   const Arguments& g;
@@ -126,17 +132,14 @@ struct TmaConv {
     const TileOrder order = {of.tiles_p, g.tiles_q, static_cast<int>(g.result.batch),
                              g.raster_group};
     u.tile = order.tile(index);
-    u.range = {0, of.steps};
-    if constexpr (C::kSlices > 1) {
+    u.range = {kWeight ? u.slice : 0, of.steps};
+    if constexpr (C::kSlices > 1 && !kWeight) {
       u.range = {static_cast<int>(i64{of.steps} * u.slice / C::kSlices),
                  static_cast<int>(i64{of.steps} * (u.slice + 1) / C::kSlices)};
     }
     return u;
   }
-  __device__ __forceinline__ u32 steps_of(int i) const {
-    const Unit u = unit(i);
-    return u.range.last - u.range.first;
-  }
+  __device__ __forceinline__ u32 steps_of(int i) const { return unit(i).count(); }
 
   // ---- roles ----
 
@@ -267,7 +270,7 @@ struct TmaConv {
       }
     }
 #pragma unroll 1
-    for (int step = u.range.first; step < u.range.last; ++step) {
+    for (int step = u.range.first; step < u.range.last; step += kStride) {
       Column column = column_at(of, step * C::kTileK);
       const Stage stage = next_stage(ring);
 #pragma unroll
@@ -306,7 +309,7 @@ struct TmaConv {
       const Unit u = unit(i);
       if constexpr (kAsksForD) store_of(phases).ask(store_place(u));
       if constexpr (C::kPingpong) loop.wait_turn();
-      const int count = u.range.last - u.range.first;
+      const int count = u.count();
       if constexpr (kMeets) {
         clear(sums);  // so that they take no registers while slices are added up
       } else if constexpr (kData || C::kSlices > 1) {
@@ -365,14 +368,17 @@ struct TmaConv {
     if constexpr (kKeepsSums) {
       Sums::put(g, sums, place, u.slice, loop.thread);
       if constexpr (kMeets) add_slices(u, place);
-    } else if constexpr (kData || Result::kPixels) {
+    } else if constexpr (kData || Result::kPixels || Result::kCells) {
+      if constexpr (Result::kCells) {
+        if (!has_result_cells(g)) return store_of(phases).store(sums, place);
+      }
       const int warp = uniform(loop.thread / 32);
       const u32 area =
           shared + kOffsetStore + loop.warpgroup * kAreaBytes + warp * (kAreaBytes / 4);
       const ResidueStore<C, kBlocks, kPass, kAreaBytes> store = {
           g,    g.classes[u.class_index], u.class_index, place.batch, place.row, place.column, area,
           warp, loop.thread % 32};
-      if constexpr (Result::kPixels) {
+      if constexpr (Result::kPixels || Result::kCells) {
         Result::store_pixels(store, g, sums);
       } else {
         store.store(sums);
