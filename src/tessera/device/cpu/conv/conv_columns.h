@@ -132,46 +132,50 @@ struct ConvColumns {
   // One pixel whose taps lie outside in part, as elements; `place` is the first tap's place.
   static void copy_cut(const ConvView& v, const ColumnRun& run, i64 place, const Column* from,
                        Column* out) {
-    for (i64 c = 0; c < run.count; ++c) {
-      const i64 tap = (run.channel + c) / v.channels;
-      out[c] = is_inside(v.axis[kWidth], place + tap) ? from[c] : Column{};
-    }
+    const Range taps = inside(place, 1, v.axis[kWidth].size, run.count + 1);
+    const i64 begin = smaller(taps.begin * v.channels - run.channel, run.count);
+    const i64 end = smaller(taps.end * v.channels - run.channel, run.count);
+    for (i64 c = 0; c < run.count; ++c) out[c] = c >= begin && c < end ? from[c] : Column{};
   }
-  // A word of a run: kPer pixels, of which `count` are there. `reach` is the distance of the last
-  // tap.
-  static void copy_word(const ConvView& v, const ColumnRun& run, i64 place, i64 reach,
-                        const Column* from, i64 step, i64 count, u32* out) {
-    const ConvAxis& w = v.axis[kWidth];
-    const auto is_whole = [&](i64 i) {
-      const i64 at = place + i * w.pixel_step;
-      return i < count && at >= 0 && at + reach < w.size;
-    };
-    if (is_whole(0) && is_whole(kPer - 1)) return copy_pixels(from, step, run.count, out);
+  // kPer pixels, of which `count` are there, whose columns lie outside in part.
+  static void copy_word(const ConvView& v, const ColumnRun& run, i64 place, const Column* from,
+                        i64 step, i64 count, u32* out) {
     Column together[kPer * kMostConvColumns] = {};
     for (i64 i = 0; i < smaller(count, kPer); ++i) {
-      copy_cut(v, run, place + i * w.pixel_step, from + i * step, together + i * kMostConvColumns);
+      copy_cut(v, run, place + i * v.axis[kWidth].pixel_step, from + i * step,
+               together + i * kMostConvColumns);
     }
-    copy_pixels(together, kMostConvColumns, run.count, out);
+    copy_whole(together, kMostConvColumns, run.count, kPer, 0, out);
   }
-  // kPer pixels whose columns are all there.
-  static void copy_pixels(const Column* from, i64 step, i64 count, u32* out) {
-    if constexpr (sizeof(Column) == 4) {
-      copy_words<Column, Math>(from, count, out);
+  // A multiple of kPer pixels whose columns are all there.
+  static void copy_whole(const Column* from, i64 step, i64 columns, i64 pixels, i64 width,
+                         u32* out) {
+    for (i64 c = 0; c < columns; c += kLanes, from += kLanes, out += kLanes) {
+      const auto some = static_cast<int>(smaller(columns - c, kLanes));
+      const Column* pixel = from;
+      u32* to = out;
+      for (i64 i = 0; i < pixels; i += kPer, pixel += kPer * step, to += width) {
+        store_first(to, word_of(pixel, step, some), some);
+      }
+    }
+  }
+  // A word of each of `count` neighbours, of kPer pixels.
+  template <class E>
+  [[gnu::always_inline]] static u32v word_of(const E* from, i64 step, int count) {
+    if constexpr (sizeof(E) == 4) {
+      return load_first<u32v>(from, count);
     } else {
+      u32v word{};
 #if defined(__AVX512BW__)
-      for (i64 c = 0; c < count; c += kLanes) {
-        const auto some = static_cast<int>(smaller(count - c, kLanes));
-        u32v word{};
 #pragma GCC unroll 2
-        for (int i = 0; i < kPer; ++i) {
-          const u32v raw = load_few_bytes(from + i * step + c, some * 2);
-          u16v halves;
-          __builtin_memcpy(&halves, &raw, sizeof(halves));
-          word |= encode<Column, Math>(widen(halves)) << (i * (32 / kPer) % 32);
-        }
-        store_first(out + c, word, some);
+      for (int i = 0; i < kPer; ++i) {
+        const u32v raw = load_few_bytes(from + i * step, count * 2);
+        u16v halves;
+        __builtin_memcpy(&halves, &raw, sizeof(halves));
+        word |= encode<E, Math>(widen(halves)) << (i * (32 / kPer) % 32);
       }
 #endif
+      return word;
     }
   }
   // `count` pixels of a line from p on.
@@ -193,8 +197,19 @@ struct ConvColumns {
                          place[kWidth] * v.image_stride[kImageW] + run.channel;
     const i64 step = w.pixel_step * v.image_stride[kImageW];
     const i64 reach = (run.last - run.tap.at[kWidth]) * w.tap_step;
-    for (i64 i = 0; i < count; i += kPer, out += width, from += kPer * step) {
-      copy_word(v, run, place[kWidth] + i * w.pixel_step, reach, from, step, count - i, out);
+    // Pixels in front of `begin` and from `end` on have columns outside.
+    const i64 first = inside(place[kWidth], w.pixel_step, w.size, count).begin;
+    const i64 begin = blocks_of(first, kPer) * kPer;
+    const i64 last = inside(place[kWidth] + reach, w.pixel_step, w.size, count).end;
+    const i64 end = last / kPer * kPer;
+    for (i64 i = 0; i < count; i += kPer) {
+      if (i == begin && begin < end) {
+        copy_whole(from + i * step, step, run.count, end - begin, width, out + i / kPer * width);
+        i = end - kPer;
+        continue;
+      }
+      copy_word(v, run, place[kWidth] + i * w.pixel_step, from + i * step, step, count - i,
+                out + i / kPer * width);
     }
   }
   static void pack_runs(const ConvArguments& g, const ConvView& v, i64 j, i64 columns, Range k,

@@ -7,6 +7,24 @@
 
 namespace tessera::device {
 
+// Pixels one after another, each with `channels` elements and zeros up to `padded`. Whole vectors
+// are stored, each over the beginning of what follows: the copy has room for one more.
+template <class E>
+inline void copy_side_by_side(const E* from, i64 step, i64 channels, i64 padded, i64 pixels,
+                              E* to) {
+  for (i64 i = 0; i < pixels; ++i, from += step, to += padded) {
+#if defined(__AVX512BW__)
+    constexpr i64 kSpan = kVectorBytes / i64{sizeof(E)};
+    for (i64 c = 0; c < channels; c += kSpan) {
+      const i64 bytes = smaller(kSpan, channels - c) * i64{sizeof(E)};
+      store(to + c, load_few_bytes(from + c, static_cast<int>(bytes)));
+    }
+#else
+    for (i64 c = 0; c < padded; ++c) to[c] = c < channels ? from[c] : E{};
+#endif
+  }
+}
+
 template <class T>
 struct ConvHalo {
   using Types = ConvTypes<T>;
@@ -71,22 +89,6 @@ struct ConvHalo {
     return b;
   }
 
-  static void copy_pixels(const Image* from, i64 step, i64 channels, i64 padded, i64 pixels,
-                          Image* to) {
-    for (i64 i = 0; i < pixels; ++i, from += step, to += padded) {
-#if defined(__AVX512BW__)
-      constexpr i64 kSpan = kVectorBytes / i64{sizeof(Image)};
-      for (i64 c = 0; c < channels; c += kSpan) {
-        const i64 bytes = smaller(kSpan, channels - c) * i64{sizeof(Image)};
-        store(to + c, load_few_bytes(from + c, static_cast<int>(bytes)));
-      }
-#else
-      for (i64 c = 0; c < padded; ++c) to[c] = c < channels ? from[c] : Image{};
-#endif
-    }
-  }
-  // Whole vectors are stored, each over the beginning of what follows: the copy has room for one
-  // more.
   static void zero(Image* to, i64 elements) {
     constexpr i64 kSpan = kVectorBytes / i64{sizeof(Image)};
     for (i64 i = 0; i < elements; i += kSpan) store(to + i, u32v{});
@@ -111,12 +113,67 @@ struct ConvHalo {
           continue;
         }
         zero(to, left * v.padded);
-        copy_pixels(from + d * v.image_stride[kImageD] + h * v.image_stride[kImageH],
-                    v.image_stride[kImageW], v.channels, v.padded, end - left,
-                    to + left * v.padded);
+        copy_side_by_side(from + d * v.image_stride[kImageD] + h * v.image_stride[kImageH],
+                          v.image_stride[kImageW], v.channels, v.padded, end - left,
+                          to + left * v.padded);
         zero(to + end * v.padded, (width - end) * v.padded);
       }
     }
+  }
+};
+
+// Gradients by w: both images of one group, copied with their channels side by side.
+template <class T>
+struct ConvGroupCopy {
+  static constexpr bool kMayCopy = T::kChannelsLast && ConvTypes<T>::kWeights;
+  static constexpr i64 kBytes = 393216;  // of both: a part of L2
+
+  static i64 bytes_of(i64 n, i64 channels, const i64 (&size)[kSpatialDims], i64 element) {
+    return blocks_of(n * channels * product_of(size) * element, kVectorBytes) * kVectorBytes +
+           kVectorBytes;
+  }
+  static i64 bytes_of_x(const ConvArguments& g) {
+    return bytes_of(g.n, g.c, g.size, sizeof(typename T::X));
+  }
+  static i64 bytes(const ConvArguments& g) {
+    return bytes_of_x(g) + bytes_of(g.n, g.k, g.out_size, sizeof(typename T::Y));
+  }
+  static bool copies(const ConvArguments& g) {
+    return kMayCopy && g.groups > 1 && bytes(g) <= kBytes;
+  }
+  static i64 words(const ConvArguments& g) { return copies(g) ? bytes(g) / 4 : 0; }
+
+  template <class E>
+  static void copy(const void* image, i64 n, i64 channels, const i64 (&size)[kSpatialDims],
+                   i64 group, i64 (&stride)[kImageStrides], E* to) {
+    const auto* const from = static_cast<const E*>(image) + group * stride[kImageG];
+    const i64 lines[3] = {n, size[kDepth], size[kHeight]};
+    for (i64 i = 0; i < product_of(lines); ++i, to += size[kWidth] * channels) {
+      i64 at[3];
+      digits_of(i, lines, at);
+      copy_side_by_side(
+          from + at[0] * stride[kImageN] + at[1] * stride[kImageD] + at[2] * stride[kImageH],
+          stride[kImageW], channels, channels, size[kWidth], to);
+    }
+    stride[kImageG] = 0;
+    stride[kImageC] = 1;
+    i64 distance = channels;
+    for (int dim = kWidth; dim >= kDepth; --dim) {
+      stride[kImageD + dim] = distance;
+      distance *= size[dim];
+    }
+    stride[kImageN] = distance;
+  }
+  // What the copy of a group is read by.
+  static ConvArguments copied(const ConvArguments& g, i64 group, u8* to) {
+    ConvArguments own = g;
+    auto* const x = reinterpret_cast<typename T::X*>(to);
+    auto* const y = reinterpret_cast<typename T::Y*>(to + bytes_of_x(g));
+    copy(g.x, g.n, g.c, g.size, group, own.x_stride, x);
+    copy(g.y, g.n, g.k, g.out_size, group, own.y_stride, y);
+    own.x = x;
+    own.y = y;
+    return own;
   }
 };
 

@@ -280,9 +280,18 @@ struct ConvFactors {
       const i64 rows = m.end - m.begin;
       if constexpr (kAAcross) {
         const PanelSource<Row> s = {from, v.pixel_stride[kImageW], rows, count};
+        const i64 most = rows / kLanes * kLanes;
         for (i64 w = 0; w * kPer < count; ++w) {
           u32* const to = out + (words + w) * ld;
-          for (i64 r = 0; r < rows; r += kLanes) store(to + r, column_words<Row, Math>(s, r, w));
+          constexpr bool kMayBeFew =
+              Shifted::kPacksRuns && (sizeof(Row) == 2 || (sizeof(Row) == 4 && kPer == 1));
+          const bool is_whole = kMayBeFew && (w + 1) * kPer <= count;
+          for (i64 r = 0; r < (is_whole ? most : rows); r += kLanes) {
+            store(to + r, column_words<Row, Math>(s, r, w));
+          }
+          if (!is_whole || most == rows) continue;
+          store(to + most, Shifted::word_of(from + w * kPer * s.ld + most, s.ld,
+                                            static_cast<int>(rows - most)));
         }
       } else {
         for (i64 i = 0; i < rows; ++i) {

@@ -228,13 +228,15 @@ struct ConvPixels {
     const i64 taps = w.taps * v.line_taps;
     const i64 last = place[kWidth] + (rows - 1) * w.pixel_step + (taps - 1) * w.tap_step;
     const bool is_line = p.at[kWidth] + rows <= w.pixels;
-    const bool is_within = is_line && place[kWidth] >= 0 && last < w.size;
+    // The last word of a line of taps may hold an element of the next pixel, which meets a zero.
+    const bool is_odd = v.channels != v.padded;
+    const bool is_within = is_line && place[kWidth] >= 0 && last + (is_odd ? 1 : 0) < w.size;
     bool is_cut = false;
     for (int dim = kDepth; dim <= kHeight; ++dim) {
       const ConvAxis& a = v.axis[dim];
       is_cut = is_cut || place[dim] < 0 || place[dim] + (a.taps - 1) * a.tap_step >= a.size;
     }
-    if (v.channels != v.padded || !is_within) {
+    if ((is_odd && v.line_taps == 1) || !is_within) {
       return {nullptr, {place[kDepth], place[kHeight]}, 0, is_line && is_cut, false};
     }
     return {static_cast<const Image*>(image) + at,

@@ -282,7 +282,7 @@ struct PackedConvDriver : PackedConvSizes<T> {
     const i64 merged = Factors::merged_groups(g), groups = g.groups / merged;
     const i64 bands = halo.bands(view(g, 0, c)), threads = s.wave_m == 1 ? 1 : thread.count;
     if (thread.index >= threads) return;
-    u32* const own = space + thread_words(g) - Halo::words(g);
+    u32* const own = space + thread_words(g) - Sizes::copy_words(g);
     ConvArguments copied = g;
     (Types::kForward ? copied.x : copied.y) = own;
     const Range mine = part(bands * groups, 1, threads, thread.index);
@@ -297,7 +297,7 @@ struct PackedConvDriver : PackedConvSizes<T> {
   void run(const ConvArguments& g, const CpuThread& thread) const {
     u32* const space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(g);
     for (i64 c = 0; c < classes(g); ++c) {
-      ConvView v = view(g, 0, c);
+      const ConvView v = view(g, 0, c);
       if constexpr (Halo::kMayCopy) {
         const Halo halo = Halo::of(g, view(g, 0, c, Factors::merged_groups(g)));
         if (halo.lines > 0) {
@@ -314,16 +314,28 @@ struct PackedConvDriver : PackedConvSizes<T> {
       const Range n = part(v.columns, s.columns, grid.n, thread.index % grid.n);
       const Range groups = part(g.groups, 1, grid.batch, thread.index / (grid.n * grid.m));
       for (i64 group = groups.begin; group < groups.end; ++group) {
-        v = view(g, group, c);
-        const Result result{g, v, group, kWeights ? EvenPixels::line : even_pixels(v),
-                            !kWeights && sources_are_even(v)};
-        if (v.depth == 0) {
-          run_empty(result, m, n);
-        } else {
-          run_job({result, m, n, space});
+        if constexpr (Sizes::GroupCopy::kMayCopy) {
+          if (Sizes::GroupCopy::copies(g)) {
+            run_copied(g, group, m, n, space);
+            continue;
+          }
         }
+        run_group(g, view(g, group, c), group, m, n, space);
       }
     }
+  }
+  void run_group(const ConvArguments& g, const ConvView& v, i64 group, Range m, Range n,
+                 u32* space) const {
+    const Result result{g, v, group, kWeights ? EvenPixels::line : even_pixels(v),
+                        !kWeights && sources_are_even(v)};
+    if (v.depth == 0) return run_empty(result, m, n);
+    run_job({result, m, n, space});
+  }
+  // A gradient by w from copies of a group's images.
+  void run_copied(const ConvArguments& g, i64 group, Range m, Range n, u32* space) const {
+    u32* const own = space + thread_words(g) - Sizes::copy_words(g);
+    const ConvArguments copied = Sizes::GroupCopy::copied(g, group, reinterpret_cast<u8*>(own));
+    run_group(copied, view(copied, group, 0), group, m, n, space);
   }
 };
 

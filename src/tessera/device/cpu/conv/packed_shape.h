@@ -32,6 +32,7 @@ struct PackedConvSizes {
   using Math = typename T::Math;
   using InPlace = typename ConvPixels<T>::InPlace;
   using Halo = ConvHalo<T>;
+  using GroupCopy = ConvGroupCopy<T>;
   static constexpr bool kWeights = ConvTypes<T>::kWeights;
   static constexpr bool kAAcross = Factors::kAAcross;
   static constexpr int kPer = Math::kPerWord;
@@ -75,9 +76,11 @@ struct PackedConvSizes {
     }
     return depth;
   }
+  // Words of copies of groups, at the end of a thread's space.
+  static i64 copy_words(const ConvArguments& g) { return Halo::words(g) + GroupCopy::words(g); }
   i64 thread_words(const ConvArguments& g) const {
     const i64 blocks = s.tile_m / s.rows * i64{sizeof(InPlace)} / 4;
-    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes) + Halo::words(g);
+    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes) + copy_words(g);
   }
   i64 workspace_bytes(const ConvArguments& g, int threads) const {
     return thread_words(g) * threads * 4;
