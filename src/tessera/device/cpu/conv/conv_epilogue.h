@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/conv.h"
+#include "tessera/device/cpu/conv/few_lanes.h"
 #include "tessera/device/cpu/epilogue.h"
 
 namespace tessera::device {
@@ -120,19 +121,6 @@ void finish_apart(ConvOutput o, const ConvRectangle& r, const u32* sums, i64 ld)
     }
   }
 }
-
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-// The first `count` lanes.
-[[gnu::always_inline]] inline void store_few_halves(void* p, u16v v, int count) {
-  typedef short s16v __attribute__((vector_size(kVectorBytes / 2)));
-  const auto mask = static_cast<u16>((1U << count) - 1U);
-#if defined(__clang__)
-  __builtin_ia32_storedquhi256_mask(static_cast<s16v*>(p), bits_as<s16v>(v), mask);
-#else
-  __builtin_ia32_storedquhi256_mask(static_cast<short*>(p), bits_as<s16v>(v), mask);
-#endif
-}
-#endif
 
 // Sums that become the result by a conversion alone.
 template <class Out>

@@ -5,6 +5,7 @@
 #include "tessera/device/cpu/conv/conv_epilogue.h"
 #include "tessera/device/cpu/conv/conv_view.h"
 #include "tessera/device/cpu/conv/conv_walk.h"
+#include "tessera/device/cpu/conv/few_lanes.h"
 #include "tessera/device/cpu/pack.h"
 
 namespace tessera::device {
@@ -37,18 +38,6 @@ template <class T, class Math>
                 (rest + Math::kPerWord - 1) / Math::kPerWord);
   }
 }
-#if defined(__AVX512BW__)
-// The first `bytes` bytes (1 to 64), zeros behind them; reads nothing past them.
-[[gnu::always_inline]] inline u32v load_few_bytes(const void* p, int bytes) {
-  typedef char c64v __attribute__((vector_size(kVectorBytes)));
-  const unsigned long long mask = ~0ULL >> (64 - bytes);
-#if defined(__clang__)
-  return bits_as<u32v>(__builtin_ia32_loaddquqi512_mask(static_cast<const c64v*>(p), c64v{}, mask));
-#else
-  return bits_as<u32v>(__builtin_ia32_loaddquqi512_mask(static_cast<const char*>(p), c64v{}, mask));
-#endif
-}
-#endif
 inline void zero_words(i64 count, u32* out) {
   for (; count >= kLanes; count -= kLanes, out += kLanes) store(out, u32v{});
   if (count > 0) store_first(out, u32v{}, static_cast<int>(count));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/cpu/conv/conv_walk.h"
+#include "tessera/device/cpu/conv/few_lanes.h"
 #include "tessera/device/cpu/numeric.h"
 
 namespace tessera::device {
@@ -57,6 +58,20 @@ template <class T>
 [[gnu::always_inline]] inline f32v last_lanes(const T* p, int count) {
 #if defined(__AVX2__)
   if constexpr (sizeof(T) == 4) return load_first<f32v>(p, count);
+#endif
+#if defined(__AVX512BW__)
+  if constexpr (sizeof(T) == 2) {
+    const u32v raw = load_few_bytes(p, count * 2);
+    u16v halves;
+    __builtin_memcpy(&halves, &raw, sizeof(halves));
+    return bits_as<f32v>(float_bits(T{}, widen(halves)));
+  }
+  if constexpr (is_int8<T>::value) {
+    const u32v raw = load_few_bytes(p, count);
+    s8v bytes;
+    __builtin_memcpy(&bytes, &raw, sizeof(bytes));
+    return __builtin_convertvector(widen(bytes), f32v);
+  }
 #endif
   return load_float(p, count);
 }
