@@ -13,6 +13,8 @@ step is forward, backward and SGD with momentum. Each is a CUDA graph; both are 
 random order. Before, the results of both are compared with fp32; a wrong one is marked, and an
 error at the end. A ratio is PyTorch's time by ours; above 1, Tessera is faster.
 
+A case takes 5 to 20 s, and of unet3d a minute and more: most of it is cuDNN's search.
+
 --list prints, as a shape file, the convolutions that Tessera is asked for; it needs no GPU.
 --profile prints the kernels that take most of the time of each.
 """
