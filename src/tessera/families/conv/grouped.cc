@@ -442,6 +442,9 @@ constexpr double kCyclesOfMma = 1.6;
 constexpr int kLeastReads = 44;  // columns of a wgmma that takes no longer than reading its rows
 constexpr double kCyclesOfColumn = 1.4;  // of wgmma, for 64 x 16
 constexpr double kCyclesOfMatrices = 4;  // to read four of 8 x 8 from shared memory
+// Gradients by w took 1.3 to 3.9 times what is counted, 2.06 times in the geometric mean of 18
+// problems: an H200, bench/drawn_conv.py --seed 20261128 --kinds grouped, 2026-11-28, 22026da3.
+constexpr double kTimesByWeight = 2.06;
 
 // Cycles of a unit for 16 rows x 16 of the depth x a warp's columns.
 double cycles_of_step(const GroupedShape& s) {
@@ -491,10 +494,11 @@ Estimate estimate_grouped(const KernelSpec& spec, const ConvProblem& p, const Ta
   const double beside = std::clamp(plan.blocks / target.units, 1.0, plan.resident);
   const double fewer = (kMostGroups - s.warps) + std::max(3 - s.stages, 0);
   const double waits = s.is_wide() ? 1 + kFewer * fewer : 1 + kAlone / beside;
-  const double compute = std::ceil(plan.blocks / target.units) * block * waits / hertz;
-  const double memory = kTimesTheBytes * bytes(problem) / speed;
+  const double times = s.by_weight ? kTimesByWeight : 1;
+  const double compute = times * std::ceil(plan.blocks / target.units) * block * waits / hertz;
+  const double memory = times * kTimesTheBytes * bytes(problem) / speed;
   const double sums = plan.parts < 2 ? 0 : kAddStepSeconds + part_bytes(p, plan) / speed;
-  return tile::total_of(compute, memory, target.launch_us * 1e-6 + kStartSeconds + sums);
+  return tile::total_of(compute, memory, times * (target.launch_us * 1e-6 + kStartSeconds + sums));
 }
 
 }  // namespace
