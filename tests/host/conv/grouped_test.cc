@@ -36,8 +36,12 @@ constexpr GroupedText kIllegalGrouped[] = {
     {"conv_forward_bf16_nhwgc_2d_grouped_64x56x56_2x1x1_64x56x1_s3_sm90a", ""},
     {"conv_forward_bf16_nhwgc_2d_grouped_64x56x56_2x1x1_32x56x1_s3_sm90a",
      "with 2 to 4 stages grouped multiplies by wgmma, forward and backward_data: 64 or 128 "
-     "results, a warp tile of the whole tile, one product and 1 to 3 warpgroups, got 3 stages, "
-     "tile 64x56x56, wave 2x1x1, warp tile 32x56x1 and forward"},
+     "results, a warp tile of the whole tile, one product and 1 to 3 warpgroups, no more than "
+     "stages, got 3 stages, tile 64x56x56, wave 2x1x1, warp tile 32x56x1 and forward"},
+    {"conv_forward_bf16_nhwgc_2d_grouped_64x56x56_3x1x1_64x56x1_s2_sm90a",
+     "with 2 to 4 stages grouped multiplies by wgmma, forward and backward_data: 64 or 128 "
+     "results, a warp tile of the whole tile, one product and 1 to 3 warpgroups, no more than "
+     "stages, got 2 stages, tile 64x56x56, wave 3x1x1, warp tile 64x56x1 and forward"},
     {"conv_forward_bf16_nhwgc_2d_grouped_64x16x16_2x2x1_32x24x2_sm90a",
      "a warp has multiples of 16 rows, and of 8 columns that divide 16, got 32x24"},
     {"conv_forward_bf16_nhwgc_2d_grouped_64x16x16_2x2x1_32x16x8_sm90a",

@@ -85,16 +85,16 @@ constexpr tile::Rule<Case> kGroupedRules[] = {
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
        return a.stages == 1 || (!is_weight(c) && a.stages >= 2 && a.stages <= kMostGroupedStages &&
-                                a.wave.m <= kMostGroups && a.wave.n == 1 && a.warp_tile.k == 1 &&
-                                a.warp_tile.n == a.tile.n && a.warp_tile.m == a.tile.m &&
-                                (a.tile.m == 64 || a.tile.m == 128));
+                                a.wave.m <= std::min(kMostGroups, a.stages) && a.wave.n == 1 &&
+                                a.warp_tile.k == 1 && a.warp_tile.n == a.tile.n &&
+                                a.warp_tile.m == a.tile.m && (a.tile.m == 64 || a.tile.m == 128));
      },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
            "with 2 to {} stages grouped multiplies by wgmma, forward and backward_data: 64 or 128 "
-           "results, a warp tile of the whole tile, one product and 1 to {} warpgroups, got {} "
-           "stages, tile {}, wave {}, warp tile {} and {}",
+           "results, a warp tile of the whole tile, one product and 1 to {} warpgroups, no more "
+           "than stages, got {} stages, tile {}, wave {}, warp tile {} and {}",
            kMostGroupedStages, kMostGroups, a.stages, to_string(a.tile), to_string(a.wave),
            to_string(a.warp_tile), to_string(c.signature.direction));
      }},
@@ -309,7 +309,7 @@ void add_wide_kernels(int channels, int columns, std::vector<Algorithm>& all) {
     for (const int results : {64, 128}) {
       if (results * own / 128 > kMostWideSums) continue;
       for (const int groups : {2, 3}) {
-        for (const int stages : {2, 3}) {
+        for (int stages = groups; stages <= 3; ++stages) {
           Algorithm a =
               grouped_algorithm({results, own, channels}, {groups, 1, 1}, {results, own, 1});
           a.stages = stages;

@@ -34,6 +34,9 @@ class GroupedWide {
   static constexpr int kMultiplyRegisters = C::kNdim == 3 ? 144 : 152;
   static_assert(Tile::kProducts == 1 && C::kWarpTileN == kColumns, "a warpgroup has all columns");
   static_assert(C::kThreads == (kConsumers + 1) * kGroup, "one warpgroup copies");
+  // A barrier tells its phase from the one before it alone. A warpgroup that has seen its last tile
+  // knows that all tiles before have come, and so that the phase before the next one's has passed.
+  static_assert(kConsumers <= kRing, "a tile's place holds none that a warpgroup may not know of");
 
   // The filters: planes of 8 columns or channels that lie side by side in memory. The planes' lines
   // are filled up to whole steps of the depth.
@@ -177,9 +180,6 @@ class GroupedWide {
       if (turn % kConsumers != group) continue;
       const int stage = turn % kRing;
       const GroupedAt at = tile.find(index, block);
-      // A barrier tells its phase from the one before it, not from the one before that. With fewer
-      // tiles than warpgroups the tile before may not have come yet.
-      if (kRing < kConsumers && turn >= kRing) barrier_wait(full(stage), (turn / kRing + 1) & 1);
       barrier_wait(full(stage), turn / kRing & 1);
       copy_engine_fence();
 #pragma unroll 1
