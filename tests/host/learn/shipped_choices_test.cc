@@ -132,8 +132,8 @@ const Choice kChoices[] = {
     {"conv_sm90a_backward_weight_bf16",
      "conv direction=backward_weight n=32 c=192 k=192 g=192 h=28 w=28 y=7 x=7 pad_h=3 pad_w=3 "
      "dtype=bf16",
-     "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x192x64_1x1x1_64x192x16_cooperative_splitordered1_"
-     "slices8_s6_repack_sm90a"},
+     "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x128x64_1x1x1_64x128x16_cooperative_splitordered1_"
+     "slices8_s9_repack_sm90a"},
     {"fmha_sm90a_forward_bf16",
      "fmha heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 mask=top_left dtype=bf16",
      "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a"},
