@@ -10,21 +10,21 @@
 namespace tessera::conv {
 namespace {
 
-constexpr std::size_t kWidth = 2;                                    // of Spatial
-constexpr std::size_t kStrideG = 1, kStrideC = 2, kStrideWidth = 5;  // of x
-constexpr std::size_t kFilterC = 2, kFilterWidth = 5;                // of w
+constexpr std::size_t kRunWidth = 2;                                          // of Spatial
+constexpr std::size_t kRunStrideG = 1, kRunStrideC = 2, kRunStrideWidth = 5;  // of x
+constexpr std::size_t kRunFilterC = 2, kRunFilterWidth = 5;                   // of w
 
 bool lies_side_by_side(std::int64_t channels, std::int64_t stride_c, std::int64_t stride_width) {
   return (channels == 1 || stride_c == 1) && stride_width == channels;
 }
 
 bool folds(const ConvProblem& p) {
-  const std::int64_t run = p.stride[kWidth];
+  const std::int64_t run = p.stride[kRunWidth];
   return p.direction == ConvDirection::backward_data && p.layout == ConvLayout::nhwgc && p.g == 1 &&
-         p.c > 0 && run > 1 && p.filter[kWidth] == run && p.dilation[kWidth] == 1 &&
-         p.pad[kWidth] == 0 && p.pad_right[kWidth] == 0 && p.size[kWidth] % run == 0 &&
-         lies_side_by_side(p.c, p.in_strides[kStrideC], p.in_strides[kStrideWidth]) &&
-         lies_side_by_side(p.c, p.weight_strides[kFilterC], p.weight_strides[kFilterWidth]);
+         p.c > 0 && run > 1 && p.filter[kRunWidth] == run && p.dilation[kRunWidth] == 1 &&
+         p.pad[kRunWidth] == 0 && p.pad_right[kRunWidth] == 0 && p.size[kRunWidth] % run == 0 &&
+         lies_side_by_side(p.c, p.in_strides[kRunStrideC], p.in_strides[kRunStrideWidth]) &&
+         lies_side_by_side(p.c, p.weight_strides[kRunFilterC], p.weight_strides[kRunFilterWidth]);
 }
 
 }  // namespace
@@ -32,11 +32,12 @@ bool folds(const ConvProblem& p) {
 ConvProblem folded(const ConvProblem& problem) {
   ConvProblem p = with_strides(problem);
   if (!folds(p)) return p;
-  p.c *= p.stride[kWidth];
-  p.size[kWidth] /= p.stride[kWidth];
-  p.filter[kWidth] = p.stride[kWidth] = 1;
-  p.in_strides[kStrideC] = p.weight_strides[kFilterC] = 1;
-  p.in_strides[kStrideG] = p.in_strides[kStrideWidth] = p.weight_strides[kFilterWidth] = p.c;
+  p.c *= p.stride[kRunWidth];
+  p.size[kRunWidth] /= p.stride[kRunWidth];
+  p.filter[kRunWidth] = p.stride[kRunWidth] = 1;
+  p.in_strides[kRunStrideC] = p.weight_strides[kRunFilterC] = 1;
+  p.in_strides[kRunStrideG] = p.in_strides[kRunStrideWidth] = p.weight_strides[kRunFilterWidth] =
+      p.c;
   return p;
 }
 

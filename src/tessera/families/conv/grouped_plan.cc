@@ -254,8 +254,7 @@ class Planner {
     }
     const double chunks = double(c.places) * shape_.products * shape_.channels / 8;
     if (shape_.is_wide()) {
-      const double steps =
-          double(table_.taps.size()) * double(tile::ceil_div(shape_.channels, 16));
+      const double steps = double(table_.taps.size()) * double(tile::ceil_div(shape_.channels, 16));
       return tiles * (chunks * kChunkCycles +
                       shape_.rows / 64.0 * steps * shape_.columns * kWgmmaCycles + kTileCycles);
     }
