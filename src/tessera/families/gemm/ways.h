@@ -30,7 +30,6 @@ struct Types {
   using Problem = GemmProblem;
   using Arguments = device::GemmArguments;
   using Case = gemm::Case;
-  static Problem for_ways(const Problem& problem) { return with_strides(problem); }
   struct Own {
     // Adds the algorithms that have one of the shapes which the target's row lists; null: none has.
     void (*add_variants)(const Target&, const Algorithm& shape, std::vector<Algorithm>&) = nullptr;

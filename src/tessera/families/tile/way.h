@@ -29,7 +29,6 @@ struct UsualTypes {
   static const Arguments& arguments(const Problem&, const Operands& operands) {
     return std::get<OperandsOfOp>(operands);
   }
-  static Problem for_ways(const Problem& problem) { return with_strides(problem); }
 };
 
 // A row of the table. `Types` says what a family's ways work on:
@@ -49,6 +48,7 @@ struct UsualTypes {
 //     static std::string no_way(const KernelSpec&, const Target&);
 //     static Arguments arguments(const Problem&, const Operands&);
 //     // The problem that functions of ways get: with its strides, and simpler where that is equal.
+//     // A family whose problems are never simpler leaves this out.
 //     static Problem for_ways(const Problem&);
 //     // Whether the kernels of a row compute such signatures. A family whose rows all compute all
 //     // signatures leaves this out.
@@ -85,6 +85,13 @@ concept TellsSignatures = requires(const typename Types::Own& own,
                                    const typename Types::Signature& signature) {
   Types::makes(own, signature);
 };
+
+template <class Types>
+typename Types::Problem for_ways(const Problem& problem) {
+  const auto& given = std::get<typename Types::Problem>(problem);
+  if constexpr (requires { Types::for_ways(given); }) return Types::for_ways(given);
+  return with_strides(given);
+}
 
 // Null where the backend has no such kernels.
 template <class Types>
@@ -164,7 +171,7 @@ template <class Types>
 Verdict serves(const KernelSpec& spec, const Problem& problem, const Target& target) {
   const Way<Types>* const way = find_way<Types>(spec, target);
   if (way == nullptr || way->serves == nullptr) return {};
-  return way->serves(spec, Types::for_ways(std::get<typename Types::Problem>(problem)), target);
+  return way->serves(spec, for_ways<Types>(problem), target);
 }
 
 template <class Types>
@@ -206,14 +213,14 @@ Source emit(const KernelSpec& spec, const Target& target) {
 template <class Types>
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
-  const auto p = Types::for_ways(std::get<typename Types::Problem>(problem));
+  const auto p = for_ways<Types>(problem);
   return way_of<Types>(spec, target).bind(spec, p, target, Types::arguments(p, operands));
 }
 
 template <class Types>
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads) {
-  const auto p = Types::for_ways(std::get<typename Types::Problem>(problem));
+  const auto p = for_ways<Types>(problem);
   return way_of<Types>(spec, target).estimate(spec, p, target, units_used(threads, target));
 }
 
