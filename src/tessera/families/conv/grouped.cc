@@ -171,7 +171,8 @@ GroupedPlan plan_of(const GroupedAsk& x) {
   return grouped_plan(x.problem, x.algorithm, x.target, arguments);
 }
 double part_bytes(const ConvProblem& p, const GroupedPlan& plan) {
-  return plan.parts < 2 ? 0 : double(p.k) * double(p.c / p.g) * taps_of(p) * 4 * plan.parts;
+  const std::int64_t channels = p.c / p.g;
+  return plan.parts < 2 ? 0 : double(p.k) * double(channels) * taps_of(p) * 4 * plan.parts;
 }
 
 constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {

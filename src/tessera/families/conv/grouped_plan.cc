@@ -184,6 +184,10 @@ class Planner {
     for (std::size_t dim = 0; dim < 3; ++dim) {
       c.halo[dim] = (box.size[dim] - 1) * step_[dim] + table_.reach[dim] + 1;
     }
+    if (*std::ranges::max_element(c.halo) > kMostPlacesOfTile) {
+      c.shared_bytes = std::numeric_limits<std::int64_t>::max();
+      return c;
+    }
     c.places = box.images * c.halo[0] * c.halo[1] * c.halo[2];
     if (shape_.is_wide()) {
       count_raster(box, c);

@@ -68,10 +68,10 @@ double stem_seconds(const ConvProblem& p, std::int64_t times) {
   constexpr double kWhole = 1.3, kHalf = 2, kAnywhere = 3, kMultiply = 1.2;
   const Cells cells = cells_of(p);
   const std::int64_t slabs = (cells.line() + kTmawsDepth - 1) / kTmawsDepth;
-  const double columns = double((p.k + kTmawsDepth - 1) / kTmawsDepth);
+  const std::int64_t columns = (p.k + kTmawsDepth - 1) / kTmawsDepth;
   const double load = cells.size() % 64 == 0 ? kWhole : cells.size() % 32 == 0 ? kHalf : kAnywhere;
   return double(cells.taps[0] * cells.taps[1] * slabs) / double(times) *
-         std::max(load, columns * kMultiply);
+         std::max(load, double(columns) * kMultiply);
 }
 
 // `times` results of a line as one, with so many times the channels.

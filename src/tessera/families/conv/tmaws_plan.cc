@@ -112,7 +112,8 @@ void add_result(const ConvProblem& p, const TmawsForm& form, TmawsPlan& plan) {
   plan.y_distance = pixel_distance(p, out_size(p), p.out_strides, p.k);
   plan.batch = p.g;
   if (is_weight(p)) {
-    const bool is_whole = form.keeps_sums || c % kTmawsDepth == 0;
+    // Sums are stored in pairs, so that a tap begins at an even column.
+    const bool is_whole = c % kTmawsDepth == 0 || (form.keeps_sums && c % 2 == 0);
     plan.batch_is_tap = taps > 1 && (!is_whole || plan.tap_distance != c);
     plan.rows = k;
     plan.columns = plan.batch_is_tap || taps == 1 ? c : taps * plan.slabs * kTmawsDepth;
@@ -152,7 +153,7 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
 bool is_described_on(const KernelSpec& spec, const Problem& problem) {
   const Algorithm& a = spec.algorithm;
   if (a.pipeline != Pipeline::tmaws || a.pointwise || !a.repack) return true;
-  const Repacked repacked = repack(with_strides(std::get<ConvProblem>(problem)), {}, 0);
+  const Repacked repacked = repack(folded(conv_of(problem)), {}, 0);
   return !repacked.has_result_cells && repacked.in_line <= 1;
 }
 

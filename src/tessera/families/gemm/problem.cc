@@ -8,7 +8,6 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/ways.h"
-#include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/types.h"
 #include "tessera/spec/fields_internal.h"
 

@@ -10,7 +10,6 @@ namespace tessera::tile {
 inline Verdict always(const KernelSpec&, const Target&) { return {}; }
 inline Verdict features_fit(const Problem&) { return {}; }
 inline bool is_described(const KernelSpec&) { return true; }
-inline bool is_described_on(const KernelSpec&, const Problem&) { return true; }
 inline Problem same(const Problem& problem) { return problem; }
 
 // "_check": "check"; the kernel itself: the verb.

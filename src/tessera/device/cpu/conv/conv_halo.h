@@ -31,10 +31,10 @@ struct ConvHalo {
   using Image = typename Types::Image;
   static constexpr bool kMayCopy = T::kChannelsLast && !Types::kWeights;
   static constexpr i64 kBytes = 98304;  // of a copy: a part of L2, also of small ones
-  static constexpr i64 kSource =
-      524288;  // of all groups of a band, which L2 keeps for the next one
-  static constexpr i64 kLeastLines =
-      4;  // of a band: neighbouring bands copy the lines between them
+  // All groups of a band, which L2 keeps for the next one.
+  static constexpr i64 kSource = 524288;
+  // A band has so many, because neighbouring bands copy the lines between them.
+  static constexpr i64 kLeastLines = 4;
 
   i64 lines;  // of the result in a band; 0: the image is read where it lies
 
@@ -49,6 +49,7 @@ struct ConvHalo {
   static ConvHalo of(const ConvArguments& g, const ConvView& v) {
     if (!copies(g) || v.depth == 0 || v.line_taps != 1) return {0};
     const ConvAxis &d = v.axis[kDepth], &h = v.axis[kHeight], &w = v.axis[kWidth];
+    if (reach(d, 1) > kBytes || reach(w, w.pixels) > kBytes / v.padded) return {0};
     const i64 line = reach(d, 1) * reach(w, w.pixels) * v.padded * i64{sizeof(Image)};
     const i64 rest = kBytes / line - reach(h, 1);
     if (rest < 0) return {0};

@@ -66,7 +66,9 @@ struct ConvResult {
       const i64 channels = v.columns / v.cell;
       return {j, smaller(count, channels - j % channels), 1};
     }
-    if (T::kChannelsLast) return channel_line(j, count, v.pixel_stride[kImageC]);
+    // Columns of several pixels or groups adjoin. A lone channel's stride is of no consequence.
+    const bool adjoins = v.cell > 1 || v.merged > 1;
+    if (T::kChannelsLast) return channel_line(j, count, adjoins ? 1 : v.pixel_stride[kImageC]);
     return pixel_line(v, j, count, even);
   }
   i64 channel(i64 i, i64 j) const {

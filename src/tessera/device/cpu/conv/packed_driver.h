@@ -69,10 +69,16 @@ struct PackedConvDriver : PackedConvSizes<T> {
 
   // ---- a rectangle of the result of one view ----
 
+  // A thread's workspace. Its sizes take a view of each class, so that they are found once.
+  struct Space {
+    u32* begin;
+    u32* copies;  // of groups
+    i64 partial_words;
+  };
   struct Job {
     const Result& result;
     Range m, n;
-    u32* space;
+    const Space& space;
   };
   // Sums of a block of the depth: added to those at `data`, which has room for whole register
   // blocks where it is padded.
@@ -228,10 +234,10 @@ struct PackedConvDriver : PackedConvSizes<T> {
   void run_job(const Job& job) const {
     const Result& result = job.result;
     const ConvView& v = result.v;
-    u32* const a = job.space;
+    u32* const a = job.space.begin;
     u32* const b = a + a_words();
     u32* const partial = b + b_words();
-    auto* const blocks = reinterpret_cast<InPlace*>(partial + partial_words(result.g));
+    auto* const blocks = reinterpret_cast<InPlace*>(partial + job.space.partial_words);
     const i64 super = super_rows(v, v.depth);
     for (i64 n0 = job.n.begin; n0 < job.n.end; n0 += s.tile_n) {
       const Range n{n0, smaller(n0 + s.tile_n, job.n.end)};
@@ -277,25 +283,26 @@ struct PackedConvDriver : PackedConvSizes<T> {
 
   // The bands of one class that are this thread's, from copies of one group or of merged ones.
   void run_bands(const ConvArguments& g, const CpuThread& thread, i64 c, const Halo& halo,
-                 u32* space) const {
+                 const Space& space) const {
     using Image = typename Halo::Image;
     const i64 merged = Factors::merged_groups(g), groups = g.groups / merged;
     const i64 bands = halo.bands(view(g, 0, c)), threads = s.wave_m == 1 ? 1 : thread.count;
     if (thread.index >= threads) return;
-    u32* const own = space + thread_words(g) - Sizes::copy_words(g);
     ConvArguments copied = g;
-    (Types::kForward ? copied.x : copied.y) = own;
+    (Types::kForward ? copied.x : copied.y) = space.copies;
     const Range mine = part(bands * groups, 1, threads, thread.index);
     for (i64 i = mine.begin; i < mine.end; ++i) {
       const i64 group = i % groups, band = i / groups;
       const ConvView v = view(g, group, c, merged), b = halo.view(v, band);
-      halo.copy(v, b, band, Types::kForward ? g.x : g.y, reinterpret_cast<Image*>(own));
+      halo.copy(v, b, band, Types::kForward ? g.x : g.y, reinterpret_cast<Image*>(space.copies));
       const Result result{copied, b, group, even_pixels(b), sources_are_even(b)};
       run_job({result, {0, b.rows}, {0, b.columns}, space});
     }
   }
   void run(const ConvArguments& g, const CpuThread& thread) const {
-    u32* const space = static_cast<u32*>(thread.workspace) + thread.index * thread_words(g);
+    const i64 words = thread_words(g);
+    u32* const begin = static_cast<u32*>(thread.workspace) + thread.index * words;
+    const Space space{begin, begin + words - Sizes::copy_words(g), partial_words(g)};
     for (i64 c = 0; c < classes(g); ++c) {
       const ConvView v = view(g, 0, c);
       if constexpr (Halo::kMayCopy) {
@@ -325,16 +332,16 @@ struct PackedConvDriver : PackedConvSizes<T> {
     }
   }
   void run_group(const ConvArguments& g, const ConvView& v, i64 group, Range m, Range n,
-                 u32* space) const {
+                 const Space& space) const {
     const Result result{g, v, group, kWeights ? EvenPixels::line : even_pixels(v),
                         !kWeights && sources_are_even(v)};
     if (v.depth == 0) return run_empty(result, m, n);
     run_job({result, m, n, space});
   }
   // A gradient by w from copies of a group's images.
-  void run_copied(const ConvArguments& g, i64 group, Range m, Range n, u32* space) const {
-    u32* const own = space + thread_words(g) - Sizes::copy_words(g);
-    const ConvArguments copied = Sizes::GroupCopy::copied(g, group, reinterpret_cast<u8*>(own));
+  void run_copied(const ConvArguments& g, i64 group, Range m, Range n, const Space& space) const {
+    const ConvArguments copied =
+        Sizes::GroupCopy::copied(g, group, reinterpret_cast<u8*>(space.copies));
     run_group(copied, view(copied, group, 0), group, m, n, space);
   }
 };

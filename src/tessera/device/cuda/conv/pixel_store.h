@@ -111,7 +111,9 @@ struct PixelStore {
       const int at_column = first_column + pair * 2;
       const CellColumn one = cell_column(x, at_column), two = cell_column(x, at_column + 1);
       const i64 to_one = offset_of(one), to_two = offset_of(two);
-      const bool together = to_two == to_one + 1 && (C::kNumD == 0 || two.channel > one.channel);
+      // A pair of a vector's elements begins at an even one.
+      const bool has_pair = two.channel > one.channel && one.channel % 2 == 0;
+      const bool together = to_two == to_one + 1 && (C::kNumD == 0 || has_pair);
 #pragma unroll 2
       for (int i = 0; i < 16; i += 32 / kWide) {
         const int at_row = i + lane / kWide;
