@@ -1,11 +1,13 @@
 """Convolutions: the functions and modules of PyTorch over Tessera's kernels."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as functional
 from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm
 
 from .._abi import Error
 from .._problem import Problem
@@ -100,15 +102,51 @@ def channels_last(value: Any) -> Any:
     model, the weights of whose convolutions lie so from now on.
 
     What to(memory_format=) does, and for 1-D as well, and by the stride of a single channel, which
-    PyTorch leaves as it is. A convolution of such a weight returns such a result.
+    PyTorch leaves as it is. A convolution of such a weight returns such a result. Where the weight
+    is computed by a parametrization, what it is made of is laid so; Error where that is not enough.
     """
     if isinstance(value, Tensor):
-        is_last = value.dim() < 3 or value.movedim(1, -1).is_contiguous() and value.stride(1) == 1
-        return value if is_last else _conv_run.laid_last(value)
-    for module in value.modules():
+        return value if _is_last(value) else _conv_run.laid_last(value)
+    lost = []
+    for name, module in value.named_modules():
         if isinstance(module, nn.modules.conv._ConvNd):
-            module.weight.data = channels_last(module.weight.data)
+            for tensor in _weights_of(module):
+                tensor.data = channels_last(tensor.data)
+            if not _is_last(_weight_for_call(module)):
+                lost.append(name or type(module).__name__)
+    if lost:
+        raise Error(f"channels_last: the weight of {', '.join(lost)} is computed anew for each call "
+                    "and gets other strides, whatever it is computed of; take the computation away, "
+                    "as by torch.nn.utils.parametrize.remove_parametrizations(), and call this "
+                    "again; all other weights have their channels last now")
     return value
+
+
+def _is_last(x: Tensor) -> bool:
+    return x.dim() < 3 or x.movedim(1, -1).is_contiguous() and x.stride(1) == 1
+
+
+def _weights_of(module: nn.Module) -> List[Tensor]:
+    """The weight, or what it is computed of: by torch.nn.utils.parametrize, or before each call by
+    the older weight_norm, spectral_norm and prune, whose tensors are called weight_*."""
+    own = module._parameters.get("weight")
+    if own is not None:
+        return [own]
+    if parametrize.is_parametrized(module, "weight"):
+        return list(module.parametrizations.weight.parameters())  # type: ignore[union-attr]
+    tables = (*module._parameters.items(), *module._buffers.items())
+    found = [t for name, t in tables if name.startswith("weight_") and t is not None]
+    return [*found, module.weight]  # type: ignore[list-item]
+
+
+def _weight_for_call(module: Any) -> Tensor:
+    """The weight as the next call has it, as far as that is known without a call."""
+    with torch.no_grad():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm) and hook.name == "weight":
+                weight: Tensor = hook.compute_weight(module)
+                return weight
+        return module.weight  # type: ignore[no-any-return]
 
 
 class _Fused(Folding):

@@ -137,6 +137,7 @@ def is_fused(module: nn.Module) -> bool:
 def runs_in_order(module: nn.Module) -> bool:
     """Whether the module is a Sequential and nothing more."""
     return (isinstance(module, nn.Sequential) and "forward" not in module.__dict__
+            and type(module).__iter__ is nn.Sequential.__iter__
             and (type(module).forward is nn.Sequential.forward or is_fused(module)))
 
 
@@ -176,15 +177,23 @@ def candidates(model: nn.Module, fuse: bool, fold: bool) -> Dict[int, Found]:
     return found
 
 
-def fuse(model: nn.Module, fuses: bool, folds: bool) -> List[nn.Module]:
-    """Gives each container with such neighbours its new class. Returns the containers."""
+def fuse(model: nn.Module, fuses: bool, folds: bool) -> List[Tuple[nn.Module, type, type]]:
+    """Gives each container with such neighbours its new class, and its own class back to one that
+    has none now. Returns what changed, with the classes before and after."""
     changed = []
     for module in model.modules():
-        if not is_fused(module) and runs_in_order(module) and any(
-                type(layer) in _OURS and _could_take(layer, after, fuses, folds)
-                for layer, after in neighbours(module)):
-            module.__class__ = fused_class(type(module), fuses, folds)
-            changed.append(module)
+        kind = type(module)
+        is_ours = "tessera_fused" in vars(kind)
+        if not runs_in_order(module) or is_fused(module) and not is_ours:
+            continue
+        own = kind.__mro__[1] if is_ours else kind
+        wanted = own
+        if any(type(layer) in _OURS and _could_take(layer, after, fuses, folds)
+               for layer, after in neighbours(module)):
+            wanted = fused_class(own, fuses, folds)
+        if wanted is not kind:
+            module.__class__ = wanted
+            changed.append((module, kind, wanted))
     return changed
 
 
@@ -195,9 +204,10 @@ def _could_take(layer: Any, after: nn.Module, fuses: bool, folds: bool) -> bool:
     return fuses and _may_activate(layer, after) is not None
 
 
-def prepare(model: nn.Module, found: Dict[int, Found]) -> None:
+def prepare(model: nn.Module) -> None:
     """Folds the norms now, so that no CUDA graph meets a layer that is not folded yet."""
-    for layer in model.modules():
-        norm = found[id(layer)].norm if id(layer) in found else None
-        if norm is not None and type(layer) in _OURS:
-            _fold.folded(layer, norm)
+    for container in model.modules():
+        for layer, after in neighbours(container):
+            if getattr(type(container), "tessera_folds", False) and type(layer) in _OURS \
+                    and type(layer) in _FOLDING and not _fold.why_not(layer, after):
+                _fold.folded(layer, after)

@@ -103,7 +103,8 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
     if example is not None:
         before = _seen(model, example, inputs, check)
     found = _fuse.candidates(model, fuse, fold)
-    report, changes = Report(), []
+    report = Report()
+    changes: List[Change] = []
     measured: Measured = {}
     for name, module in model.named_modules():
         if isinstance(module, _LAYERS) and not isinstance(module, _OURS):
@@ -112,9 +113,8 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
                                 inputs.get(id(module)), rows, pack, measured))
             if type(module) is not kind:
                 changes.append((module, kind, type(module)))
-    for container in _fuse.fuse(model, fuse, fold) if fuse or fold else []:
-        changes.append((container, *reversed(type(container).__mro__[:2])))
-    _fuse.prepare(model, found)
+    changes += _fuse.fuse(model, fuse, fold)
+    _fuse.prepare(model)
     report.kept = _kept(model, found, fuse, fold)
     if before is not None:
         _compare(model, example, before, report, changes)
@@ -234,6 +234,8 @@ def _refusal(module: nn.Module) -> str:
         return f"it is a {type(module).__name__}, which may compute something else"
     if "forward" in module.__dict__:
         return "its forward was replaced by another one"
+    if "activation" in module.__dict__:
+        return "it has an attribute 'activation' of its own, which ours would apply"
     return ""
 
 
