@@ -14,6 +14,7 @@ from test_torch_conv import FP32, Convolved, rounding
 import torch
 import torch.nn.functional as functional
 from torch import nn
+from torch.nn.utils import prune
 
 import tessera.torch
 from tessera.torch import _run
@@ -214,6 +215,36 @@ class ChannelsLast(Convolved):
         ours, report = tessera.torch.optimize(model, pack=False)
         self.assertEqual(ours[0](torch.ones(2, 3, 9)).stride(1), 1)
         torch.testing.assert_close(ours(torch.ones(2, 3, 9)), expected)
+
+    def test_computed_weights(self):
+        """Where the weight is computed, what it is computed of is laid, or an error says so."""
+        x = torch.randn(1, 8, 6, 6)
+        parametrizations = torch.nn.utils.parametrizations
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            makers = {"parametrized": parametrizations.weight_norm,
+                      "old": torch.nn.utils.weight_norm, "spectral": parametrizations.spectral_norm,
+                      "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.5)}
+            models = {name: nn.Sequential(nn.Conv2d(8, 4, 1), make(nn.Conv2d(4, 12, 3)))
+                      for name, make in makers.items()}
+        for name, model in models.items():
+            state = {key: value.clone() for key, value in model.state_dict().items()}
+            lost = name in ("parametrized", "old")
+            with self.subTest(name=name):
+                if lost:
+                    with self.assertRaisesRegex(tessera.Error, "the weight of 1 is computed anew"):
+                        tessera.torch.channels_last(model)
+                else:
+                    tessera.torch.channels_last(model)
+                    self.assert_last(model(x))
+                    self.assert_last(model[1].weight)
+                    model.eval()
+                self.assert_last(model[0].weight)
+                if name != "spectral":  # which iterates in each call
+                    self.assertTrue(all(torch.equal(value, state[key])
+                                        for key, value in model.state_dict().items()))
+        torch.nn.utils.parametrize.remove_parametrizations(models["parametrized"][1], "weight")
+        self.assert_last(tessera.torch.channels_last(models["parametrized"])[1].weight)
 
     def test_single_channel_by_its_stride(self):
         x, w = torch.randn(2, 1, 5, 6), torch.randn(4, 1, 3, 3)

@@ -15,6 +15,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 import tessera.torch
+from tessera.torch import _fold
 
 optimize = tessera.torch.optimize
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -124,12 +125,140 @@ class Fold(Case):
             yield model.load_state_dict(model_of(2).state_dict())
             model[0].weight = nn.Parameter(torch.ones(12, 4, 3, 3), requires_grad=False)
             yield None
+            model.train()
+            model(x * 3 + 1)
+            model.eval()
+            yield None
+            for mode in (torch.no_grad, torch.inference_mode):  # statistics anew
+                with mode():
+                    model[1].reset_running_stats()
+                    model(x)
+                    model.train()
+                    model(x * 5 + 1)
+                    model.eval()
+                yield None
         for step, _ in enumerate(zip(each(ours), each(theirs))):
             theirs.load_state_dict(ours.state_dict())
             with self.subTest(step=step):
                 norms, _, y = self.passes(ours, x)
                 self.assertEqual(norms, 0)
                 self.assert_near(y, theirs, x)
+
+    def test_memory_stays(self):
+        """What a CUDA graph reads is written anew, not replaced, in whatever mode."""
+        theirs, x = model_of(2), torch.randn(SIZES[1])
+        ours = copy.deepcopy(theirs)
+        with torch.inference_mode():
+            optimize(ours)
+        kept = ours[0]._folded.of(ours[1])
+        weight, bias = kept.weight, kept.bias
+        for change in (lambda: ours[1].running_mean.add_(1), lambda: ours[0].weight.mul_(2),
+                       lambda: (ours[0].weight.data.add_(1), ours[0].unfold()),
+                       lambda: ours.train()(x)):
+            for mode in (torch.no_grad, torch.inference_mode):
+                with mode():
+                    change()
+                    y = ours.eval()(x)
+                theirs.load_state_dict(ours.state_dict())
+                self.assert_near(y, theirs, x)
+                self.assertIs(ours[0]._folded.of(ours[1]), kept)
+                self.assertTrue(kept.weight is weight and kept.bias is bias)
+        ours.to(memory_format=torch.channels_last)
+        self.assert_near(ours(x), theirs, x)
+        self.assertIsNot(kept.weight, weight)
+        self.assertEqual(kept.weight.stride(), ours[0].weight.stride())
+
+    def test_layer_before_two_norms(self):
+        conv, x = model_of(2)[0], torch.randn(SIZES[1])
+        theirs = nn.ModuleList([nn.Sequential(conv, random_norm(nn.BatchNorm2d(12)))
+                                for _ in range(2)]).eval().requires_grad_(False)
+        ours, _ = optimize(copy.deepcopy(theirs))
+        self.assertIs(ours[0][0], ours[1][0])
+        with mock.patch.object(_fold.Folded, "make", autospec=True,
+                               side_effect=_fold.Folded.make) as make:
+            for _ in range(2):
+                for mine, other in zip(ours, theirs):
+                    self.assertEqual(self.passes(mine, x)[0], 0)
+                    self.assert_near(mine(x), other, x)
+            self.assertEqual(make.call_count, 0)
+            ours[0][0].unfold()
+            for mine in (*ours, *ours):
+                mine(x)
+            self.assertEqual(make.call_count, 2)
+            make.reset_mock()  # which holds the norms
+        ours[0][1] = random_norm(nn.BatchNorm2d(12)).eval().requires_grad_(False)
+        theirs[0][1] = copy.deepcopy(ours[0][1])
+        self.assert_near(ours[0](x), theirs[0], x)
+        self.assertEqual(len(ours[0][0]._folded.by_norm), 2)
+
+    def test_shallow_copies(self):
+        """A copy that shares the table of folded weights writes none of the other layer's."""
+        ours, x = optimize(model_of(2))[0], torch.randn(SIZES[1])
+        other = copy.copy(ours)
+        other._modules = {"0": copy.copy(ours[0]), "1": ours[1]}
+        other[0]._parameters = copy.deepcopy(ours[0]._parameters)
+        other[0].weight.mul_(2)
+        expected, twice = ours(x), other(x)
+        self.assertIsNot(other[0]._folded, ours[0]._folded)
+        self.assertFalse(torch.allclose(expected, twice))
+        self.assertTrue(torch.equal(ours(x), expected))
+
+    def test_plain_attributes(self):
+        """Tensors that are no parameters and no buffers of their modules."""
+        for at, name in ((0, "weight"), (0, "bias"), (1, "weight"), (1, "bias"),
+                         (1, "running_mean"), (1, "running_var"), (1, "num_batches_tracked")):
+            theirs, x = model_of(2), torch.randn(SIZES[1])
+            ours, _ = optimize(copy.deepcopy(theirs))
+            for model in (ours, theirs):
+                tensor = getattr(model[at], name).detach().clone()
+                delattr(model[at], name)
+                setattr(model[at], name, tensor)
+            with self.subTest(at=at, name=name):
+                for _ in range(2):
+                    norms, _, y = self.passes(ours, x)
+                    self.assertEqual(norms, 0)
+                    torch.testing.assert_close(y, theirs(x), rtol=1e-4, atol=1e-4)
+                    for model in (ours, theirs):
+                        getattr(model[at], name).add_(1)
+
+    def test_replicas(self):
+        """What DataParallel makes: modules without parameters, whose tensors are attributes."""
+        def replica_of(module):
+            made = module._replicate_for_data_parallel()
+            for name, child in module._modules.items():
+                made._modules[name] = replica_of(child)
+            for name, tensor in module._parameters.items():
+                setattr(made, name, tensor * 1)
+            return made
+        for trained in (None, 0, 1):
+            theirs, x = model_of(2), torch.randn(SIZES[1])
+            if trained is not None:
+                theirs[trained].requires_grad_(True)
+            ours, _ = optimize(copy.deepcopy(theirs))
+            y = replica_of(ours)(x)
+            with self.subTest(trained=trained):
+                self.assert_near(y.detach(), copy.deepcopy(theirs).requires_grad_(False), x)
+                self.assertEqual(y.requires_grad, trained is not None)
+                if trained is not None:
+                    y.sum().backward()
+                    self.assertIsNotNone(ours[trained].bias.grad)
+                with torch.no_grad():
+                    self.assert_near(ours(x), theirs, x)
+
+    def test_shared_memory(self):
+        """Another process may write it, and this one's PyTorch cannot count that."""
+        for at, name in ((0, "weight"), (0, "bias"), (1, "weight"), (1, "running_mean"),
+                         (1, "num_batches_tracked")):
+            theirs, x = model_of(2), torch.randn(SIZES[1])
+            ours, _ = optimize(copy.deepcopy(theirs))
+            self.assertEqual(self.passes(ours, x)[0], 0)
+            getattr(ours[at], name).share_memory_()
+            with self.subTest(at=at, name=name):
+                norms, _, y = self.passes(ours, x)
+                self.assertEqual(norms, 1)
+                self.assert_near(y, theirs, x)
+                report = optimize(ours)[1]
+                self.assertIn("shared memory", report.kept[0].note)
 
     def test_training_and_gradients(self):
         theirs = model_of(2).requires_grad_(True)
@@ -157,6 +286,9 @@ class Fold(Case):
                  (tessera.torch.Conv2d(8, 12, 3, activation="relu"), nn.BatchNorm2d(12),
                   "its layer has relu, which comes first"),
                  (nn.Conv2d(8, 12, 3), nn.BatchNorm2d(12).bfloat16(), "have another type"))
+        uncounted = nn.BatchNorm2d(12)
+        uncounted.num_batches_tracked = None
+        cases += ((nn.Conv2d(8, 12, 3), uncounted, "it counts no batches"),)
         for layer, norm, why in cases:
             theirs = nn.Sequential(layer, norm).eval().requires_grad_(False)
             ours, report = optimize(copy.deepcopy(theirs))
@@ -270,6 +402,28 @@ class Fold(Case):
         theirs.load_state_dict(ours.state_dict())
         other.replay()
         self.assert_near(y, theirs, x)
+
+    @unittest.skipIf("cuda" not in DEVICES, "there is no GPU")
+    def test_graphs_after_changes(self):
+        """A replay sees a change after one eager call, also one on another stream."""
+        theirs, x = model_of(2).cuda(), torch.randn(SIZES[1], device="cuda")
+        ours, _ = optimize(copy.deepcopy(theirs), x)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            y = ours(x)
+        for round in range(4):
+            ours[0].weight.mul_(1.5)
+            ours[1].running_mean.add_(1)
+            theirs.load_state_dict(ours.state_dict())
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                eager = ours(x)
+            held = [torch.randn(12, 4, 3, 3, device="cuda") for _ in range(50)]
+            graph.replay()
+            torch.cuda.synchronize()
+            self.assert_near(y, theirs, x)
+            self.assert_near(eager, theirs, x)
+            self.assertEqual(len(held), 50)
 
 
 if __name__ == "__main__":

@@ -229,6 +229,54 @@ class Sequentials(Case):
         self.assertEqual([kept.name for kept in report.kept], ["1"])
 
 
+    def test_order_of_its_own(self):
+        """nn.Sequential.forward walks over itself, so that a class may say what comes when."""
+        class Backwards(nn.Sequential):
+            def __iter__(self):
+                return reversed(list(self._modules.values()))
+        model = Backwards(nn.Linear(32, 32), nn.ReLU()).requires_grad_(False)
+        expected = model(self.x)
+        report = optimize(model, self.x)[1]
+        self.assertTrue(report.agrees)
+        self.assertIs(type(model), Backwards)
+        torch.testing.assert_close(model(self.x), expected, **NEAR)
+        self.assertEqual([kept.name for kept in report.kept], ["1"])
+        torch.testing.assert_close(optimize(model)[0](self.x), expected, **NEAR)
+
+    def test_activation_of_the_users(self):
+        """An attribute that PyTorch's layer never reads."""
+        for layer, x in ((nn.Linear(32, 32), self.x), (nn.Conv2d(2, 3, 3), torch.randn(1, 2, 8, 8)),
+                         (nn.ConvTranspose1d(2, 3, 3), torch.randn(1, 2, 8))):
+            for value in ("relu", functional.relu, None):
+                model = nn.Sequential(layer, nn.Tanh()).requires_grad_(False)
+                layer.activation = value
+                expected = model(x)
+                report = optimize(model)[1]
+                self.assertIn("attribute 'activation' of its own", report[0].note)
+                self.assertEqual(type(layer).__module__.split(".")[0], "torch")
+                self.assertTrue(torch.equal(model(x), expected))
+
+    def test_optimize_again(self):
+        """The last call decides what a container leaves to its layers."""
+        theirs = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Linear(6, 6),
+                               nn.ReLU()).eval().requires_grad_(False)
+        x = torch.randn(2, 8, 8, 8)
+        model, expected = copy.deepcopy(theirs), theirs(x)
+        for fuse, fold, passes in ((True, False, ["1", "2"]), (True, True, []),
+                                   (False, True, ["2", "4"]), (False, False, ["1", "2", "4"]),
+                                   (True, True, [])):
+            _, report = optimize(model, x, fuse=fuse, fold=fold)
+            norm = mock.patch.object(functional, "batch_norm", wraps=functional.batch_norm)
+            relu = mock.patch.object(functional, "relu", wraps=functional.relu)
+            with self.subTest(fuse=fuse, fold=fold), norm as norms, relu as activations:
+                self.assertTrue(report.agrees, str(report))
+                self.assertEqual([kept.name for kept in report.kept], passes)
+                torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
+                self.assertEqual(norms.call_count + activations.call_count, len(passes))
+                self.assertEqual(type(model) is nn.Sequential, not (fuse or fold))
+                self.assertIs(type(pickle.loads(pickle.dumps(model))), type(model))
+
+
 class Blocks(Case):
     """Blocks of known models stay what they are."""
 

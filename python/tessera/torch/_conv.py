@@ -1,6 +1,7 @@
 """Convolutions: the functions and modules of PyTorch over Tessera's kernels."""
 from __future__ import annotations
 
+import copy
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 import torch
@@ -115,10 +116,10 @@ def channels_last(value: Any) -> Any:
             if not _is_last(_weight_for_call(module)):
                 lost.append(name or type(module).__name__)
     if lost:
-        raise Error(f"channels_last: the weight of {', '.join(lost)} is computed anew for each call "
-                    "and gets other strides, whatever it is computed of; take the computation away, "
-                    "as by torch.nn.utils.parametrize.remove_parametrizations(), and call this "
-                    "again; all other weights have their channels last now")
+        raise Error(f"channels_last: the weight of {', '.join(lost)} is computed anew for each "
+                    "call and gets other strides, whatever it is computed of; take the computation "
+                    "away, as by torch.nn.utils.parametrize.remove_parametrizations(), and call "
+                    "this again; all other weights have their channels last now")
     return value
 
 
@@ -146,6 +147,8 @@ def _weight_for_call(module: Any) -> Tensor:
             if isinstance(hook, WeightNorm) and hook.name == "weight":
                 weight: Tensor = hook.compute_weight(module)
                 return weight
+        if parametrize.is_parametrized(module, "weight"):  # a copy, because it may count its calls
+            return copy.deepcopy(module.parametrizations.weight)()  # type: ignore[no-any-return]
         return module.weight  # type: ignore[no-any-return]
 
 
