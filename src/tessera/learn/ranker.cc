@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "tessera/base/enums.h"
 #include "tessera/base/per_thread.h"
@@ -73,17 +74,22 @@ Question question_for(const Model& model, ExtractFeatures extract, const RankInp
   return question;
 }
 
-bool is_described(const RankInput& input, std::size_t index) {
+// Which of the kernels the features describe on this problem.
+std::vector<bool> described_kernels(const RankInput& input) {
   const Family& family = family_of(input.problem);
-  const KernelSpec& spec = input.legal[index];
-  return family.is_described(spec) && family.is_described_on(spec, input.problem);
+  std::vector<bool> described;
+  described.reserve(input.legal.size());
+  for (const KernelSpec& spec : input.legal) {
+    described.push_back(family.is_described(spec) && family.is_described_on(spec, input.problem));
+  }
+  return described;
 }
 
 // The described kernel that the model likes best; the number of kernels if there is none.
-std::size_t best_described(const RankInput& input, std::span<const double> seconds) {
+std::size_t best_described(const std::vector<bool>& described, std::span<const double> seconds) {
   std::size_t best = seconds.size();
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (!std::isfinite(seconds[i]) || !is_described(input, i)) continue;
+    if (!std::isfinite(seconds[i]) || !described[i]) continue;
     if (best == seconds.size() || seconds[i] < seconds[best]) best = i;
   }
   return best;
@@ -98,7 +104,8 @@ constexpr double kMayWin = 1.1;
 // addresses although the problem's rows do not; the estimate would then call the problem faster.
 // Where only the best kernel is wanted, one that is slower without a factor than another one with
 // its factor needs no estimates: it gets an infinite time.
-void scale_to_problem(const RankInput& input, const Problem& asked, std::span<double> seconds) {
+void scale_to_problem(const RankInput& input, const Problem& asked,
+                      const std::vector<bool>& described, std::span<double> seconds) {
   const Family& family = family_of(input.problem);
   const auto estimated = [&](const KernelSpec& spec, const Problem& problem) {
     return family.estimate(spec, problem, input.target, input.threads).seconds;
@@ -111,12 +118,12 @@ void scale_to_problem(const RankInput& input, const Problem& asked, std::span<do
     bare.target = spec.target;
     seconds[i] *= std::max(1.0, estimated(spec, input.problem) / estimated(bare, asked));
   };
-  const std::size_t first = best_described(input, seconds);
+  const std::size_t first = best_described(described, seconds);
   if (first == seconds.size()) return;
   scale(first);
   double limit = kMayWin * seconds[first];
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (i == first || !is_described(input, i)) continue;
+    if (i == first || !described[i]) continue;
     if (input.only_best && seconds[i] > limit) {
       seconds[i] = std::numeric_limits<double>::infinity();
       continue;
@@ -132,17 +139,18 @@ constexpr double kDoubt = 1.05;
 
 // Places kernels that no feature describes beside the model's best kernel: its time, times the
 // ratio of both estimates. Scores have no unit, so that only the side of the best counts there.
-bool place_undescribed(const RankInput& input, bool is_score, std::span<double> seconds) {
+bool place_undescribed(const RankInput& input, bool is_score, const std::vector<bool>& described,
+                       std::span<double> seconds) {
   const Family& family = family_of(input.problem);
   const auto estimated = [&](std::size_t i) {
     return family.estimate(input.legal[i], input.problem, input.target, input.threads).seconds;
   };
-  const std::size_t best = best_described(input, seconds);
+  const std::size_t best = best_described(described, seconds);
   if (best == seconds.size()) return false;
   const double time = seconds[best];
   double known = 0;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (is_described(input, i)) continue;
+    if (described[i]) continue;
     if (known == 0) known = estimated(best);
     const double ratio = kDoubt * estimated(i) / known;
     seconds[i] = is_score ? time + std::log(ratio) : time * ratio;
@@ -206,8 +214,11 @@ bool predict_seconds(const Model& model, ExtractFeatures extract, const RankInpu
   predict(model.forest, {used, count, model.shared}, seconds);
   to_seconds(model.manifest, work_of(model.manifest, problem), seconds);
   const bool is_score = learned_value(model.manifest.quantity) == LearnedValue::score;
-  if (!question.in_place.empty() && !is_score) scale_to_problem(input, problem, seconds);
-  return place_undescribed(input, is_score, seconds);
+  const std::vector<bool> described = described_kernels(input);
+  if (!question.in_place.empty() && !is_score) {
+    scale_to_problem(input, problem, described, seconds);
+  }
+  return place_undescribed(input, is_score, described, seconds);
 }
 
 std::shared_ptr<const Ranker> make_model_ranker(std::shared_ptr<const Model> model,

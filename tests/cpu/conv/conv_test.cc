@@ -71,6 +71,18 @@ class ConvKernels : public testing::Test {
     testing_support::expect_verified(problem, owned);
   }
 
+  // One of the kernels that pack the problem, whose strides are packed but for lone channels.
+  void check_packab(ConvProblem p, const Target& target) {
+    free_lone_channels(p);
+    family_.validate(p);
+    std::vector<KernelSpec> specs = serving(p, target);
+    std::erase_if(specs, [](const KernelSpec& spec) {
+      return spec.algorithm.pipeline != Pipeline::packab || spec.algorithm.pointwise;
+    });
+    ASSERT_FALSE(specs.empty());
+    check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
+  }
+
   std::vector<KernelSpec> depthwise_kernels(const Problem& problem, const Target& target) {
     std::vector<KernelSpec> specs = serving(problem, target);
     std::erase_if(specs, [](const KernelSpec& spec) {
@@ -175,14 +187,7 @@ TEST_F(ConvKernels, FewChannelsShareWordsAndRows) {
       if (random_.coin()) std::swap(p.c, p.k);
       p.in_strides = p.out_strides = p.weight_strides = kPackedStrides;
       p.size[2] += random_.integer(0, 40);
-      free_lone_channels(p);
-      family_.validate(p);
-      std::vector<KernelSpec> specs = serving(p, target);
-      std::erase_if(specs, [](const KernelSpec& spec) {
-        return spec.algorithm.pipeline != Pipeline::packab || spec.algorithm.pointwise;
-      });
-      ASSERT_FALSE(specs.empty());
-      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
+      check_packab(p, target);
     }
   }
 }
@@ -203,14 +208,7 @@ TEST_F(ConvKernels, GroupsAreCopied) {
         p.size[1] += 60;
         p.size[2] += 60;
       }
-      free_lone_channels(p);
-      family_.validate(p);
-      std::vector<KernelSpec> specs = serving(p, target);
-      std::erase_if(specs, [](const KernelSpec& spec) {
-        return spec.algorithm.pipeline != Pipeline::packab || spec.algorithm.pointwise;
-      });
-      ASSERT_FALSE(specs.empty());
-      check(specs[pick(specs.size())], p, static_cast<int>(random_.integer(1, 5)));
+      check_packab(p, target);
     }
   }
 }

@@ -183,68 +183,75 @@ struct ConvFactors {
       e += end - first;
     }
   }
+  // Rows of the depth and columns of a panel, which are zeros until they are written.
+  struct Together {
+    static constexpr i64 kRows = 16;
+    Column elements[kRows * kMostConvColumns] = {};
+
+    Column& at(i64 row, i64 column) {
+      return elements[kForward ? row + column * kRows : row * kMostConvColumns + column];
+    }
+  };
+  // Packs filters that lie otherwise than the panel: fill(tap, first, count, to) writes the `count`
+  // rows of a tap from `first` on.
+  template <class Fill>
+  static void pack_filled(const ConvView& v, i64 channels, i64 columns, PackB pack, Range k,
+                          i64 width, u32* out, const Fill& fill) {
+    for (i64 e = k.begin; e < k.end;) {
+      const i64 first = e % v.padded;
+      const i64 end = smaller(smaller(first + Together::kRows, v.padded), first + k.end - e);
+      const i64 count = smaller(end, channels) - first;
+      Together to;
+      fill(tap_of(v, e / v.padded), first, count, to);
+      pack({to.elements, kForward ? Together::kRows : kMostConvColumns, columns, count},
+           out + to_words(e - k.begin) * width);
+      e += end - first;
+    }
+  }
   // The same for cells: zeros where a pixel does not meet a tap.
   static void pack_cells(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                          i64 width, u32* out) {
-    constexpr i64 kRows = 16;
     const i64 of_pixel = v.columns / v.cell, unit = v.channels / v.line_taps;
     const i64 columns = smaller(width, v.columns - j);
     const i64 outer = g.w_stride[kForward ? kFilterK : kFilterC];
     const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
-    constexpr i64 kOfRow = kForward ? 1 : kMostConvColumns, kOfColumn = kForward ? kRows : 1;
-    for (i64 e = k.begin; e < k.end;) {
-      const i64 first = e % v.padded;
-      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
-      const i64 count = smaller(end, v.channels) - first;
-      ConvTap tap = tap_of(v, e / v.padded);
+    const auto fill = [&](ConvTap tap, i64 first, i64 count, Together& to) {
       const i64 tap_of_width = tap.at[kWidth];
       tap.at[kWidth] = 0;
       const Column* const w = static_cast<const Column*>(g.w) + filter_offset(g, v, tap);
-      Column together[kRows * kMostConvColumns] = {};
       for (i64 i = 0; i < count; ++i) {
         const i64 number = v.line_taps > 1 ? (first + i) / unit : tap_of_width;
         for (i64 c = 0; c < columns; ++c) {
           const i64 pixel = (j + c) / of_pixel;
           const i64 f = filter_of_cell<kForward>(g, v.axis[kWidth].base, number, pixel);
           if (f < 0) continue;
-          together[i * kOfRow + c * kOfColumn] =
-              w[f * g.w_stride[kFilterX] + (first + i) % unit * inner +
-                (j + c - pixel * of_pixel) * outer];
+          to.at(i, c) = w[f * g.w_stride[kFilterX] + (first + i) % unit * inner +
+                          (j + c - pixel * of_pixel) * outer];
         }
       }
-      pack({together, kForward ? kRows : kMostConvColumns, columns, count},
-           out + to_words(e - k.begin) * width);
-      e += end - first;
-    }
+    };
+    pack_filled(v, v.channels, columns, pack, k, width, out, fill);
   }
   // The same for merged groups: zeros where a channel is of another group.
   static void pack_groups(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                           i64 width, u32* out) {
-    constexpr i64 kRows = 16;
     const i64 of_group = v.columns / v.merged, unit = v.filter_channels / v.merged;
+    const i64 columns = smaller(width, v.columns - j);
     const i64 outer = g.w_stride[kForward ? kFilterK : kFilterC];
     const i64 inner = g.w_stride[kForward ? kFilterC : kFilterK];
-    constexpr i64 kOfRow = kForward ? 1 : kMostConvColumns, kOfColumn = kForward ? kRows : 1;
-    for (i64 e = k.begin; e < k.end;) {
-      const i64 first = e % v.padded;
-      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
-      const i64 count = smaller(end, v.filter_channels) - first;
-      const Column* const w =
-          static_cast<const Column*>(g.w) + filter_offset(g, v, tap_of(v, e / v.padded));
-      Column together[kRows * kMostConvColumns] = {};
+    const auto fill = [&](ConvTap tap, i64 first, i64 count, Together& to) {
+      const Column* const w = static_cast<const Column*>(g.w) + filter_offset(g, v, tap);
       for (i64 i = 0; i < count; ++i) {
         const i64 group = (first + i) / unit;
         const Column* const from = w + group * g.w_stride[kFilterG] + (first + i) % unit * inner;
         for (i64 c = 0; c < of_group; ++c) {
           const i64 column = group * of_group + c - j;
           if (column < 0 || column >= width) continue;
-          together[i * kOfRow + column * kOfColumn] = from[c * outer];
+          to.at(i, column) = from[c * outer];
         }
       }
-      pack({together, kForward ? kRows : kMostConvColumns, smaller(width, v.columns - j), count},
-           out + to_words(e - k.begin) * width);
-      e += end - first;
-    }
+    };
+    pack_filled(v, v.filter_channels, columns, pack, k, width, out, fill);
   }
   // In nchw the channels of a tap lie apart.
   static void copy_filters(const ConvArguments& g, const ConvView& v, Range m, Range k, u32* out,
