@@ -30,7 +30,7 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
       {[] { to_string(bad<ConvDirection>()); }, refusal("direction", 2)},
       {[] { to_string(bad<ConvLayout>()); }, refusal("layout", 1)},
       {[] { to_string(bad<EpilogueOp>()); }, refusal("epilogue op", 14)},
-      {[] { to_string(bad<Pipeline>()); }, refusal("pipeline", 19)},
+      {[] { to_string(bad<Pipeline>()); }, refusal("pipeline", 20)},
       {[] { to_string(bad<Scheduler>()); }, refusal("scheduler", 4)},
       {[] { to_string(bad<Store>()); }, refusal("store", 3)},
       {[] { to_string(bad<SplitK>()); }, refusal("split_k", 2)},
