@@ -59,7 +59,7 @@ class GpuConvCells : public GpuTest {
 };
 
 TEST_F(GpuConvCells, FewChannelsAreCorrect) {
-  constexpr std::size_t kKernels = 4;
+  constexpr std::size_t kKernels = 2;
   std::vector<std::pair<KernelSpec, Problem>> cases;
   std::vector<KernelSpec> specs;
   for (const char* line : kLines) {

@@ -316,9 +316,11 @@ Step main_step(const Bound& b, unsigned threads) {
 
 // ---- repack ----
 
-// Copies, 16 bytes a thread; any number of blocks is right.
+// A thread copies 16 bytes of an image, 8 of a stem's, or 2 of the filters; any number of blocks is
+// right.
 Step prepare_step(const Repacked& r, unsigned threads) {
-  const std::int64_t blocks = r.copied_bytes() / 16 / threads + 1;
+  const std::int64_t images = (r.x.bytes + r.y.bytes) / (r.together == 0 ? 8 : 16);
+  const std::int64_t blocks = std::max(images, r.w.bytes / 2) / threads + 1;
   return {.entry = 1,
           .extent = Step::Extent::any,
           .grid = {static_cast<unsigned>(std::min(blocks, kMostCopyBlocks)), 1, 1},
