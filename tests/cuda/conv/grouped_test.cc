@@ -28,8 +28,8 @@ class GpuGroupedConv : public GpuTest {
     p.acc = DType::fp32;
     const bool is_usual = draw(0, 2) == 0;
     p.ndim = is_usual || draw(0, 1) == 0 ? 2 : draw(1, 3);
-    p.n = draw(1, 5), p.g = draw(2, 20);
-    const std::int64_t unit = draw(0, 1) == 0 ? 8 : 1;
+    p.n = draw(1, 5), p.g = draw(0, 3) == 0 ? 1 : draw(2, 20);
+    const std::int64_t unit = p.g == 1 || draw(0, 1) == 0 ? 8 : 1;
     const std::int64_t c = unit * draw(1, unit == 8 ? 15 : 64);
     const std::int64_t k = is_usual || draw(0, 1) == 0 ? c : unit * draw(1, unit == 8 ? 15 : 64);
     p.c = p.g * c, p.k = p.g * k;

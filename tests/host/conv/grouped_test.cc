@@ -76,14 +76,12 @@ Problem grouped_problem(const std::string& line) {
 constexpr GroupedText kUnservedGrouped[] = {
     {"forward n=2 c=64 k=64 g=4 h=9 w=9 y=3 x=3 dilation_w=2 stride_h=3 pad_h=7", ""},
     {"forward n=0 c=64 k=64 g=4 h=9 w=9 y=3 x=3",
-     "grouped needs an image, two groups and two channels of x or y in each, got n=0, c=64, k=64 "
-     "and g=4"},
-    {"forward n=2 c=16 k=16 g=1 h=9 w=9 y=3 x=3",
-     "grouped needs an image, two groups and two channels of x or y in each, got n=2, c=16, k=16 "
-     "and g=1"},
+     "grouped needs an image and two channels of x or y in each group, got n=0, c=64, k=64 and "
+     "g=4"},
+    {"forward n=2 c=16 k=16 h=9 w=9 y=3 x=3 in_stride_g=3", ""},
     {"forward n=2 c=64 k=64 g=64 h=9 w=9 y=3 x=3",
-     "grouped needs an image, two groups and two channels of x or y in each, got n=2, c=64, k=64 "
-     "and g=64"},
+     "grouped needs an image and two channels of x or y in each group, got n=2, c=64, k=64 and "
+     "g=64"},
     {"forward n=2 c=64 k=64 g=2 h=9 w=9 y=3 x=3",
      "tile_k must be 32, the channels that are multiplied, filled up, got 16"},
     {"forward n=2 c=32 k=16 g=2 h=9 w=9 y=3 x=3",

@@ -148,6 +148,7 @@ struct GroupedAsk {
 int up_to_8(std::int64_t channels) { return static_cast<int>(tile::ceil_div(channels, 8) * 8); }
 // The stride of groups that is none of channels side by side; -1: there is none.
 std::int64_t wrong_group_stride(const ConvProblem& p) {
+  if (p.g == 1) return -1;
   if (p.in_strides[1] != p.c / p.g) return p.in_strides[1];
   return p.out_strides[1] != p.k / p.g ? p.out_strides[1] : -1;
 }
@@ -182,12 +183,12 @@ double part_bytes(const GroupedPlan& plan) { return plan.part_bytes * plan.parts
 constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
     {[](const GroupedAsk& x) {
        const ConvProblem& p = x.problem;
-       return p.n >= 1 && p.g > 1 && std::max(p.c, p.k) > p.g;
+       return p.n >= 1 && std::max(p.c, p.k) > p.g;
      },
      [](const GroupedAsk& x) {
        return fmt::format(
-           "grouped needs an image, two groups and two channels of x or y in each, got n={}, c={}, "
-           "k={} and g={}",
+           "grouped needs an image and two channels of x or y in each group, got n={}, c={}, k={} "
+           "and g={}",
            x.problem.n, x.problem.c, x.problem.k, x.problem.g);
      }},
     {[](const GroupedAsk& x) {
@@ -396,10 +397,18 @@ std::vector<Algorithm> grouped_algorithms(const Target&) {
   return all;
 }
 
+// Dense layers whose image tmaws reads once for each tap, by lines that are mostly empty, or by
+// many taps.
+bool is_narrow(const ConvProblem& p, const GroupedProduct& product) {
+  constexpr int kLine = 64;  // channels
+  const bool is_aligned = product.depth % 8 == 0 && product.columns % 8 == 0;
+  return is_aligned && grouped_taps(p) > 1 && product.depth < (p.ndim == 3 ? kLine + 1 : kLine);
+}
+
 std::vector<Algorithm> grouped_for(const ConvProblem& p, const Target& target) {
-  if (p.g < 2 || !grouped_fits(p)) return {};
+  if (!grouped_fits(p)) return {};
   const GroupedProduct product = grouped_product(p);
-  if (product.depth > kMostChannels) return {};
+  if (product.depth > kMostChannels || (p.g < 2 && !is_narrow(p, product))) return {};
   // tmaws reads wide groups of whole tiles where they lie, at a better rate.
   constexpr int kWhole = 64;
   if (product.depth >= 2 * kWhole && product.depth % kWhole == 0 && product.columns % kWhole == 0) {

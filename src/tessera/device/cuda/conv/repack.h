@@ -94,7 +94,7 @@ struct Repack {
 
   static __device__ __forceinline__ i64 filter_from(const CudaRepackArguments& g, bool forward,
                                                     int row, int tap, int channel) {
-    if (!has_result_cells(g)) return filter_source(g.filter, g.images[0], row, tap, channel);
+    if (!moves_filters(g)) return filter_source(g.filter, g.images[0], row, tap, channel);
     return result_filter_source(g, forward, forward ? row : channel, tap, forward ? channel : row);
   }
   // An element a thread, for the same reason.
@@ -103,7 +103,7 @@ struct Repack {
     const FilterCopy& w = g.filter;
     if (w.to == 0) return;
     const FilterShape shape =
-        has_result_cells(g) ? result_filter_shape(g, kForward) : filter_shape(w, g.images[0]);
+        moves_filters(g) ? result_filter_shape(g, kForward) : filter_shape(w, g.images[0]);
     const int octets = (shape.channels + kOctet - 1) / kOctet;  // of a tap
     const int all = shape.rows * shape.taps * octets;
     const int within = first() % kOctet;
