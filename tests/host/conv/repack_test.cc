@@ -133,6 +133,15 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
   }
 }
 
+// In three dimensions a tap lies at most 31 places from the first one.
+TEST(ConvRepack, CellsStayWithinTheReachOfTheCopyEngine) {
+  const ConvProblem p = problem_of("forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=31");
+  const KernelSpec spec = parse_name(
+      "conv_forward_bf16_nhwgc_3d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a");
+  EXPECT_EQ(family().supports(spec, p, load_target("sm90a")).reason, "");
+  EXPECT_EQ(repack(p, {}, 0).problem.filter[0], 32);
+}
+
 TEST(ConvRepack, LaunchHasTheStepsAroundTheMainLoop) {
   const KernelSpec spec = parse_name(
       "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x64x64_1x1x1_64x64x16_cooperative_splitordered1_"

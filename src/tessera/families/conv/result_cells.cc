@@ -51,6 +51,14 @@ ResultCells times_cells(const ConvProblem& p, const Spatial& size, const Spatial
 bool fits(const ResultCells& cells, std::int64_t channels) {
   return pixels_of_cell(cells.cell) * channels <= kTmawsDepth;
 }
+// Whether the copy engine reaches all places of a cell.
+bool is_within_reach(const ConvProblem& p, const ResultCells& cells) {
+  const std::int64_t reach = std::int64_t{1} << place_bits(p.ndim);
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (cells.taps[i] > reach || cells.pad[i] > reach / 2) return false;
+  }
+  return true;
+}
 
 // The cells that read the image least often; nothing where the pixels by themselves read it hardly
 // more often.
@@ -78,7 +86,7 @@ std::optional<ResultCells> find_cells(const ConvProblem& p) {
       for (std::int64_t x = 1; x <= most[2]; ++x) {
         const ResultCells cells = times_cells(p, size, {z, y, x});
         if (!fits(cells, channels)) break;
-        if (cells.loads < least) best = cells, least = cells.loads;
+        if (cells.loads < least && is_within_reach(p, cells)) best = cells, least = cells.loads;
       }
     }
   }
