@@ -113,7 +113,10 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
   constexpr std::pair<const char*, const char*> kUnserved[] = {
       {"forward n=2 c=128 k=128 g=32 h=9 w=9 out_stride_g=8 out_stride_w=256",
        "repack multiplies 16 groups together and needs results whose channels adjoin, got "
-       "out_stride_g 8 for 4 channels"},
+       "out_stride_g 8 for 4 channels of out_stride_k 1"},
+      {"forward n=1 c=4 k=4 g=4 h=4 w=4 out_stride_k=2",
+       "repack multiplies 4 groups together and needs results whose channels adjoin, got "
+       "out_stride_g 2 for 1 channels of out_stride_k 2"},
       {"forward n=2 c=20 k=64 h=90000 w=90000",
        "repack copies at most 8589934592 bytes, got 648000010240"},
       {"forward n=0 c=20 k=64 h=9 w=9", "tmaws needs n >= 1, got 0"},
@@ -133,13 +136,24 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
   }
 }
 
-// In three dimensions a tap lies at most 31 places from the first one.
+// In three dimensions a tap lies at most 31 places from the first one, and the box of all pixels
+// begins and ends within 16 places of the image's borders; in two dimensions 255 and 128.
 TEST(ConvRepack, CellsStayWithinTheReachOfTheCopyEngine) {
-  const ConvProblem p = problem_of("forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=31");
-  const KernelSpec spec = parse_name(
-      "conv_forward_bf16_nhwgc_3d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a");
-  EXPECT_EQ(family().supports(spec, p, load_target("sm90a")).reason, "");
-  EXPECT_EQ(repack(p, {}, 0).problem.filter[0], 32);
+  const Target target = load_target("sm90a");
+  constexpr std::pair<const char*, std::int64_t> kProblems[] = {
+      {"forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=31 pad_d=15", 32},
+      {"forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=17", 17},
+      {"backward_data n=1 c=4 k=64 ndim=3 d=64 h=1 w=1 z=17 pad_d=8 pad_right_d=16", 23},
+      {"backward_data n=1 c=8 k=64 ndim=3 d=64 h=1 w=1 z=17 pad_d=16 pad_right_d=16", 23},
+  };
+  for (const auto& [text, taps] : kProblems) {
+    const ConvProblem p = problem_of(text);
+    KernelSpec spec = parse_name(
+        "conv_forward_bf16_nhwgc_3d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a");
+    spec.signature = signature_of(Problem(p));
+    EXPECT_EQ(family().supports(spec, p, target).reason, "") << text;
+    EXPECT_EQ(repack(p, {}, 0).problem.filter[0], taps) << text;
+  }
 }
 
 TEST(ConvRepack, LaunchHasTheStepsAroundTheMainLoop) {

@@ -475,7 +475,10 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
   x.shared_bytes = double(shared.all);
   x.store_chunk = shared.chunk;
   const bool by_pixels = a.repack && s.layout == ConvLayout::nchw;
-  x.stores_by_copy = tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels);
+  const bool has_lines = s.direction != ConvDirection::forward ||
+                         plan.columns * size_of(product.out) % tile::kTmaBytes == 0;
+  x.stores_by_copy =
+      tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels && has_lines);
   return x;
 }
 
