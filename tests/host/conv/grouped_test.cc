@@ -242,6 +242,24 @@ TEST(ConvGrouped, CopiesAreAsWideAsChannelsAllow) {
   EXPECT_EQ(widths("forward n=2 c=48 k=48 g=4 h=9 w=9"), (std::array{8, 2, 4}));
   EXPECT_EQ(widths("forward n=2 c=56 k=56 g=4 h=9 w=9"), (std::array{4, 2, 2}));
   EXPECT_EQ(widths("forward n=2 c=52 k=52 g=4 h=9 w=9"), (std::array{2, 2, 1}));
+  // The last product has the channels of one group instead of two.
+  const auto last = grouped_arguments(
+      bound(grouped_problem("forward n=1 c=12 k=24 g=3 h=5 w=5 y=3 x=3 pad_h=1 pad_w=1 "
+                            "in_stride_w=16 in_stride_h=80 in_stride_n=400"),
+            "conv_forward_bf16_nhwgc_2d_grouped_64x16x8_2x2x1_32x16x2_sm90a"));
+  EXPECT_EQ(last.image_width, 8);
+  // A tile steps into the padding by the stride of a dimension of one place.
+  EXPECT_EQ(widths("forward n=2 c=64 k=64 g=4 h=1 w=9 y=3 x=3 pad_h=1 pad_w=1 in_stride_h=577"),
+            (std::array{2, 16, 8}));
+}
+
+TEST(ConvGrouped, BlocksThatShareSumsHaveACounterEach) {
+  const Problem problem =
+      grouped_problem("backward_weight ndim=1 n=1 c=655400 k=655400 g=16385 w=16 x=3 pad_w=1");
+  const KernelSpec spec = grouped_on(
+      problem, "conv_backwardweight_bf16_nhwgc_1d_grouped_64x40x40_3x1x1_64x40x1_s2_sm90a");
+  EXPECT_EQ(family().supports(spec, problem, load_target("sm90a")).reason,
+            "grouped has 65536 bytes of counters for blocks that share sums, got 65540");
 }
 
 // Blocks that share sums leave them in the workspace, and meet at a counter each.
@@ -316,8 +334,8 @@ TEST(ConvGrouped, QuotientsAreExact) {
   }
 }
 
-// Only grouped problems have such candidates, and no model knows them.
-TEST(ConvGrouped, OnlyGroupedProblemsHaveCandidates) {
+// Groups and dense layers of few channels have such candidates, and no model knows them.
+TEST(ConvGrouped, GroupsAndNarrowLayersHaveCandidates) {
   const Target target = load_target("sm90a");
   const auto count = [&](const char* line) {
     int found = 0;
@@ -333,6 +351,11 @@ TEST(ConvGrouped, OnlyGroupedProblemsHaveCandidates) {
   EXPECT_EQ(count("forward n=2 c=512 k=512 g=2 h=9 w=9 y=3 x=3"), 0);
   EXPECT_EQ(count("forward n=2 c=512 k=512 g=4 h=9 w=9 y=3 x=3"), 0);
   EXPECT_GT(count("forward n=2 c=64 k=64 g=4 h=9 w=9 y=3 x=3"), 4);
+  EXPECT_EQ(count("forward n=2 c=24 k=96 h=9 w=9"), 0);
+  EXPECT_EQ(count("forward n=2 c=20 k=96 h=9 w=9 y=3 x=3"), 0);
+  EXPECT_GT(count("forward n=2 c=24 k=96 h=9 w=9 y=3 x=3"), 4);
+  EXPECT_GT(count("forward n=2 c=8 k=256 h=9 w=9 y=3 x=3"), 4);
+  EXPECT_GT(count("backward_weight n=2 c=64 k=64 ndim=3 d=9 h=9 w=9 z=3 y=3 x=3"), 4);
   EXPECT_GT(count("backward_data n=2 c=448 k=448 g=4 h=9 w=9 y=3 x=3"), 4);
   EXPECT_GT(count("backward_weight n=2 c=18 k=54 g=9 h=9 w=9 y=3 x=3"), 4);
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/device/cuda/abi.h"
 #include "tessera/families/conv/grouped_internal.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/ceil_div.h"
@@ -179,6 +180,9 @@ GroupedPlan plan_of(const GroupedAsk& x) {
   return grouped_plan(x.problem, x.algorithm, x.target, arguments);
 }
 double part_bytes(const GroupedPlan& plan) { return plan.part_bytes * plan.parts; }
+double counter_bytes(const GroupedPlan& plan) {
+  return plan.part_bytes == 0 ? 0 : plan.blocks / plan.parts * 4;
+}
 
 constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
     {[](const GroupedAsk& x) {
@@ -260,6 +264,11 @@ constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
            "{:.0f}, {:.0f} and {:.0f}",
            kMostGroupedBlocks, kMostPartBytes, plan.blocks, plan.tiles, part_bytes(plan));
      }},
+    {[](const GroupedAsk& x) { return counter_bytes(plan_of(x)) <= device::kCounterBytes; },
+     [](const GroupedAsk& x) {
+       return fmt::format("grouped has {} bytes of counters for blocks that share sums, got {:.0f}",
+                          device::kCounterBytes, counter_bytes(plan_of(x)));
+     }},
 };
 
 Verdict grouped_serves(const KernelSpec& spec, const ConvProblem& p, const Target& target) {
@@ -293,23 +302,30 @@ std::vector<int> column_counts(int columns) {
   }
   return counts;
 }
+// The channels and columns of a product, and how many products there are.
+struct GroupedSizes {
+  int channels, columns;
+  bool one_product;
+};
 // Products of a block: as many as make a place 32 to 128 bytes long.
-std::vector<int> product_counts(int channels, int columns) {
+std::vector<int> product_counts(const GroupedSizes& of, int columns) {
   std::vector<int> counts;
   for (const int count : {1, 2, 4, 8}) {
-    const bool is_short = count < 8 && count * channels < 16;
-    if (is_short || (count > 1 && count * std::max(channels, columns) > kMostTogether)) continue;
+    const bool is_short = count < 8 && count * of.channels < 16 && !of.one_product;
+    const bool is_wide = count > 1 && count * std::max(of.channels, columns) > kMostTogether;
+    if (is_short || is_wide || (of.one_product && count > 1)) continue;
     counts.push_back(count);
   }
   return counts;
 }
 
-void add_image_kernels(int channels, int columns, std::vector<Algorithm>& all) {
+void add_image_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
+  const auto [channels, columns, one_product] = of;
   for (const int own : column_counts(columns)) {
     const int width = warp_columns_of(own, 64);
     if (width == 0) continue;
     const int rows = 32;
-    for (const int products : product_counts(channels, own)) {
+    for (const int products : product_counts(of, own)) {
       const int joined = own == 8 && products % 2 == 0 ? 2 : 1;
       for (const int results : {64, 128, 256}) {
         const int down = std::min(results / rows, 4);
@@ -323,7 +339,8 @@ void add_image_kernels(int channels, int columns, std::vector<Algorithm>& all) {
 
 constexpr int kLeastWide = 40;  // channels; fewer leave wgmma mostly idle
 
-void add_wide_kernels(int channels, int columns, std::vector<Algorithm>& all) {
+void add_wide_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
+  const auto [channels, columns, one_product] = of;
   if (channels < kLeastWide) return;
   for (const int own : column_counts(columns)) {
     for (const int results : {64, 128}) {
@@ -340,7 +357,8 @@ void add_wide_kernels(int channels, int columns, std::vector<Algorithm>& all) {
   }
 }
 
-void add_weight_kernels(int channels, int columns, int taps, std::vector<Algorithm>& all) {
+void add_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>& all) {
+  const auto [channels, columns, one_product] = of;
   const int blocks = static_cast<int>(tile::ceil_div(std::int64_t{taps} * channels, 16));
   for (const int own : column_counts(columns)) {
     const int widest = warp_columns_of(own, 56);
@@ -349,7 +367,7 @@ void add_weight_kernels(int channels, int columns, int taps, std::vector<Algorit
       const int most = std::min(9, kMostWeightSums / (width / 2));
       const auto parts = static_cast<int>(tile::ceil_div(blocks, most));
       const auto rows = static_cast<int>(tile::ceil_div(blocks, parts)) * 16;
-      for (const int products : product_counts(channels, own)) {
+      for (const int products : product_counts(of, own)) {
         const int units = products * parts * (own / width);
         const auto rounds = static_cast<int>(tile::ceil_div(units, 8));
         const auto at_once = static_cast<int>(tile::ceil_div(units, rounds));
@@ -367,7 +385,8 @@ void add_weight_kernels(int channels, int columns, int taps, std::vector<Algorit
 }
 
 // By wgmma three warpgroups share the rows of a block evenly.
-void add_wide_weight_kernels(int channels, int columns, int taps, std::vector<Algorithm>& all) {
+void add_wide_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>& all) {
+  const auto [channels, columns, one_product] = of;
   if (channels < kLeastWide) return;
   const auto blocks = static_cast<int>(taps * tile::ceil_div(channels, 64));
   for (const int own : column_counts(columns)) {
@@ -389,10 +408,11 @@ void add_wide_weight_kernels(int channels, int columns, int taps, std::vector<Al
 std::vector<Algorithm> grouped_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const int channels : {8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128}) {
-    add_image_kernels(channels, channels, all);
-    add_wide_kernels(channels, channels, all);
-    add_weight_kernels(channels, channels, kTapsOfLists, all);
-    add_wide_weight_kernels(channels, channels, kTapsOfLists, all);
+    const GroupedSizes of = {channels, channels, false};
+    add_image_kernels(of, all);
+    add_wide_kernels(of, all);
+    add_weight_kernels(of, kTapsOfLists, all);
+    add_wide_weight_kernels(of, kTapsOfLists, all);
   }
   return all;
 }
@@ -414,16 +434,17 @@ std::vector<Algorithm> grouped_for(const ConvProblem& p, const Target& target) {
   if (product.depth >= 2 * kWhole && product.depth % kWhole == 0 && product.columns % kWhole == 0) {
     return {};
   }
-  const int channels = up_to_8(product.depth);
-  const int columns =
-      up_to_8(std::min<std::int64_t>(product.columns, std::int64_t{4} * kMostGroupedColumns));
+  const GroupedSizes of = {
+      up_to_8(product.depth),
+      up_to_8(std::min<std::int64_t>(product.columns, std::int64_t{4} * kMostGroupedColumns)),
+      product.products == 1};
   std::vector<Algorithm> all;
   if (p.direction == ConvDirection::backward_weight) {
-    add_weight_kernels(channels, columns, static_cast<int>(grouped_taps(p)), all);
-    add_wide_weight_kernels(channels, columns, static_cast<int>(grouped_taps(p)), all);
+    add_weight_kernels(of, static_cast<int>(grouped_taps(p)), all);
+    add_wide_weight_kernels(of, static_cast<int>(grouped_taps(p)), all);
   } else {
-    add_image_kernels(channels, columns, all);
-    add_wide_kernels(channels, columns, all);
+    add_image_kernels(of, all);
+    add_wide_kernels(of, all);
   }
   std::erase_if(all, [&](const Algorithm& a) {
     return !tile::broken_sentence<GroupedAsk>(kGroupedProblemRules, {a, p, target}).empty();

@@ -30,18 +30,26 @@ class GroupedWidth {
   int width_ = 16;
 };
 
-void add_image(const ConvProblem& p, const ConvStrides& strides, const Spatial& size,
+// `met` are the places along each dimension that a tile steps over, some of them in the padding.
+void add_image(const ConvProblem& p, const ConvStrides& strides, const Spatial& met,
                GroupedWidth& to) {
   to.add_elements(p.n, strides[kGroupedStrideN]);
   for (std::size_t dim = 0; dim < 3; ++dim)
-    to.add_elements(size[dim], strides[kGroupedStrideD + dim]);
+    to.add_elements(met[dim], strides[kGroupedStrideD + dim]);
 }
+// The channels of a product, and of all groups: the last product may have fewer.
 int image_width(const ConvProblem& p, const void* data, const ConvStrides& strides,
-                const Spatial& size, std::int64_t channels) {
+                const Spatial& met, std::int64_t channels, std::int64_t all_channels) {
   GroupedWidth width(data);
-  add_image(p, strides, size, width);
+  add_image(p, strides, met, width);
   width.add_elements(2, channels);
+  width.add_elements(2, all_channels);
   return width.copies();
+}
+Spatial met_places(const Spatial& size, const int (&tile)[3]) {
+  Spatial met = size;
+  for (std::size_t dim = 0; dim < 3; ++dim) met[dim] = std::max<std::int64_t>(met[dim], tile[dim]);
+  return met;
 }
 
 void put_widths(const ConvProblem& p, const GroupedShape& shape, GroupedArguments& g) {
@@ -50,8 +58,10 @@ void put_widths(const ConvProblem& p, const GroupedShape& shape, GroupedArgument
   const Spatial out = out_size(p);
   const void* const image = by_data ? g.conv.y : g.conv.x;
   const ConvStrides& strides = by_data ? p.out_strides : p.in_strides;
-  g.image_width = image_width(p, image, strides, by_data ? out : p.size, product.depth);
-  g.other_width = image_width(p, g.conv.y, p.out_strides, out, product.columns);
+  g.image_width = image_width(p, image, strides, met_places(by_data ? out : p.size, g.halo),
+                              product.depth, by_data ? p.k : p.c);
+  const Spatial other = met_places(out, shape.is_wide() ? g.other_box : g.box);
+  g.other_width = image_width(p, g.conv.y, p.out_strides, other, product.columns, p.k);
   GroupedWidth filter(g.conv.w);
   const std::int64_t c = p.c / p.g;
   filter.add_elements(p.g, p.weight_strides[0]);

@@ -113,6 +113,7 @@ class GroupedWeightWide {
         parity ^= 1;
       }
     }
+    copies_commit();
     copies_wait<0>();
   }
 

@@ -132,6 +132,7 @@ class GroupedWide {
         parity ^= 1;
       }
     }
+    copies_commit();
     copies_wait<0>();
   }
 
