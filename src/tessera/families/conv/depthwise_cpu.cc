@@ -20,6 +20,7 @@ constexpr double kWindowCycles = 0.5;  // of a product of vectors in a window, b
 constexpr double kTapCycles = 1.2;     // of each load of a source, which a window's taps share
 constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
 constexpr double kApartCycles = 36;    // of a product of vectors whose lanes lie apart
+constexpr double kOneVector = 1.1;     // times a block of one vector takes longer
 constexpr double kVectorCycles = 2;    // to store and finish a vector of results
 constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
 constexpr double kCpuLineCycles = 60;  // of a line of results
@@ -211,7 +212,8 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double product = is_apart               ? kApartCycles
                          : has_cpu_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k
                                                 : kAnyCycles;
-  double cycles = vectors * (taps * product + kVectorCycles) + lines * kCpuLineCycles;
+  const double block = a.warp_tile.n == vector_lanes(target) ? kOneVector : 1;
+  double cycles = vectors * (taps * product * block + kVectorCycles) + lines * kCpuLineCycles;
   const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
   if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
   const double used = units_used(threads, target);
