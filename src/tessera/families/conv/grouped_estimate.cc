@@ -1,0 +1,149 @@
+// Predicted times of the grouped kernels. What a unit does for the blocks that it runs adds up; how
+// long each part takes was fitted to what kernels of all kinds took on an H200
+// (docs/performance/hopper_grouped_conv.md).
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/families/conv/grouped_internal.h"
+#include "tessera/families/tile/bandwidth.h"
+
+namespace tessera::conv {
+namespace {
+
+// Nanoseconds of a unit. A step are 16 rows x 8 columns x 16 of the depth; by wgmma 64 rows x 16 of
+// the depth, and a column of that.
+struct GroupedNanoseconds {
+  double start;         // of a launch
+  double memory;        // times what the bandwidth allows for the operands
+  double chunk;         // a copy of 16 bytes of images
+  double filter_chunk;  // of filters
+  double step, column;
+  double store;  // 8 bytes of each lane of a warp
+  double tile;   // a tile of each class
+  double round;  // by wgmma: a tile of each warpgroup
+  double block;
+  // By w, for 16 rows x 8 columns: what a block leaves, and what it finishes.
+  double leave, finish;
+  double sums, parts;  // times what the bandwidth allows for the parts' sums; where there are any
+};
+constexpr GroupedNanoseconds kImage = {.start = 6580,
+                                       .memory = 0.35,
+                                       .chunk = 0.418,
+                                       .filter_chunk = 0.167,
+                                       .step = 1.40,
+                                       .store = 14.6,
+                                       .tile = 36,
+                                       .block = 152};
+constexpr GroupedNanoseconds kWide = {.start = 6200,
+                                      .chunk = 0.522,
+                                      .filter_chunk = 0.783,
+                                      .column = 0.230,
+                                      .store = 19.1,
+                                      .tile = 124,
+                                      .round = 97};
+constexpr GroupedNanoseconds kWeight = {.start = 7980,
+                                        .memory = 1.244,
+                                        .chunk = 0.225,
+                                        .step = 1.114,
+                                        .tile = 151,
+                                        .finish = 115,
+                                        .sums = 1.10,
+                                        .parts = 2250};
+constexpr GroupedNanoseconds kWideWeight = {.start = 8770,
+                                            .memory = 0.557,
+                                            .chunk = 0.526,
+                                            .step = 5.49,
+                                            .column = 0.038,
+                                            .tile = 233,
+                                            .leave = 9.3,
+                                            .finish = 70,
+                                            .sums = 1.01};
+constexpr double kBandwidthReached = 0.9;  // of the nominal one
+
+// What a unit does for a tile and for a block.
+struct GroupedWork {
+  double tile = 0, block = 0;  // nanoseconds
+};
+
+GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
+  const GroupedNanoseconds& t = s.is_wide() ? kWide : kImage;
+  const double chunks = plan.places * s.products * s.channels / 8;
+  const double filter = double(s.products) * s.columns * s.channels * grouped_taps(p) / 8;
+  const double stores = plan.results * s.products * s.columns / 128;
+  GroupedWork work;
+  work.block = t.block + filter * t.filter_chunk;
+  work.tile = chunks * t.chunk + stores * t.store + grouped_classes(p) * t.tile;
+  if (s.is_wide()) {
+    const double steps = s.rows / 64.0 * grouped_taps(p) * std::ceil(s.channels / 16.0);
+    work.tile += steps * (t.step + s.columns * t.column);
+    return work;
+  }
+  const double eights = s.warp_columns / 8.0;
+  const double rows = std::ceil(plan.results / s.rows) * s.rows / 16;
+  const double units = double(s.products) * s.columns / s.warp_columns;
+  const double steps = rows * units * (s.channels == 8 ? plan.steps / 2 : plan.steps);
+  work.tile += steps * eights * t.step;
+  return work;
+}
+
+GroupedWork weight_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
+  const GroupedNanoseconds& t = s.is_wide() ? kWideWeight : kWeight;
+  const double steps = s.is_wide() ? plan.steps : std::ceil(plan.results / 16);
+  const double chunks = (plan.places * s.channels + steps * 16 * s.columns) * s.products / 8;
+  const double eights = s.warp_columns / 8.0;
+  const double rows =
+      s.is_wide() ? s.rows : std::ceil(grouped_taps(p) * s.channels / s.rows) * s.rows;
+  const double vectors = s.rows / 16.0 * eights * s.warps / s.sharers;
+  GroupedWork work;
+  work.tile = chunks * t.chunk + t.tile;
+  work.block = vectors * (t.leave + t.finish / plan.parts);
+  if (s.is_wide()) {
+    work.tile += steps * s.warps * rows / 64 * (t.step + s.columns * t.column);
+    return work;
+  }
+  const double units = double(s.products) * s.columns / s.warp_columns / plan.unit_blocks;
+  work.tile += steps * units * rows / 16 * eights * t.step;
+  return work;
+}
+
+}  // namespace
+
+double grouped_taps(const ConvProblem& p) {
+  return double(p.filter[0]) * double(p.filter[1]) * double(p.filter[2]);
+}
+double grouped_classes(const ConvProblem& p) {
+  if (p.direction != ConvDirection::backward_data) return 1;
+  double classes = 1;
+  for (std::size_t i = 0; i < 3; ++i) classes *= double(std::min(p.stride[i], p.size[i]));
+  return classes;
+}
+bool grouped_fits(const ConvProblem& p) {
+  return grouped_taps(p) <= device::kMostGroupedTaps &&
+         grouped_classes(p) <= device::kMostGroupedClasses;
+}
+
+Estimate estimate_grouped(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+  constexpr double kNever = 1e6;
+  const GroupedShape s = grouped_shape(p.direction, spec.algorithm);
+  device::GroupedArguments arguments{};
+  const GroupedPlan plan =
+      grouped_fits(p) ? grouped_plan(p, spec.algorithm, target, arguments) : GroupedPlan{};
+  if (!plan.fits) return tile::total_of(kNever, 0, target.launch_us * 1e-6);
+  const GroupedNanoseconds& t =
+      s.by_weight ? (s.is_wide() ? kWideWeight : kWeight) : (s.is_wide() ? kWide : kImage);
+  const GroupedWork work = s.by_weight ? weight_work(p, s, plan) : image_work(p, s, plan);
+  const double tiles = std::ceil(plan.tiles / (s.by_weight ? plan.parts : plan.walkers));
+  const double rounds = s.is_wide() && !s.by_weight ? std::ceil(tiles / s.warps) * t.round : 0;
+  const double blocks = std::ceil(plan.blocks / target.units);
+  const double speed = target.memory_gb_per_s * 1e9 * kBandwidthReached;
+  const Problem problem = p;
+  const double memory = t.memory * bytes(problem) / speed;
+  const double sums =
+      t.sums * plan.part_bytes * plan.parts / speed + (plan.parts > 1 ? t.parts * 1e-9 : 0);
+  const double unit = blocks * (tiles * work.tile + work.block) + rounds;
+  Estimate e = tile::total_of(unit * 1e-9, 0, t.start * 1e-9 + memory + sums);
+  e.memory_seconds = memory + sums;
+  return e;
+}
+
+}  // namespace tessera::conv
