@@ -20,7 +20,6 @@ constexpr double kWindowCycles = 0.5;  // of a product of vectors in a window, b
 constexpr double kTapCycles = 1.2;     // of each load of a source, which a window's taps share
 constexpr double kAnyCycles = 2.2;     // of a product of vectors outside of windows
 constexpr double kApartCycles = 36;    // of a product of vectors whose lanes lie apart
-constexpr double kOneVector = 1.1;     // times a block of one vector takes longer
 constexpr double kVectorCycles = 2;    // to store and finish a vector of results
 constexpr double kCopyCycles = 3;      // to copy a vector of pixels, in nchw
 constexpr double kCpuLineCycles = 60;  // of a line of results
@@ -115,9 +114,6 @@ Verdict cpu_depthwise_serves(const KernelSpec& spec, const ConvProblem& p, const
 
 // ---- text ----
 
-// Kernels of two steps have a window of one, too.
-bool has_one_step(const Algorithm& a) { return a.warp_tile.k == 2; }
-
 struct CpuDepthwiseText {
   std::string types, operands, kind, parameters;
 };
@@ -143,31 +139,27 @@ std::vector<tile::CpuObject> cpu_depthwise_objects(const KernelSpec& spec, const
     return tile::Instantiation{"void", "depthwise_any", fmt::format("{}, {}", text.operands, kind),
                                text.parameters};
   };
-  const auto window = [&](int steps, int vectors) {
-    const bool is_weight = s.direction == ConvDirection::backward_weight;
-    return tile::CpuObject{"conv/depthwise_window.h",
-                           {{"void", "depthwise_window",
-                             fmt::format("{}, {}, {}, {}, {}, {}, {}", text.operands, text.kind,
-                                         is_weight, a.tile.m, a.warp_tile.m, steps, vectors),
-                             text.parameters}}};
+  const auto window = [&](int vectors) {
+    return tile::Instantiation{"void", "depthwise_window",
+                               fmt::format("{}, {}, {}, {}, {}, {}, {}", text.operands, text.kind,
+                                           s.direction == ConvDirection::backward_weight, a.tile.m,
+                                           a.warp_tile.m, a.warp_tile.k, vectors),
+                               text.parameters};
   };
   const std::string shape = fmt::format("const DepthwiseShape<{}>&, const void*, ", text.types);
   std::vector<tile::CpuObject> objects = {
       {"conv/depthwise_driver.h",
        {{"void", "depthwise_conv_run", text.types, shape + "const CpuThread&"},
         {"i64", "depthwise_conv_workspace_bytes", text.types, shape + "int"}}},
-      {"conv/depthwise_block.h", {any(text.kind)}}};
+      {"conv/depthwise_block.h", {any(text.kind)}},
+      {"conv/depthwise_window.h", {window(1)}}};
   if (s.layout == ConvLayout::nhwgc && s.direction != ConvDirection::forward) {
     const bool is_data = s.direction == ConvDirection::backward_data;
     objects[1].functions.push_back(
         any(is_data ? "DepthwiseKind::source_apart" : "DepthwiseKind::apart"));
   }
   const int vectors = a.warp_tile.n / vector_lanes(target);
-  for (const int steps : {1, a.warp_tile.k}) {
-    if (steps == 1 && !has_one_step(a)) continue;
-    objects.push_back(window(steps, 1));
-    if (vectors > 1) objects.push_back(window(steps, vectors));
-  }
+  if (vectors > 1) objects.push_back({"conv/depthwise_window.h", {window(vectors)}});
   return objects;
 }
 
@@ -187,14 +179,12 @@ Source emit_cpu_depthwise(const KernelSpec& spec, const Target& target) {
 bool has_cpu_window(const Algorithm& a, const ConvProblem& p) {
   const std::size_t dim = p.layout == ConvLayout::nhwgc ? device::kWidth : device::kHeight;
   if (p.dilation[dim] != 1) return false;
-  const auto fits = [&](std::int64_t steps) {
-    return steps == a.warp_tile.k || (steps == 1 && has_one_step(a));
-  };
   if (p.direction != ConvDirection::backward_data) {
-    return fits(p.filter[dim]) && p.stride[dim] == a.tile.m;
+    return p.filter[dim] == a.warp_tile.k && p.stride[dim] == a.tile.m;
   }
   // A stride leaves a part of the taps to each class of pixels.
-  return fits((p.filter[dim] + p.stride[dim] - 1) / p.stride[dim]);
+  const std::int64_t most = (p.filter[dim] + p.stride[dim] - 1) / p.stride[dim];
+  return most == a.warp_tile.k;
 }
 
 Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, const Target& target,
@@ -212,8 +202,7 @@ Estimate estimate_cpu_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double product = is_apart               ? kApartCycles
                          : has_cpu_window(a, p) ? kWindowCycles + kTapCycles / a.warp_tile.k
                                                 : kAnyCycles;
-  const double block = a.warp_tile.n == vector_lanes(target) ? kOneVector : 1;
-  double cycles = vectors * (taps * product * block + kVectorCycles) + lines * kCpuLineCycles;
+  double cycles = vectors * (taps * product + kVectorCycles) + lines * kCpuLineCycles;
   const double sources = double(p.n) * double(p.size[0] * p.size[1]) * double(p.c);
   if (!is_last) cycles += sources * std::ceil(double(p.size[2]) / lanes) * kCopyCycles;
   const double used = units_used(threads, target);

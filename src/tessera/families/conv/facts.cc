@@ -140,10 +140,6 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
       {2, 7, 7, 7, 10, 5, 1, 1, 2},
       {2, 128, 64, 16, 8, 3, 2, 1, 1},
       {1, 4, 36, 1, 12, 5, 1, 1, 2},
-      // Patches, groups of many channels, pixels of few channels.
-      {1, 16, 24, 1, 12, 2, 2, 1, 0},
-      {1, 144, 240, 3, 6, 3, 1, 1, 1},
-      {2, 16, 40, 1, 12, 1, 1, 1, 0},
       // Filters that do not reach into the image from everywhere.
       {2, 64, 64, 1, 6, 1, 1, 1, 2},
       {1, 32, 40, 2, 5, 3, 2, 1, 4},

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/device/cuda/abi.h"
 #include "tessera/families/conv/grouped_internal.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/ceil_div.h"
@@ -29,7 +28,6 @@ constexpr int kMostWarps = 16;
 constexpr int kMostGroups = 3;  // warpgroups that multiply
 constexpr int kMostGroupedStages = 4;
 constexpr std::int64_t kMostGroupedSize = std::int64_t{1} << 28;
-constexpr std::int64_t kMostStep = (std::int64_t{1} << 31) - 1;
 constexpr double kMostGroupedBlocks = 0x1p30;
 constexpr double kMostPartBytes = 0x1p30;
 
@@ -47,16 +45,6 @@ bool is_multiple(int value, int unit, int most) {
 }
 
 // ---- legality ----
-
-bool is_wide_shape(const Case& c) {
-  const Algorithm& a = c.algorithm;
-  if (a.stages < 2 || a.stages > kMostGroupedStages || a.wave.m > kMostGroups || a.wave.n != 1 ||
-      a.warp_tile.k != 1 || a.warp_tile.n != a.tile.n) {
-    return false;
-  }
-  if (is_weight(c)) return a.warp_tile.m % 64 == 0;
-  return a.stages >= a.wave.m && a.warp_tile.m == a.tile.m && (a.tile.m == 64 || a.tile.m == 128);
-}
 
 constexpr tile::Rule<Case> kGroupedRules[] = {
     {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
@@ -94,15 +82,19 @@ constexpr tile::Rule<Case> kGroupedRules[] = {
        return fmt::format("grouped has 1 to {} warps over m and n (wave_k is 1), got {}",
                           kMostWarps, to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) { return c.algorithm.stages == 1 || is_wide_shape(c); },
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return a.stages == 1 || (!is_weight(c) && a.stages >= 2 && a.stages <= kMostGroupedStages &&
+                                a.wave.m <= std::min(kMostGroups, a.stages) && a.wave.n == 1 &&
+                                a.warp_tile.k == 1 && a.warp_tile.n == a.tile.n &&
+                                a.warp_tile.m == a.tile.m && (a.tile.m == 64 || a.tile.m == 128));
+     },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
-           "with 2 to {} stages grouped multiplies by wgmma: all columns, one product and 1 to {} "
-           "warpgroups; by w, multiples of 64 rows; otherwise 64 or 128 results, a warp tile of "
-           "all "
-           "of them and no more warpgroups than stages; got {} stages, tile {}, wave {}, warp tile "
-           "{} and {}",
+           "with 2 to {} stages grouped multiplies by wgmma, forward and backward_data: 64 or 128 "
+           "results, a warp tile of the whole tile, one product and 1 to {} warpgroups, no more "
+           "than stages, got {} stages, tile {}, wave {}, warp tile {} and {}",
            kMostGroupedStages, kMostGroups, a.stages, to_string(a.tile), to_string(a.wave),
            to_string(a.warp_tile), to_string(c.signature.direction));
      }},
@@ -147,9 +139,20 @@ struct GroupedAsk {
 };
 
 int up_to_8(std::int64_t channels) { return static_cast<int>(tile::ceil_div(channels, 8) * 8); }
+double taps_of(const ConvProblem& p) {
+  return double(p.filter[0]) * double(p.filter[1]) * double(p.filter[2]);
+}
+double classes_of(const ConvProblem& p) {
+  if (p.direction != ConvDirection::backward_data) return 1;
+  double classes = 1;
+  for (std::size_t i = 0; i < 3; ++i) classes *= double(std::min(p.stride[i], p.size[i]));
+  return classes;
+}
+bool fits_tables(const ConvProblem& p) {
+  return taps_of(p) <= device::kMostGroupedTaps && classes_of(p) <= device::kMostGroupedClasses;
+}
 // The stride of groups that is none of channels side by side; -1: there is none.
 std::int64_t wrong_group_stride(const ConvProblem& p) {
-  if (p.g == 1) return -1;
   if (p.in_strides[1] != p.c / p.g) return p.in_strides[1];
   return p.out_strides[1] != p.k / p.g ? p.out_strides[1] : -1;
 }
@@ -163,36 +166,24 @@ std::int64_t largest_size(const ConvProblem& p) {
   }
   return most;
 }
-// The longest way from one place of an image to the next one, in elements.
-std::int64_t longest_step(const ConvProblem& p) {
-  std::int64_t most = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
-    for (const ConvStrides& strides : {p.in_strides, p.out_strides}) {
-      if (std::max(p.size[i], out_size(p)[i]) > 1) {
-        most = std::max(most, strides[i + kGroupedStrideD] * p.stride[i]);
-      }
-    }
-  }
-  return most;
-}
 GroupedPlan plan_of(const GroupedAsk& x) {
   device::GroupedArguments arguments{};
   return grouped_plan(x.problem, x.algorithm, x.target, arguments);
 }
-double part_bytes(const GroupedPlan& plan) { return plan.part_bytes * plan.parts; }
-double counter_bytes(const GroupedPlan& plan) {
-  return plan.part_bytes == 0 ? 0 : plan.blocks / plan.parts * 4;
+double part_bytes(const ConvProblem& p, const GroupedPlan& plan) {
+  const std::int64_t channels = p.c / p.g;
+  return plan.parts < 2 ? 0 : double(p.k) * double(channels) * taps_of(p) * 4 * plan.parts;
 }
 
 constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
     {[](const GroupedAsk& x) {
        const ConvProblem& p = x.problem;
-       return p.n >= 1 && std::max(p.c, p.k) > p.g;
+       return p.n >= 1 && p.g > 1 && std::max(p.c, p.k) > p.g;
      },
      [](const GroupedAsk& x) {
        return fmt::format(
-           "grouped needs an image and two channels of x or y in each group, got n={}, c={}, k={} "
-           "and g={}",
+           "grouped needs an image, two groups and two channels of x or y in each, got n={}, c={}, "
+           "k={} and g={}",
            x.problem.n, x.problem.c, x.problem.k, x.problem.g);
      }},
     {[](const GroupedAsk& x) {
@@ -209,15 +200,6 @@ constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
        return fmt::format("tile_n must be at most {}, the channels of a product, filled up, got {}",
                           up_to_8(grouped_product(x.problem).columns), x.algorithm.tile.n);
      }},
-    {[](const GroupedAsk& x) {
-       return grouped_shape(x.problem.direction, x.algorithm).joined == 1 ||
-              grouped_product(x.problem).columns <= 8;
-     },
-     [](const GroupedAsk& x) {
-       return fmt::format(
-           "a warp has two products of 8 columns, which must be all columns of a product, got {}",
-           grouped_product(x.problem).columns);
-     }},
     {[](const GroupedAsk& x) { return wrong_group_stride(x.problem) < 0; },
      [](const GroupedAsk& x) {
        const ConvProblem& p = x.problem;
@@ -226,22 +208,17 @@ constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
            "stride of {}",
            p.c / p.g, p.k / p.g, wrong_group_stride(p));
      }},
-    {[](const GroupedAsk& x) { return grouped_fits(x.problem); },
+    {[](const GroupedAsk& x) { return fits_tables(x.problem); },
      [](const GroupedAsk& x) {
        return fmt::format(
            "grouped has room for {} taps and {} residues of a gradient by x, got {:.0f} and {:.0f}",
-           device::kMostGroupedTaps, device::kMostGroupedClasses, grouped_taps(x.problem),
-           grouped_classes(x.problem));
+           device::kMostGroupedTaps, device::kMostGroupedClasses, taps_of(x.problem),
+           classes_of(x.problem));
      }},
     {[](const GroupedAsk& x) { return largest_size(x.problem) <= kMostGroupedSize; },
      [](const GroupedAsk& x) {
        return fmt::format("grouped counts images, channels and places up to {}, got {}",
                           kMostGroupedSize, largest_size(x.problem));
-     }},
-    {[](const GroupedAsk& x) { return longest_step(x.problem) <= kMostStep; },
-     [](const GroupedAsk& x) {
-       return fmt::format("grouped steps from place to place by up to {} elements, got {}",
-                          kMostStep, longest_step(x.problem));
      }},
     {[](const GroupedAsk& x) { return plan_of(x).fits; },
      [](const GroupedAsk& x) {
@@ -254,7 +231,7 @@ constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
     {[](const GroupedAsk& x) {
        const GroupedPlan plan = plan_of(x);
        return std::max(plan.blocks, plan.tiles) <= kMostGroupedBlocks &&
-              part_bytes(plan) <= kMostPartBytes;
+              part_bytes(x.problem, plan) <= kMostPartBytes;
      },
      [](const GroupedAsk& x) {
        const GroupedPlan plan = plan_of(x);
@@ -262,12 +239,8 @@ constexpr tile::Rule<GroupedAsk> kGroupedProblemRules[] = {
            "grouped counts blocks and tiles up to {:.0f} and keeps at most {:.0f} bytes of sums, "
            "got "
            "{:.0f}, {:.0f} and {:.0f}",
-           kMostGroupedBlocks, kMostPartBytes, plan.blocks, plan.tiles, part_bytes(plan));
-     }},
-    {[](const GroupedAsk& x) { return counter_bytes(plan_of(x)) <= device::kCounterBytes; },
-     [](const GroupedAsk& x) {
-       return fmt::format("grouped has {} bytes of counters for blocks that share sums, got {:.0f}",
-                          device::kCounterBytes, counter_bytes(plan_of(x)));
+           kMostGroupedBlocks, kMostPartBytes, plan.blocks, plan.tiles,
+           part_bytes(x.problem, plan));
      }},
 };
 
@@ -302,34 +275,26 @@ std::vector<int> column_counts(int columns) {
   }
   return counts;
 }
-// The channels and columns of a product, and how many products there are.
-struct GroupedSizes {
-  int channels, columns;
-  bool one_product;
-};
 // Products of a block: as many as make a place 32 to 128 bytes long.
-std::vector<int> product_counts(const GroupedSizes& of, int columns) {
+std::vector<int> product_counts(int channels, int columns) {
   std::vector<int> counts;
   for (const int count : {1, 2, 4, 8}) {
-    const bool is_short = count < 8 && count * of.channels < 16 && !of.one_product;
-    const bool is_wide = count > 1 && count * std::max(of.channels, columns) > kMostTogether;
-    if (is_short || is_wide || (of.one_product && count > 1)) continue;
+    const bool is_short = count < 8 && count * channels < 16;
+    if (is_short || (count > 1 && count * std::max(channels, columns) > kMostTogether)) continue;
     counts.push_back(count);
   }
   return counts;
 }
 
-void add_image_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
-  const auto [channels, columns, one_product] = of;
+void add_image_kernels(int channels, int columns, std::vector<Algorithm>& all) {
   for (const int own : column_counts(columns)) {
     const int width = warp_columns_of(own, 64);
     if (width == 0) continue;
-    const int rows = 32;
-    for (const int products : product_counts(of, own)) {
-      const int joined = own == 8 && products % 2 == 0 ? 2 : 1;
+    const int rows = width <= 8 ? 64 : 32;
+    for (const int products : product_counts(channels, own)) {
       for (const int results : {64, 128, 256}) {
         const int down = std::min(results / rows, 4);
-        const int across = std::min(products * own / width / joined, 8 / down);
+        const int across = std::min(products * own / width, 8 / down);
         all.push_back(grouped_algorithm({results, own, channels}, {down, across, 1},
                                         {rows, width, products}));
       }
@@ -337,10 +302,9 @@ void add_image_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
   }
 }
 
-constexpr int kLeastWide = 40;  // channels; fewer leave wgmma mostly idle
-
-void add_wide_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
-  const auto [channels, columns, one_product] = of;
+// By wgmma: from 40 channels on, fewer leave it mostly idle.
+void add_wide_kernels(int channels, int columns, std::vector<Algorithm>& all) {
+  constexpr int kLeastWide = 40;
   if (channels < kLeastWide) return;
   for (const int own : column_counts(columns)) {
     for (const int results : {64, 128}) {
@@ -357,8 +321,7 @@ void add_wide_kernels(const GroupedSizes& of, std::vector<Algorithm>& all) {
   }
 }
 
-void add_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>& all) {
-  const auto [channels, columns, one_product] = of;
+void add_weight_kernels(int channels, int columns, int taps, std::vector<Algorithm>& all) {
   const int blocks = static_cast<int>(tile::ceil_div(std::int64_t{taps} * channels, 16));
   for (const int own : column_counts(columns)) {
     const int widest = warp_columns_of(own, 56);
@@ -367,7 +330,7 @@ void add_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>
       const int most = std::min(9, kMostWeightSums / (width / 2));
       const auto parts = static_cast<int>(tile::ceil_div(blocks, most));
       const auto rows = static_cast<int>(tile::ceil_div(blocks, parts)) * 16;
-      for (const int products : product_counts(of, own)) {
+      for (const int products : product_counts(channels, own)) {
         const int units = products * parts * (own / width);
         const auto rounds = static_cast<int>(tile::ceil_div(units, 8));
         const auto at_once = static_cast<int>(tile::ceil_div(units, rounds));
@@ -384,67 +347,35 @@ void add_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>
   }
 }
 
-// By wgmma three warpgroups share the rows of a block evenly.
-void add_wide_weight_kernels(const GroupedSizes& of, int taps, std::vector<Algorithm>& all) {
-  const auto [channels, columns, one_product] = of;
-  if (channels < kLeastWide) return;
-  const auto blocks = static_cast<int>(taps * tile::ceil_div(channels, 64));
-  for (const int own : column_counts(columns)) {
-    const int most = std::min(kMostWeightSums / (own / 2), 8);
-    const auto rounds = static_cast<int>(tile::ceil_div(blocks, std::int64_t{most} * kMostGroups));
-    const auto each = static_cast<int>(tile::ceil_div(blocks, std::int64_t{rounds} * kMostGroups));
-    for (const int results : {64, 112, 208}) {
-      for (const int stages : {2, 3}) {
-        Algorithm a =
-            grouped_algorithm({results, own, channels}, {kMostGroups, 1, 1}, {each * 64, own, 1});
-        a.stages = stages;
-        all.push_back(a);
-      }
-    }
-  }
-}
-
 // Channels of x and y in the groups of networks; algorithms_for() makes those of a problem.
 std::vector<Algorithm> grouped_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const int channels : {8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128}) {
-    const GroupedSizes of = {channels, channels, false};
-    add_image_kernels(of, all);
-    add_wide_kernels(of, all);
-    add_weight_kernels(of, kTapsOfLists, all);
-    add_wide_weight_kernels(of, kTapsOfLists, all);
+    add_image_kernels(channels, channels, all);
+    add_wide_kernels(channels, channels, all);
+    add_weight_kernels(channels, channels, kTapsOfLists, all);
   }
   return all;
 }
 
-// Dense layers whose image tmaws reads once for each tap, by lines that are mostly empty, or by
-// many taps.
-bool is_narrow(const ConvProblem& p, const GroupedProduct& product) {
-  constexpr int kLine = 64;  // channels
-  const bool is_aligned = product.depth % 8 == 0 && product.columns % 8 == 0;
-  return is_aligned && grouped_taps(p) > 1 && product.depth < (p.ndim == 3 ? kLine + 1 : kLine);
-}
-
 std::vector<Algorithm> grouped_for(const ConvProblem& p, const Target& target) {
-  if (!grouped_fits(p)) return {};
+  if (p.g < 2 || !fits_tables(p)) return {};
   const GroupedProduct product = grouped_product(p);
-  if (product.depth > kMostChannels || (p.g < 2 && !is_narrow(p, product))) return {};
+  if (product.depth > kMostChannels) return {};
   // tmaws reads wide groups of whole tiles where they lie, at a better rate.
   constexpr int kWhole = 64;
   if (product.depth >= 2 * kWhole && product.depth % kWhole == 0 && product.columns % kWhole == 0) {
     return {};
   }
-  const GroupedSizes of = {
-      up_to_8(product.depth),
-      up_to_8(std::min<std::int64_t>(product.columns, std::int64_t{4} * kMostGroupedColumns)),
-      product.products == 1};
+  const int channels = up_to_8(product.depth);
+  const int columns =
+      up_to_8(std::min<std::int64_t>(product.columns, std::int64_t{4} * kMostGroupedColumns));
   std::vector<Algorithm> all;
   if (p.direction == ConvDirection::backward_weight) {
-    add_weight_kernels(of, static_cast<int>(grouped_taps(p)), all);
-    add_wide_weight_kernels(of, static_cast<int>(grouped_taps(p)), all);
+    add_weight_kernels(channels, columns, static_cast<int>(taps_of(p)), all);
   } else {
-    add_image_kernels(of, all);
-    add_wide_kernels(of, all);
+    add_image_kernels(channels, columns, all);
+    add_wide_kernels(channels, columns, all);
   }
   std::erase_if(all, [&](const Algorithm& a) {
     return !tile::broken_sentence<GroupedAsk>(kGroupedProblemRules, {a, p, target}).empty();
@@ -474,10 +405,9 @@ int blocks_sharing(const ConvSignature& s, const Algorithm& a, const Target& tar
 
 // The one wgmma that a kernel uses.
 std::string instruction_text(const ConvSignature& s, const GroupedShape& shape) {
-  using tile::WgmmaFrom;
   const tile::Wgmma instruction = {
-      s.in, s.in, shape.columns, shape.by_weight ? WgmmaFrom::row_lines : WgmmaFrom::k_lines,
-      shape.by_data || shape.by_weight ? WgmmaFrom::row_lines : WgmmaFrom::k_lines};
+      s.in, s.in, shape.columns, tile::WgmmaFrom::k_lines,
+      shape.by_data ? tile::WgmmaFrom::row_lines : tile::WgmmaFrom::k_lines};
   return tile::wgmma_text({&instruction, 1});
 }
 
@@ -485,14 +415,91 @@ Source emit_grouped(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const GroupedShape shape = grouped_shape(s.direction, spec.algorithm);
   const int threads = shape.threads();
-  const std::array<tile::GpuEntry, 1> entries = {
-      {{"", "run", blocks_sharing(s, spec.algorithm, target)}}};
+  const std::array<tile::GpuEntry, 2> entries = {
+      {{"", "run", blocks_sharing(s, spec.algorithm, target)}, {"_sum", "run_sum"}}};
   const std::string config =
       config_text(spec, "tf32") + fmt::format("  static constexpr int kThreads = {};\n", threads);
+  const bool by_weight = s.direction == ConvDirection::backward_weight;
   const std::string before = shape.is_wide() ? instruction_text(s, shape) : std::string();
   return tile::cuda_source(
       spec, kAbi, {"conv/grouped_conv.h", "GroupedConv", "GroupedArguments", config, before},
-      threads, entries);
+      threads, std::span(entries).first(by_weight ? 2 : 1));
+}
+
+// ---- time ----
+
+// The first numbers are fitted by hand to what a prototype of these kernels took on an H200, the
+// others count instructions.
+constexpr double kStartSeconds = 3.2e-6;   // of blocks that load, multiply and store in turn
+constexpr double kAddStepSeconds = 3e-6;   // of the second step, besides its bytes
+constexpr double kTimesTheBytes = 2.2;     // how much longer memory takes than its bandwidth says
+constexpr double kBandwidthReached = 0.9;  // of the nominal one
+constexpr double kCyclesOfChunk = 0.6;     // of a unit, for each copy of 16 bytes
+constexpr double kCyclesOfElement = 0.35;  // for each that is copied by itself
+constexpr double kCyclesOfBlock = 600;
+constexpr double kFewer = 0.06;  // by wgmma, for each warpgroup and tile less than three
+constexpr double kAlone = 0.5;   // how much longer a block takes that nothing runs beside
+constexpr double kCyclesOfMma = 1.6;
+constexpr int kLeastReads = 44;  // columns of a wgmma that takes no longer than reading its rows
+constexpr double kCyclesOfColumn = 1.4;  // of wgmma, for 64 x 16
+constexpr double kCyclesOfMatrices = 4;  // to read four of 8 x 8 from shared memory
+// Gradients by w took 1.3 to 3.9 times what is counted, 2.06 times in the geometric mean of 18
+// problems: an H200, bench/drawn_conv.py --seed 20261128 --kinds grouped, 2026-11-28, 22026da3.
+constexpr double kTimesByWeight = 2.06;
+
+// Cycles of a unit for 16 rows x 16 of the depth x a warp's columns.
+double cycles_of_step(const GroupedShape& s) {
+  const double eights = s.warp_columns / 8.0;
+  const double reads = kCyclesOfMatrices * (1 + std::ceil(eights / 2) / (s.rows / 16.0));
+  return std::max(reads, kCyclesOfMma * eights);
+}
+
+double cycles_of_tile(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
+  const double units = double(s.products) * s.columns / s.warp_columns;
+  const double places = plan.places * s.products * s.channels / 8;
+  if (s.is_wide()) {
+    const double steps = taps_of(p) * std::ceil(s.channels / 16.0);
+    return std::max(places * kCyclesOfChunk,
+                    s.rows / 64.0 * steps * std::max(s.columns, kLeastReads) * kCyclesOfColumn);
+  }
+  if (!s.by_weight) {
+    const double steps = s.channels == 8 ? plan.steps / 2 : plan.steps;
+    const double rows = std::ceil(plan.results / s.rows) * s.rows / 16;
+    return places * kCyclesOfChunk + rows * units * steps * cycles_of_step(s);
+  }
+  const double rows = std::ceil(plan.results / 16);
+  const double gradient = rows * 16 * s.products * s.columns / 8;
+  const double blocks = std::ceil(taps_of(p) * s.channels / s.rows) * (s.rows / 16.0);
+  return (places + gradient) * kCyclesOfChunk +
+         rows * units * blocks * cycles_of_step(s) / plan.unit_blocks;
+}
+
+double filter_cycles(const ConvProblem& p, const GroupedShape& s) {
+  if (s.by_weight) return 0;
+  const double elements = double(s.products) * s.columns * s.channels * taps_of(p);
+  const bool by_chunk = p.c / p.g % 8 == 0 && grouped_product(p).together == 1;
+  return by_chunk ? elements / 8 * kCyclesOfChunk : elements * kCyclesOfElement;
+}
+
+Estimate estimate_grouped(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+  constexpr double kNever = 1e6;
+  const GroupedShape s = grouped_shape(p.direction, spec.algorithm);
+  const GroupedPlan plan = fits_tables(p) ? plan_of({spec.algorithm, p, target}) : GroupedPlan{};
+  if (!plan.fits) return tile::total_of(kNever, 0, target.launch_us * 1e-6);
+  const Problem problem = p;
+  const double hertz = target.clock_ghz * 1e9;
+  const double speed = target.memory_gb_per_s * 1e9 * kBandwidthReached;
+  const double shared = s.is_wide() ? plan.walkers : plan.parts;
+  const double tiles = s.by_weight || s.is_wide() ? std::ceil(plan.tiles / shared) : 1;
+  const double block = kCyclesOfBlock + filter_cycles(p, s) + tiles * cycles_of_tile(p, s, plan);
+  const double beside = std::clamp(plan.blocks / target.units, 1.0, plan.resident);
+  const double fewer = (kMostGroups - s.warps) + std::max(3 - s.stages, 0);
+  const double waits = s.is_wide() ? 1 + kFewer * fewer : 1 + kAlone / beside;
+  const double times = s.by_weight ? kTimesByWeight : 1;
+  const double compute = times * std::ceil(plan.blocks / target.units) * block * waits / hertz;
+  const double memory = times * kTimesTheBytes * bytes(problem) / speed;
+  const double sums = plan.parts < 2 ? 0 : kAddStepSeconds + part_bytes(p, plan) / speed;
+  return tile::total_of(compute, memory, times * (target.launch_us * 1e-6 + kStartSeconds + sums));
 }
 
 }  // namespace

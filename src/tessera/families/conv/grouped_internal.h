@@ -7,9 +7,6 @@
 
 namespace tessera::conv {
 
-inline constexpr int kGroupedElementBytes = 2;
-enum { kGroupedStrideN = 0, kGroupedStrideD = 3 };  // among the strides of images
-
 // What an algorithm's shapes mean, see the device header.
 struct GroupedShape {
   int results;             // that a tile has room for
@@ -20,20 +17,12 @@ struct GroupedShape {
   int warps, sharers;      // backward_weight: how many of the warps share the sums' pixels
   bool by_weight, by_data;
   int stages;  // tiles of the image in shared memory; more than 1: by wgmma
-  int joined;  // products that a warp has at a time
 
   bool is_wide() const { return stages > 1; }
   int threads() const { return is_wide() ? (warps + 1) * 128 : warps * 32; }
-  int sums() const { return rows * warp_columns * joined / (is_wide() ? 128 : 32); }  // of a thread
-  int part_bytes() const { return rows * warp_columns * warps / sharers * 4; }  // of a block's sums
+  int sums() const { return rows * warp_columns / (is_wide() ? 128 : 32); }  // of a thread
 };
 GroupedShape grouped_shape(ConvDirection direction, const Algorithm& algorithm);
-
-// What device code divides by `by` with, 1 to 2^31.
-device::GroupedDivisor grouped_divisor(std::int64_t by);
-
-// How the kernel's threads share lines of so many places of `chunks` chunks each.
-device::GroupedLines grouped_lines(std::int64_t places, int chunks, const GroupedShape& shape);
 
 // How many neighbouring groups a product has, and what it multiplies.
 struct GroupedProduct {
@@ -49,7 +38,6 @@ struct GroupedPlan {
   double shared_bytes = 0;  // of a block
   double blocks = 0;        // of the first step
   double tiles = 0, parts = 1;
-  double part_bytes = 0;   // that each part leaves in the workspace
   double walkers = 1;      // by wgmma: blocks that share the tiles of a product
   double unit_blocks = 1;  // that share a product's sums
   double places = 0;       // of the image that a tile meets
@@ -62,16 +50,9 @@ struct GroupedPlan {
 GroupedPlan grouped_plan(const ConvProblem& problem, const Algorithm& algorithm,
                          const Target& target, device::GroupedArguments& arguments);
 
-// Taps of the filter, and residues of a gradient by x; whether the arguments have room for them.
-double grouped_taps(const ConvProblem& problem);
-double grouped_classes(const ConvProblem& problem);
-bool grouped_fits(const ConvProblem& problem);
-
 // Registers of a thread, as far as blocks are to share a unit.
 int grouped_registers(const ConvSignature& signature, const Algorithm& algorithm);
 
-Estimate estimate_grouped(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
-                          int threads);
 Launch bind_grouped(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
                     const ConvOperands& operands);
 

@@ -1,6 +1,5 @@
 // The launch of a grouped kernel: taps as offsets, the tile of a problem, how operands are copied.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -16,10 +15,19 @@ using device::GroupedArguments;
 using device::GroupedClass;
 using device::GroupedDivisor;
 
+constexpr int kElementBytes = 2;
 constexpr int kOwnShared = 1024;  // bytes of each block that the system takes
-constexpr int kUnitThreads = 2048, kMostPlacesOfTile = 1 << 14;
+constexpr int kUnitThreads = 2048;
+constexpr int kMostPlacesOfTile = 1 << 14;
 constexpr double kMostResident = 16;
+enum { kImageStrideN = 0, kImageStrideD = 3 };  // among the strides of images
 
+GroupedDivisor divisor_of(std::int64_t by) {
+  const auto value = static_cast<std::uint64_t>(by);
+  if (value <= 1) return {1, 0};
+  return {static_cast<unsigned>(value),
+          static_cast<unsigned>(((std::uint64_t{1} << 32) + value - 1) / value)};
+}
 int odd_chunks_of(int bytes) { return bytes / 16 % 2 != 0 ? bytes : bytes + 16; }
 int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 std::int64_t floor_of(std::int64_t value, std::int64_t by) {
@@ -57,8 +65,7 @@ std::vector<LineTaps> taps_along(const ConvProblem& p, std::size_t dim) {
 
 // A tap by its places along the dimensions, from the first place that a tile meets.
 struct TapPlaces {
-  std::int64_t filter;  // where it lies, in elements
-  std::int64_t number;  // among the filter's taps
+  std::int64_t filter;
   Spatial at;
 };
 
@@ -91,7 +98,6 @@ TapTable table_of(const ConvProblem& p) {
             for (const auto& [fx, ax] : x.taps) {
               table.taps.push_back(
                   {fz * s[3] + fy * s[4] + fx * s[5],
-                   (fz * p.filter[1] + fy) * p.filter[2] + fx,
                    {az - table.origin[0], ay - table.origin[1], ax - table.origin[2]}});
             }
           }
@@ -122,9 +128,8 @@ struct BoxCounts {
   std::int64_t places = 0, image_bytes = 0, other_bytes = 0, shared_bytes = 0;
   int buffers = 1;
   int line_pitch = 0;
-  std::int64_t plane = 0, raster_blocks = 0;                        // by wgmma, see the arguments
-  std::int64_t other_places = 0, other_plane = 0, stage_bytes = 0;  // places of an image
-  bool has_room = true;  // whether a warp tile holds the raster
+  std::int64_t plane = 0, raster_blocks = 0;  // by wgmma, see the arguments
+  bool has_room = true;                       // whether a warp tile holds the raster
   double cost = 0;
 };
 
@@ -143,9 +148,8 @@ class Planner {
       step_[dim] = shape_.by_data ? 1 : p.stride[dim];
       results_[dim] = shape_.by_data ? tile::ceil_div(p.size[dim], p.stride[dim]) : out[dim];
     }
-    place_bytes_ = shape_.is_wide()
-                       ? 16
-                       : odd_chunks_of(shape_.products * shape_.channels * kGroupedElementBytes);
+    place_bytes_ =
+        shape_.is_wide() ? 16 : odd_chunks_of(shape_.products * shape_.channels * kElementBytes);
   }
 
   GroupedPlan plan() {
@@ -167,12 +171,11 @@ class Planner {
     if (shape_.by_weight) return 0;
     if (shape_.is_wide()) {
       return std::int64_t{shape_.columns} * tile::ceil_div(shape_.channels, 16) * 16 *
-             kGroupedElementBytes * static_cast<std::int64_t>(table_.taps.size());
+             kElementBytes * static_cast<std::int64_t>(table_.taps.size());
     }
     const int lines = shape_.by_data ? shape_.channels : shape_.columns;
     const int line = shape_.by_data ? shape_.columns : shape_.channels;
-    return std::int64_t{device::grouped_tap_bytes(
-               lines * shape_.products, odd_chunks_of(line * kGroupedElementBytes), line / 8)} *
+    return std::int64_t{odd_chunks_of(line * kElementBytes)} * lines * shape_.products *
            static_cast<std::int64_t>(table_.taps.size());
   }
 
@@ -187,7 +190,7 @@ class Planner {
     }
     c.places = box.images * c.halo[0] * c.halo[1] * c.halo[2];
     if (shape_.is_wide()) {
-      shape_.by_weight ? count_weight_raster(box, c) : count_raster(box, c);
+      count_raster(box, c);
       c.cost = cost_of(box, c);
       return c;
     }
@@ -205,7 +208,7 @@ class Planner {
     c.image_bytes = tile::ceil_div(box.images * planes * lines * line, 128) * 128;
     if (shape_.by_weight) {
       c.other_bytes = round_up(static_cast<int>(box.volume()), 16) *
-                      odd_chunks_of(shape_.products * shape_.columns * kGroupedElementBytes);
+                      odd_chunks_of(shape_.products * shape_.columns * kElementBytes);
       const std::int64_t one = c.image_bytes + c.other_bytes;
       c.buffers = 2 * one <= target_.shared_memory_bytes / 2 ? 2 : 1;
       if (2 * one <= target_.shared_memory_bytes && c.buffers == 1 && one > kUnitShared / 3) {
@@ -235,40 +238,15 @@ class Planner {
     const std::int64_t last = (box.size[0] - 1) * plane + (box.size[1] - 1) * line + box.size[2];
     c.raster_blocks = tile::ceil_div(last, 64);
     c.has_room = box.images * c.raster_blocks * 64 <= shape_.rows;
-    c.plane = plane_of(box, c.halo, c.raster_blocks * 64);
+    const std::int64_t residues = (steps_of_all() - 1) * plane * raster(c.halo, 0);
+    const std::int64_t moved = table_.reach[0] / step_[0] * plane +
+                               table_.reach[1] / step_[1] * line + table_.reach[2] / step_[2];
+    const std::int64_t images = (box.images - 1) * image_places(c.halo);
+    const std::int64_t reach = images + residues + moved + c.raster_blocks * 64;
+    c.plane = (std::max(reach, images + image_places(c.halo)) | 1) * 16;
     c.image_bytes = tile::ceil_div(c.plane * shape_.channels / 8, 128) * 128;
     c.buffers = shape_.stages;
     c.shared_bytes = c.image_bytes * c.buffers + filter_bytes() + std::int64_t{16} * c.buffers;
-  }
-
-  // Bytes from 8 channels of the places of a tile to the next 8, when a tap moves as many places of
-  // each image as `reached`.
-  std::int64_t plane_of(const Box& box, const Spatial& halo, std::int64_t reached) const {
-    const std::int64_t line = raster(halo, 2), plane = line * raster(halo, 1);
-    const std::int64_t residues = (steps_of_all() - 1) * plane * raster(halo, 0);
-    const std::int64_t moved = table_.reach[0] / step_[0] * plane +
-                               table_.reach[1] / step_[1] * line + table_.reach[2] / step_[2];
-    const std::int64_t images = (box.images - 1) * image_places(halo);
-    const std::int64_t reach = images + residues + moved + reached;
-    return (std::max(reach, images + image_places(halo)) | 1) * 16;
-  }
-
-  // By w: y has a raster with lines as long as those of x, in whole steps of 16 places. A block of
-  // 64 rows may begin where the channels of x have less than 64 left.
-  void count_weight_raster(const Box& box, BoxCounts& c) const {
-    const std::int64_t line = raster(c.halo, 2), plane = line * raster(c.halo, 1);
-    const std::int64_t last = (box.size[0] - 1) * plane + (box.size[1] - 1) * line + box.size[2];
-    c.raster_blocks = tile::ceil_div(last, 16);
-    c.plane = plane_of(box, c.halo, c.raster_blocks * 16);
-    const std::int64_t lines = (box.size[0] - 1) * plane + box.size[1] * line;
-    c.other_places = std::max(c.raster_blocks * 16, lines);
-    c.other_plane = (box.images * c.other_places | 1) * 16;
-    c.image_bytes = tile::ceil_div(c.plane * shape_.channels / 8, 128) * 128;
-    c.other_bytes = tile::ceil_div(c.other_plane * shape_.columns / 8, 128) * 128;
-    const std::int64_t rows = tile::ceil_div(shape_.channels, 64) * 8 * c.plane;
-    c.stage_bytes = std::max(c.image_bytes + c.other_bytes, tile::ceil_div(rows, 128) * 128);
-    c.buffers = shape_.stages;
-    c.shared_bytes = c.stage_bytes * c.buffers + std::int64_t{16} * c.buffers;
   }
 
   // Cycles of a unit for all tiles: copies of chunks, and rows that warps multiply whether or not
@@ -279,12 +257,6 @@ class Planner {
       tiles *= double(tile::ceil_div(results_[dim], box.size[dim]));
     }
     const double chunks = double(c.places) * shape_.products * shape_.channels / 8;
-    if (shape_.is_wide() && shape_.by_weight) {
-      const double gradient = double(box.images * c.raster_blocks) * 16 * shape_.columns / 8;
-      const double steps = double(box.images * c.raster_blocks) * shape_.warps * shape_.rows / 64;
-      return tiles * ((chunks + gradient) * kChunkCycles + steps * shape_.columns * kWgmmaCycles +
-                      kTileCycles);
-    }
     if (shape_.is_wide()) {
       const double steps = double(table_.taps.size()) * double(tile::ceil_div(shape_.channels, 16));
       return tiles * (chunks * kChunkCycles +
@@ -356,13 +328,6 @@ class Planner {
     g_.all_columns = static_cast<int>(shape_.by_data ? p_.c : p_.k);
     g_.product_blocks = static_cast<int>(tile::ceil_div(product_.products, shape_.products));
     g_.column_parts = static_cast<int>(tile::ceil_div(product_.columns, shape_.columns));
-    g_.by_parts = grouped_divisor(g_.column_parts);
-    const ConvStrides& strides = shape_.by_data ? p_.in_strides : p_.out_strides;
-    g_.image_distance = strides[kGroupedStrideN];
-    for (std::size_t dim = 0; dim < 3; ++dim) {
-      g_.result_distance[dim] =
-          static_cast<int>(strides[kGroupedStrideD + dim] * (shape_.by_data ? p_.stride[dim] : 1));
-    }
   }
 
   void put_box(const Box& box, const BoxCounts& c) {
@@ -380,31 +345,19 @@ class Planner {
     if (shape_.is_wide()) put_raster(c);
     for (std::size_t dim = 0; dim < 3; ++dim) {
       g_.box[dim] = static_cast<int>(box.size[dim]);
-      g_.by_box[dim] = grouped_divisor(box.size[dim]);
+      g_.by_box[dim] = divisor_of(box.size[dim]);
       g_.tiles_across[dim] = static_cast<int>(tile::ceil_div(results_[dim], box.size[dim]));
-      g_.by_tiles_across[dim] = grouped_divisor(g_.tiles_across[dim]);
       g_.result_step[dim] = shape_.by_data ? static_cast<int>(p_.stride[dim]) : 1;
-      g_.by_result_step[dim] = grouped_divisor(g_.result_step[dim]);
       g_.halo[dim] = static_cast<int>(c.halo[dim]);
-      g_.by_step[dim] = grouped_divisor(step_[dim]);
+      g_.by_halo[dim] = divisor_of(c.halo[dim]);
+      g_.by_step[dim] = divisor_of(step_[dim]);
       g_.image_step[dim] = step(dim);
       g_.origin[dim] = static_cast<int>(table_.origin[dim]);
     }
-    g_.image_lines = grouped_lines(c.halo[2], shape_.products * shape_.channels / 8, shape_);
-    g_.other_lines = grouped_lines(box.size[2], shape_.products * shape_.columns / 8, shape_);
+    g_.places = static_cast<int>(c.places);
     g_.image_bytes = static_cast<int>(c.image_bytes);
     g_.other_bytes = static_cast<int>(c.other_bytes);
     g_.buffers = c.buffers;
-    if (!shape_.is_wide() || !shape_.by_weight) return;
-    const std::int64_t pitch = raster(c.halo, 2);
-    g_.stage_bytes = static_cast<int>(c.stage_bytes);
-    g_.other_lines = grouped_lines(pitch, shape_.columns / 8, shape_);
-    g_.other_plane = static_cast<int>(c.other_plane);
-    g_.other_image = static_cast<int>(c.other_places * 16);
-    g_.other_slice = static_cast<int>(pitch * raster(c.halo, 1) * 16);
-    g_.other_line = static_cast<int>(pitch * 16);
-    for (std::size_t dim = 0; dim < 3; ++dim) g_.other_box[dim] = g_.box[dim];
-    g_.other_box[2] = static_cast<int>(pitch);
   }
 
   // Places in the order of their residues, each residue's as a raster.
@@ -423,14 +376,14 @@ class Planner {
     g_.image_pitch = static_cast<int>(pitch);
     g_.plane = static_cast<int>(c.plane);
     g_.raster_blocks = static_cast<int>(c.raster_blocks);
-    g_.by_raster[2] = grouped_divisor(raster(c.halo, 2));
-    g_.by_raster[1] = grouped_divisor(raster(c.halo, 1));
-    g_.by_raster[0] = grouped_divisor(1);
+    g_.by_raster[2] = divisor_of(raster(c.halo, 2));
+    g_.by_raster[1] = divisor_of(raster(c.halo, 1));
+    g_.by_raster[0] = divisor_of(1);
   }
 
   void put_taps() {
     g_.taps = static_cast<int>(table_.taps.size());
-    g_.by_taps = grouped_divisor(g_.taps);
+    g_.by_taps = divisor_of(g_.taps);
     g_.classes = static_cast<int>(table_.classes.size());
     std::copy(table_.classes.begin(), table_.classes.end(), g_.of_class);
     for (std::size_t i = 0; i < table_.taps.size(); ++i) {
@@ -441,7 +394,6 @@ class Planner {
             tap.at[dim] / step_[dim] * g_.pitch[dim] + tap.at[dim] % step_[dim] * g_.residue[dim];
       }
       g_.tap[i] = {static_cast<int>(tap.filter), static_cast<int>(image)};
-      g_.slot[tap.number] = static_cast<unsigned char>(i);
     }
   }
 
@@ -453,14 +405,17 @@ class Planner {
     plan.results = double(box.volume()) * double(table_.classes.size());
     plan.steps = double(table_.taps.size()) / double(table_.classes.size()) *
                  std::ceil(shape_.channels / 16.0);
-    if (shape_.is_wide() && shape_.by_weight) plan.steps = double(box.images * c.raster_blocks);
-    plan.resident = resident_with(double(c.shared_bytes));
+    const double by_shared = std::floor(kUnitShared / (double(c.shared_bytes) + kOwnShared));
+    const double by_threads = std::floor(double(kUnitThreads) / shape_.threads());
+    const double by_registers =
+        std::floor(target_.registers_per_unit /
+                   (double(shape_.threads()) * grouped_registers(signature_of_conv(), a_)));
+    plan.resident = std::clamp(std::min({by_shared, by_threads, by_registers}), 1.0, kMostResident);
     g_.parts = g_.unit_blocks = g_.row_units = 1;
     plan.blocks = double(g_.product_blocks) * g_.column_parts;
-    g_.by_blocks = grouped_divisor(static_cast<std::int64_t>(plan.blocks));
     g_.tiles = static_cast<int>(std::min(tiles, kMostTiles));
     g_.walkers = 1;
-    if (shape_.is_wide() && !shape_.by_weight) {
+    if (shape_.is_wide()) {
       const double walkers = std::max(1.0, std::floor(plan.resident * target_.units / plan.blocks));
       plan.walkers = std::min(walkers, tiles);
       g_.walkers = static_cast<int>(plan.walkers);
@@ -468,58 +423,22 @@ class Planner {
       return;
     }
     if (!shape_.by_weight) {
-      put_walkers(c, plan);
+      plan.blocks *= tiles;
       return;
     }
-    // A warp has some rows of all taps and channels; by wgmma a tap begins with a block of 64.
-    const int channels = shape_.is_wide() ? round_up(shape_.channels, 64) : shape_.channels;
-    g_.row_units = (g_.taps * channels + shape_.rows - 1) / shape_.rows;
+    const int pieces = g_.taps * shape_.channels / 8;
+    g_.row_units = (pieces * 8 + shape_.rows - 1) / shape_.rows;
     const int units = shape_.products * g_.row_units * (shape_.columns / shape_.warp_columns);
     const int at_once = shape_.warps / shape_.sharers;
     g_.unit_blocks = (units + at_once - 1) / at_once;
     plan.unit_blocks = g_.unit_blocks;
     plan.blocks *= plan.unit_blocks;
-    g_.by_blocks = grouped_divisor(static_cast<std::int64_t>(plan.blocks));
-    // Up to two blocks for each unit, with as many tiles each. Blocks that share sums have a
-    // counter.
-    const double most = plan.blocks * 4 > device::kCounterBytes ? 1.0 : kMostParts;
-    // All of them run at the same time, so that none waits long for the others.
-    const double each_unit = std::min(plan.resident, shape_.is_wide() ? 1.0 : 2.0);
-    const double wanted = std::max(1.0, std::floor(each_unit * target_.units / plan.blocks));
-    const double each = std::ceil(tiles / std::min(wanted, most));
+    // Two blocks for each unit, with as many tiles each.
+    const double wanted = std::max(1.0, 2.0 * target_.units / plan.blocks);
+    const double each = std::ceil(tiles / std::min(wanted, kMostParts));
     plan.parts = std::ceil(tiles / each);
-    plan.part_bytes = plan.parts < 2 && !shape_.is_wide() ? 0 : plan.blocks * shape_.part_bytes();
     g_.parts = static_cast<int>(plan.parts);
-    g_.tiles_of_part = static_cast<int>(each);
     plan.blocks *= plan.parts;
-    g_.waits = plan.blocks <= plan.resident * target_.units ? 1 : 0;
-  }
-
-  // Blocks of so many bytes of shared memory that a unit runs at a time.
-  double resident_with(double shared_bytes) const {
-    const double by_shared = std::floor(kUnitShared / (shared_bytes + kOwnShared));
-    const double by_threads = std::floor(double(kUnitThreads) / shape_.threads());
-    const double by_registers =
-        std::floor(target_.registers_per_unit /
-                   (double(shape_.threads()) * grouped_registers(signature_of_conv(), a_)));
-    return std::clamp(std::min({by_shared, by_threads, by_registers}), 1.0, kMostResident);
-  }
-
-  // By mma: where the blocks of all tiles do not run at the same time, fewer of them have as many
-  // tiles each, and bring one while they multiply another.
-  void put_walkers(const BoxCounts& c, GroupedPlan& plan) {
-    const double at_once = std::floor(plan.resident * target_.units / plan.blocks);
-    const double both = double(c.shared_bytes + c.image_bytes);
-    plan.walkers = plan.tiles;
-    if (plan.tiles > at_once && both <= target_.shared_memory_bytes) {
-      plan.resident = resident_with(both);
-      plan.shared_bytes = both;
-      g_.buffers = 2;
-      const double most = std::max(std::floor(plan.resident * target_.units / plan.blocks), 1.0);
-      plan.walkers = std::ceil(plan.tiles / std::ceil(plan.tiles / most));
-    }
-    g_.walkers = static_cast<int>(std::min(plan.walkers, kMostTiles));
-    plan.blocks *= plan.walkers;
   }
 
   ConvSignature signature_of_conv() const {
@@ -530,7 +449,7 @@ class Planner {
   static constexpr double kChunkCycles = 0.6, kMmaCycles = 1.6, kTileCycles = 600;
   static constexpr double kWgmmaCycles = 1.4;    // for each column of 64 x 16
   static constexpr double kUnitShared = 233472;  // bytes of a unit
-  static constexpr double kMostTiles = 0x1p30, kMostParts = 255;
+  static constexpr double kMostTiles = 0x1p30, kMostParts = 256;
 
   const ConvProblem& p_;
   const Algorithm& a_;
@@ -543,26 +462,124 @@ class Planner {
   int place_bytes_ = 16;
 };
 
-}  // namespace
+// ---- how operands are copied ----
 
-device::GroupedDivisor grouped_divisor(std::int64_t by) {
-  const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(by, 1));
-  // 2^(31 + bits) / by, rounded up, has 32 bits, and is near enough for values of 31 bits.
-  const auto bits = static_cast<unsigned>(std::bit_width(value - 1));
-  const std::uint64_t power = std::uint64_t{1} << (31 + bits);
-  return {static_cast<unsigned>(value), static_cast<unsigned>((power + value - 1) / value), bits};
+// Bytes by which an address and all distances can be divided, at most 16.
+class Width {
+ public:
+  explicit Width(const void* data) { add(reinterpret_cast<std::intptr_t>(data)); }
+  void add_elements(std::int64_t count, std::int64_t distance) {
+    if (count > 1) add(distance * kElementBytes);
+  }
+  int copies() const { return width_ >= 4 ? width_ : device::kGroupedByElement; }
+  int elements() const { return width_ / kElementBytes; }
+
+ private:
+  void add(std::int64_t bytes) {
+    while (width_ > 1 && bytes % width_ != 0) width_ /= 2;
+  }
+  int width_ = 16;
+};
+
+void add_image(const ConvProblem& p, const ConvStrides& strides, const Spatial& size, Width& to) {
+  to.add_elements(p.n, strides[kImageStrideN]);
+  for (std::size_t dim = 0; dim < 3; ++dim)
+    to.add_elements(size[dim], strides[kImageStrideD + dim]);
+}
+int image_width(const ConvProblem& p, const void* data, const ConvStrides& strides,
+                const Spatial& size, std::int64_t products, std::int64_t channels) {
+  Width width(data);
+  add_image(p, strides, size, width);
+  width.add_elements(products, channels);
+  return width.copies();
 }
 
-device::GroupedLines grouped_lines(std::int64_t places, int chunks, const GroupedShape& shape) {
-  constexpr int kWideCopyThreads = 128;  // by wgmma
-  const int threads = shape.is_wide() ? kWideCopyThreads : shape.threads();
-  const auto columns = static_cast<int>(std::max<std::int64_t>(places * chunks, 1));
-  return {columns, std::max(threads / columns, 1), grouped_divisor(columns)};
+void put_widths(const ConvProblem& p, const GroupedProduct& product, GroupedArguments& g) {
+  const bool by_data = p.direction == ConvDirection::backward_data;
+  const Spatial out = out_size(p);
+  const void* const image = by_data ? g.conv.y : g.conv.x;
+  const ConvStrides& strides = by_data ? p.out_strides : p.in_strides;
+  g.image_width =
+      image_width(p, image, strides, by_data ? out : p.size, product.products, product.depth);
+  g.other_width = image_width(p, g.conv.y, p.out_strides, out, product.products, product.columns);
+  Width filter(g.conv.w);
+  const std::int64_t c = p.c / p.g;
+  filter.add_elements(p.g, p.weight_strides[0]);
+  filter.add_elements(p.k / p.g, p.weight_strides[1]);
+  for (std::size_t dim = 0; dim < 3; ++dim) {
+    filter.add_elements(p.filter[dim], p.weight_strides[3 + dim]);
+  }
+  const bool whole = product.together == 1 && c % 8 == 0 && filter.copies() == 16;
+  g.filter_width = whole ? 16 : device::kGroupedByElement;
+  Width result(g.conv.out);
+  add_image(p, by_data ? p.in_strides : p.out_strides, by_data ? p.size : out, result);
+  result.add_elements(2, product.columns);
+  result.add_elements(2, by_data ? p.c : p.k);
+  g.result_width = std::clamp(result.elements(), 1, 4);
+}
+
+}  // namespace
+
+GroupedShape grouped_shape(ConvDirection direction, const Algorithm& a) {
+  GroupedShape s{};
+  s.by_weight = direction == ConvDirection::backward_weight;
+  s.by_data = direction == ConvDirection::backward_data;
+  s.results = a.tile.m, s.columns = a.tile.n, s.channels = a.tile.k;
+  s.products = a.warp_tile.k;
+  s.rows = a.warp_tile.m, s.warp_columns = a.warp_tile.n;
+  s.warps = a.wave.m * a.wave.n;
+  s.sharers = s.by_weight ? a.wave.n : 1;
+  s.stages = s.by_weight ? 1 : a.stages;
+  return s;
+}
+
+// Groups of 1, 2 or 4 channels fill a chunk of 8 together.
+GroupedProduct grouped_product(const ConvProblem& p) {
+  const bool by_data = p.direction == ConvDirection::backward_data;
+  const std::int64_t depth = (by_data ? p.k : p.c) / p.g, columns = (by_data ? p.c : p.k) / p.g;
+  const bool shares = depth == 1 || depth == 2 || depth == 4;
+  const std::int64_t together = shares ? std::min<std::int64_t>(8 / depth, p.g) : 1;
+  return {together, tile::ceil_div(p.g, together), depth * together, columns * together};
+}
+
+// As many as compile without spills.
+int grouped_registers(const ConvSignature& s, const Algorithm& a) {
+  const int sums = grouped_shape(s.direction, a).sums();
+  const int spatial = s.ndim == 3 ? 8 : 0;
+  if (s.direction == ConvDirection::backward_weight) return sums + spatial + 72;
+  const int more = s.direction == ConvDirection::backward_data ? 8 : 0;
+  const int others = (sums > 32 ? 80 : 74) + more;
+  return sums * 8 / 5 + spatial + num_ops(s.epilogue) * 12 + others;
 }
 
 GroupedPlan grouped_plan(const ConvProblem& problem, const Algorithm& algorithm,
                          const Target& target, GroupedArguments& arguments) {
   return Planner(problem, algorithm, target, arguments).plan();
+}
+
+Launch bind_grouped(const KernelSpec& spec, const ConvProblem& p, const Target& target,
+                    const ConvOperands& o) {
+  const GroupedShape shape = grouped_shape(p.direction, spec.algorithm);
+  Launch launch;
+  GroupedArguments& g = launch.arguments.make<GroupedArguments>();
+  g.conv = arguments_of(p, o);
+  const GroupedPlan plan = grouped_plan(p, spec.algorithm, target, g);
+  put_widths(p, grouped_product(p), g);
+  const auto threads = static_cast<unsigned>(shape.threads());
+  launch.steps.push({.grid = {static_cast<unsigned>(plan.blocks), 1, 1},
+                     .block = {threads, 1, 1},
+                     .shared_memory_bytes = static_cast<std::size_t>(plan.shared_bytes)});
+  if (g.parts == 1) return launch;
+  const std::int64_t elements = p.k * (p.c / p.g) * g.taps;
+  g.partial_sums = device::kCounterBytes;
+  launch.parts = g.parts;
+  launch.workspace.bytes = static_cast<std::size_t>(device::kCounterBytes + elements * 4 * g.parts);
+  launch.workspace.address_offset = offsetof(GroupedArguments, workspace);
+  const std::int64_t of_block = threads / device::kGroupedLanes;
+  launch.steps.push({.entry = 1,
+                     .grid = {static_cast<unsigned>(tile::ceil_div(elements, of_block)), 1, 1},
+                     .block = {threads, 1, 1}});
+  return launch;
 }
 
 }  // namespace tessera::conv

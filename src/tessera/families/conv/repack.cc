@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "tessera/families/conv/tmaws_internal.h"
-#include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::conv {
 namespace {
@@ -20,35 +19,15 @@ std::int64_t rounded_up_to(std::int64_t value, std::int64_t unit) {
 }
 std::int64_t product_of(const Spatial& s) { return s[0] * s[1] * s[2]; }
 
-// The time that a group's 64 pixels take where so many groups are multiplied together, in
-// nanoseconds of a unit, as measured on an H200: for each line of 128 bytes, loading it, or
-// multiplying it.
-double group_seconds(const ConvProblem& p, std::int64_t together) {
-  constexpr double kLoad = 1.3, kMultiply = 1.2;
-  const auto units = [&](std::int64_t channels) {
-    return double(tile::ceil_div(channels / p.g * together, kTmawsDepth));
-  };
-  return units(p.c) * std::max(kLoad, units(p.k) * kMultiply) / double(together);
-}
-
-// Whether a group by itself can be multiplied: a step of the depth then reads channels of the next
-// group, which meet zeros, or whose results are not stored.
-bool may_be_alone(const ConvProblem& p) {
-  if (p.direction != ConvDirection::backward_weight) return true;
-  const bool has_pairs = p.c / p.g % 2 == 0;
-  return has_pairs && p.k / p.g * size_of(p.out) % tile::kTmaBytes == 0;
-}
-
-// The fewest groups whose channels of x and of y are multiples of 64 together, all of them where
-// no such number divides the groups, or one where that takes less time.
+// The fewest groups whose channels of x and of y are multiples of 64 together; all of them where
+// no such number divides the groups.
 std::int64_t together_of(const ConvProblem& p) {
   if (p.g == 1) return 1;
   const auto needed = [](std::int64_t channels) {
     return kTmawsDepth / std::gcd(kTmawsDepth, channels);
   };
-  const std::int64_t least = std::max(needed(p.c / p.g), needed(p.k / p.g));
-  const std::int64_t together = p.g % least == 0 ? least : p.g;
-  return may_be_alone(p) && group_seconds(p, 1) < group_seconds(p, together) ? 1 : together;
+  const std::int64_t together = std::max(needed(p.c / p.g), needed(p.k / p.g));
+  return p.g % together == 0 ? together : p.g;
 }
 
 // ---- stems ----
@@ -239,14 +218,7 @@ bool copies_pixels(const ConvProblem& p, const void* out) {
          !wrong_stride(s, p.size, p.n, p.in);
 }
 
-int stored_columns(const Algorithm& a) { return std::max(16, device::chunk_of(a.tile.n)); }
-bool stores_whole_groups(const ConvProblem& p, const Algorithm& a) {
-  return p.g == 1 || p.c / p.g % stored_columns(a) == 0;
-}
-
-Repacked repack(const ConvProblem& given, const ConvOperands& o, std::int64_t workspace) {
-  const std::int64_t run = pixels_of_run(given);
-  const ConvProblem p = in_runs(given, run);
+Repacked repack(const ConvProblem& p, const ConvOperands& o, std::int64_t workspace) {
   const bool forward = p.direction == ConvDirection::forward;
   const bool data = p.direction == ConvDirection::backward_data;
   const bool weight = p.direction == ConvDirection::backward_weight;
@@ -254,8 +226,7 @@ Repacked repack(const ConvProblem& given, const ConvOperands& o, std::int64_t wo
   Repacked r{};
   r.problem = p;
   r.problem.layout = ConvLayout::nhwgc;
-  r.run = run;
-  r.together = run > 1 ? run : is_stem(p) ? 0 : together_of(p);
+  r.together = is_stem(p) ? 0 : together_of(p);
   r.cell = r.apart = {1, 1, 1}, r.in_line = 1;
   r.cells = pixels_as_cells(p.size, p.c);
   ConvProblem& q = r.problem;
@@ -263,17 +234,10 @@ Repacked repack(const ConvProblem& given, const ConvOperands& o, std::int64_t wo
   q.g = p.g / together;
   q.in_strides[1] *= together;
   q.out_strides[1] *= together;
-  r.filter_rows = q.k / q.g;
-  if (data && q.g > 1) r.filter_rows = rounded_up_to(r.filter_rows, kTmawsDepth);
   r.x.data = o.in, r.w.data = o.weight, r.y.data = o.grad_out;
   workspace = rounded_up_to(workspace, kCopyUnit);
 
   see_result_cells(p, r);
-  if (has_scattered_runs(given, run)) {
-    r.has_result_cells = true;
-    r.cell = {1, 1, run};
-    (forward ? q.out_strides : q.in_strides) = kPackedStrides;
-  }
   if (r.together == 0) {
     see_cells(p, r);
     const Cells cells = cells_of(widened(p, r.in_line));
@@ -292,12 +256,10 @@ Repacked repack(const ConvProblem& given, const ConvOperands& o, std::int64_t wo
     reserve(elements_of(p.n, out, channels), workspace, r.y);
   }
   if (weight) q.weight_strides = kPackedStrides;
-  const bool has_other_rows = data && r.filter_rows != q.k / q.g;
-  if (!weight &&
-      (r.together != 1 || r.has_result_cells || has_other_rows || !reads_filters(p, o.weight))) {
+  if (!weight && (r.together != 1 || r.has_result_cells || !reads_filters(p, o.weight))) {
     const std::int64_t channels = rounded_up_to(q.c / q.g, device::kOctet);
     q.weight_strides = copied_strides(channels);
-    reserve(elements_of(data ? q.g * r.filter_rows : q.k, q.filter, channels), workspace, r.w);
+    reserve(elements_of(q.k, q.filter, channels), workspace, r.w);
   }
   r.problem = with_strides(q);
   return r;
@@ -308,14 +270,11 @@ std::string unrepackable(const ConvProblem& p) {
   const std::int64_t together = is_stem(p) ? 1 : together_of(p);
   const ConvStrides& s = forward ? p.out_strides : p.in_strides;
   const std::int64_t channels = (forward ? p.k : p.c) / p.g;
-  const bool in_lines = forward && p.layout == ConvLayout::nhwgc;  // that the copy engine stores
-  const bool adjoin = s[1] == channels * s[2] && (!in_lines || s[2] == 1);
-  if (p.direction != ConvDirection::backward_weight && together > 1 && !adjoin) {
-    const std::string_view image = forward ? "out" : "in";
+  if (p.direction != ConvDirection::backward_weight && together > 1 && s[1] != channels * s[2]) {
     return fmt::format(
-        "repack multiplies {0} groups together and needs results whose channels adjoin, got "
-        "{1}_stride_g {2} for {3} channels of {1}_stride_{4} {5}",
-        together, image, s[1], channels, forward ? "k" : "c", s[2]);
+        "repack multiplies {} groups together and needs results whose channels adjoin, got "
+        "{}_stride_g {} for {} channels",
+        together, forward ? "out" : "in", s[1], channels);
   }
   const Repacked all = repack(p, {}, 0);
   if (all.copied_bytes() > kMostCopied) {
@@ -324,9 +283,8 @@ std::string unrepackable(const ConvProblem& p) {
   return {};
 }
 
-void add_repack(const ConvProblem& given, const ConvOperands& o, const Repacked& r,
+void add_repack(const ConvProblem& p, const ConvOperands& o, const Repacked& r,
                 device::CudaRepackArguments& to) {
-  const ConvProblem p = in_runs(given, r.run);
   const bool forward = p.direction == ConvDirection::forward;
   const bool data = p.direction == ConvDirection::backward_data;
   const Spatial out = out_size(p);
@@ -345,16 +303,14 @@ void add_repack(const ConvProblem& given, const ConvOperands& o, const Repacked&
   w.groups = static_cast<int>(p.g * r.in_line);
   if (r.in_line > 1) w.stride[device::kFilterG] = 0;
   w.k = static_cast<int>(p.k / p.g), w.c = static_cast<int>(p.c / p.g);
-  w.rows = data && r.together == 1 ? static_cast<int>(r.filter_rows) : w.k;
   w.together = static_cast<int>(r.together);
   narrow(p.filter, w.taps);
   narrow(p.dilation, w.dilation);
 
   if (r.has_result_cells) {
-    add_image({}, nullptr, forward ? given.out_strides : given.in_strides,
-              forward ? out_size(given) : given.size, forward ? given.k : given.c, given.g,
-              to.images[1]);
-    add_result_cells(given, r, to);
+    add_image({}, nullptr, forward ? p.out_strides : p.in_strides, forward ? out : p.size,
+              forward ? p.k : p.c, p.g, to.images[1]);
+    add_result_cells(p, r, to);
   }
   to.channel_stride = forward ? p.out_strides[2] : p.in_strides[2];
   if (!forward) return;

@@ -162,7 +162,8 @@ bool repacks(const Ask& x) { return x.algorithm.repack; }
 bool meets(const Ask& x) { return x.algorithm.slices > 1 && !repacks(x); }
 bool keeps_sums(const Ask& x) { return x.algorithm.slices > 1 || (repacks(x) && is_weight(x)); }
 
-int bits_of(const Ask& x) { return place_bits(x.plan.dims); }
+// The corners of im2col's boxes and its offsets have so many bits.
+int bits_of(const Ask& x) { return 16 / x.plan.dims; }
 
 // The first value that the copy engine cannot take, or 0: corners, then distances of taps.
 std::int64_t wrong_corner(const Ask& x) {
@@ -233,8 +234,7 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
      [](const Ask&) { return std::string("tmaws needs n >= 1, got 0"); }},
     {[](const Ask& x) {
        const ConvProblem& p = x.problem;
-       return repacks(x) || p.g == 1 ||
-              (p.c / p.g % kTmawsDepth == 0 && p.k / p.g % kTmawsDepth == 0);
+       return p.g == 1 || (p.c / p.g % kTmawsDepth == 0 && p.k / p.g % kTmawsDepth == 0);
      },
      [](const Ask& x) {
        const ConvProblem& p = x.problem;
@@ -344,7 +344,7 @@ Verdict tmaws_serves(const KernelSpec& spec, const ConvProblem& given, const Tar
   const Repacked repacked = a.repack ? repack(given, {}, 0) : Repacked{};
   const ConvProblem& p = a.repack ? repacked.problem : given;
   const auto& s = std::get<ConvSignature>(spec.signature);
-  const TmawsPlan plan = tmaws_plan(p, a.repack ? form_of(s, a, repacked) : form_of(s, a));
+  const TmawsPlan plan = tmaws_plan(p, a.repack ? form_of(s, a, repacked.apart) : form_of(s, a));
   const Ask x = {a, p, plan, a.repack && given.layout == ConvLayout::nchw};
   return {tile::broken_sentence(kProblemRules, x)};
 }
@@ -475,10 +475,7 @@ tile::GpuKernel kernel_on(const ConvSignature& s, const Algorithm& a, const Tmaw
   x.shared_bytes = double(shared.all);
   x.store_chunk = shared.chunk;
   const bool by_pixels = a.repack && s.layout == ConvLayout::nchw;
-  const bool has_lines = s.direction != ConvDirection::forward ||
-                         plan.columns * size_of(product.out) % tile::kTmaBytes == 0;
-  x.stores_by_copy =
-      tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels && has_lines);
+  x.stores_by_copy = tile::flag(size_of(product.out) == 2 && a.slices == 1 && !by_pixels);
   return x;
 }
 
@@ -525,8 +522,8 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   const Repacked repacked = repacks ? repacked_at_best(given) : Repacked{};
   const ConvProblem& p = repacks ? repacked.problem : given;
   const Problem problem = given;
-  const TmawsPlan plan =
-      tmaws_plan(p, repacks ? form_of(s, spec.algorithm, repacked) : form_of(s, spec.algorithm));
+  const TmawsPlan plan = tmaws_plan(
+      p, repacks ? form_of(s, spec.algorithm, repacked.apart) : form_of(s, spec.algorithm));
   const tile::Product product = tmaws_product(s);
   tile::GpuCase c = tile::gpu_case(target, product.a, product.out, s.epilogue);
   double steps = 0;  // of all tiles
@@ -540,9 +537,7 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
   c.is_aligned = c.by_copy = 1;
   tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
   const bool is_gradient = p.direction == ConvDirection::backward_data;
-  const bool by_copy = repacks && copies_pixels(in_runs(given, repacked.run), nullptr) &&
-                       stores_whole_groups(p, spec.algorithm);
-  const bool by_pixels = is_gradient && repacks && !by_copy;
+  const bool by_pixels = is_gradient && repacks && !copies_pixels(given, nullptr);
   if (by_pixels || repacked.has_result_cells) x.stores_by_copy = 0;
   if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);

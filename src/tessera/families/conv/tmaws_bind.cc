@@ -146,8 +146,7 @@ TensorMap other_window(const Bound& b) {
   const std::int64_t taps = p.filter[0] * p.filter[1] * p.filter[2];
   const std::uint32_t lines =
       is_forward(b) ? static_cast<std::uint32_t>(b.algorithm.tile.n) : kUnit;
-  return tiled(window("weight", b.w, p.weight, kOffset),
-               {p.c / p.g, taps, plan.other_channels * p.g},
+  return tiled(window("weight", b.w, p.weight, kOffset), {p.c / p.g, taps, p.k},
                {plan.tap_distance, p.weight_strides[1]}, {kUnit, 1, lines}, tile::kTmawsLineBytes);
 }
 
@@ -172,7 +171,7 @@ TensorMap class_window(const Bound& b, std::size_t index) {
   const std::size_t offset = class_offset(index) + offsetof(ConvClass, out);
   const Innermost stride = {p.in_strides[5] * p.stride[2], p.in_strides[4] * p.stride[1],
                             p.in_strides[3] * p.stride[0]};
-  const int columns = stored_columns(b.algorithm);
+  const int columns = std::max(16, device::chunk_of(b.algorithm.tile.n));
   return pixels(window("grad_in", base, p.in, offset), b.plan.dims,
                 {p.c,
                  with_images(c.pixels, p.n),
@@ -317,11 +316,9 @@ Step main_step(const Bound& b, unsigned threads) {
 
 // ---- repack ----
 
-// A thread copies 16 bytes of an image, 8 of a stem's, or 2 of the filters; any number of blocks is
-// right.
+// Copies, 16 bytes a thread; any number of blocks is right.
 Step prepare_step(const Repacked& r, unsigned threads) {
-  const std::int64_t images = (r.x.bytes + r.y.bytes) / (r.together == 0 ? 8 : 16);
-  const std::int64_t blocks = std::max(images, r.w.bytes / 2) / threads + 1;
+  const std::int64_t blocks = r.copied_bytes() / 16 / threads + 1;
   return {.entry = 1,
           .extent = Step::Extent::any,
           .grid = {static_cast<unsigned>(std::min(blocks, kMostCopyBlocks)), 1, 1},
@@ -350,7 +347,7 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
   // The sums of filters come first in the workspace; their size follows from the plan, which does
   // not depend on where operands lie.
   Repacked repacked = repack(p, o, device::kCounterBytes);
-  const TmawsPlan plan = tmaws_plan(repacked.problem, form_of(s, a, repacked));
+  const TmawsPlan plan = tmaws_plan(repacked.problem, form_of(s, a, repacked.apart));
   const auto threads = static_cast<unsigned>(device::tma_threads(a.wave.m));
   Launch launch;
   CudaRepackArguments arguments{};
@@ -370,8 +367,7 @@ Launch bind_repacked(const KernelSpec& spec, const ConvProblem& p, const ConvOpe
   }
   b.x = repacked.x, b.w = repacked.w, b.y = repacked.y;
   b.by_elements = p.layout == ConvLayout::nchw || repacked.has_result_cells;
-  b.by_copy = !repacked.has_result_cells && copies_pixels(in_runs(p, repacked.run), o.grad_in) &&
-              stores_whole_groups(repacked.problem, a);
+  b.by_copy = !repacked.has_result_cells && copies_pixels(p, o.grad_in);
   arguments.result = matrix_of(b);
   add_plan(b, arguments);
   add_repack(p, o, repacked, arguments);

@@ -14,9 +14,6 @@ namespace tessera::conv {
 
 inline constexpr std::int64_t kTmawsDepth = 64;  // elements of 16 bits in a line of 128 bytes
 
-// The corners of im2col's boxes, and how far a tap lies from the first one, have so many bits.
-inline int place_bits(std::int64_t dims) { return static_cast<int>(16 / dims); }
-
 // Per spatial dimension, the innermost one first; only the problem's dimensions count.
 using Innermost = std::array<std::int64_t, 3>;
 
@@ -57,13 +54,13 @@ struct TmawsForm {
   // backward_weight: tiles leave their sums in the workspace, so that a tile may hold several taps
   // whose channels fill no slab.
   bool keeps_sums = false;
-  Spatial apart = {1, 1, 1};     // backward_data: places of y between two results
-  std::int64_t filter_rows = 0;  // of a group; 0: its channels of y
+  Spatial apart = {1, 1, 1};  // backward_data: places of y between two results
 };
 // The problem has its strides.
 TmawsPlan tmaws_plan(const ConvProblem& problem, const TmawsForm& form);
-// The form of a kernel.
-TmawsForm form_of(const ConvSignature& signature, const Algorithm& algorithm);
+// That of a kernel.
+TmawsForm form_of(const ConvSignature& signature, const Algorithm& algorithm,
+                  const Spatial& apart = {1, 1, 1});
 
 // Whether the copy engine can take a stride of so many elements. It is not asked to take a stride
 // of 0.
@@ -75,9 +72,6 @@ std::optional<std::int64_t> wrong_stride(const ConvStrides& strides, const Spati
 // Whether the copy engine can store the pixels of backward_data, with repack. It writes whole
 // pieces of 16 bytes, also where the channels end within one. A null `out` counts as aligned.
 bool copies_pixels(const ConvProblem& p, const void* out);
-// Whether it then stores no channels of the next group. A kernel stores `stored_columns` at once.
-int stored_columns(const Algorithm& algorithm);
-bool stores_whole_groups(const ConvProblem& p, const Algorithm& algorithm);
 
 // An operand of a kernel with repack: where it lies, or where its copy lies in the workspace.
 struct RepackedOperand {
@@ -90,15 +84,11 @@ struct RepackedOperand {
 struct Repacked {
   ConvProblem problem;    // with the strides of copies where operands are copied
   std::int64_t together;  // groups of the given problem in one of its groups; 0: a stem
-  // Rows of a group's filters: the channels of y, and with gradients by x of several groups zeros
-  // up to a multiple of 64, because a step of the depth may read the next group's channels of y.
-  std::int64_t filter_rows;
   // Where the results have cells, the problem's result has a pixel for each cell and a channel for
   // each of its elements. backward_data: its pixels see places of y that are `apart`.
   bool has_result_cells;
   Spatial cell, apart;
   std::int64_t in_line;  // a stem's: so many results of a line are one, with all their channels
-  std::int64_t run;      // pixels of a line that are one, with all their channels (pixel_runs.cc)
   RepackedOperand x, w, y;
   bool x_transposed, y_transposed;
   device::ImageCopy cells;  // how the copy of x divides into cells: step, pad, cells, cell_channels
@@ -108,10 +98,6 @@ struct Repacked {
 // address could ask for that. Offsets begin at `workspace`.
 Repacked repack(const ConvProblem& problem, const ConvOperands& operands, std::int64_t workspace);
 
-// The form of a kernel with repack.
-TmawsForm form_of(const ConvSignature& signature, const Algorithm& algorithm,
-                  const Repacked& repacked);
-
 // Makes a row of neighbouring pixels' results where that pays (result_cells.cc).
 void see_result_cells(const ConvProblem& problem, Repacked& to);
 void add_result_cells(const ConvProblem& problem, const Repacked& repacked,
@@ -119,13 +105,6 @@ void add_result_cells(const ConvProblem& problem, const Repacked& repacked,
 
 // Why no kernel with repack serves the problem; empty where one may.
 std::string unrepackable(const ConvProblem& problem);
-
-// How many neighbouring pixels of a line are one pixel of the product; 1 where that does not pay.
-std::int64_t pixels_of_run(const ConvProblem& problem);
-// The problem with such pixels, which have a group for each pixel of the run.
-ConvProblem in_runs(const ConvProblem& problem, std::int64_t run);
-// Whether each result of a run finds its place, and its element of a vector, by itself.
-bool has_scattered_runs(const ConvProblem& problem, std::int64_t run);
 
 // The arguments of the steps that copy and that store.
 void add_repack(const ConvProblem& problem, const ConvOperands& operands, const Repacked& repacked,

@@ -154,7 +154,7 @@ bool is_described_on(const KernelSpec& spec, const Problem& problem) {
   const Algorithm& a = spec.algorithm;
   if (a.pipeline != Pipeline::tmaws || a.pointwise || !a.repack) return true;
   const Repacked repacked = repack(folded(conv_of(problem)), {}, 0);
-  return !repacked.has_result_cells && repacked.in_line <= 1 && repacked.run <= 1;
+  return !repacked.has_result_cells && repacked.in_line <= 1;
 }
 
 bool fits_stride(std::int64_t stride, DType dtype) {
@@ -172,22 +172,16 @@ std::optional<std::int64_t> wrong_stride(const ConvStrides& s, const Spatial& si
   return std::nullopt;
 }
 
-TmawsForm form_of(const ConvSignature& s, const Algorithm& a) {
+TmawsForm form_of(const ConvSignature& s, const Algorithm& a, const Spatial& apart) {
   const bool is_gradient = s.direction == ConvDirection::backward_weight;
-  return {.tile = a.tile, .keeps_sums = is_gradient && (a.slices > 1 || a.repack)};
-}
-TmawsForm form_of(const ConvSignature& s, const Algorithm& a, const Repacked& repacked) {
-  TmawsForm form = form_of(s, a);
-  form.apart = repacked.apart;
-  if (s.direction == ConvDirection::backward_data) form.filter_rows = repacked.filter_rows;
-  return form;
+  return {a.tile, is_gradient && (a.slices > 1 || a.repack), apart};
 }
 
 TmawsPlan tmaws_plan(const ConvProblem& p, const TmawsForm& form) {
   TmawsPlan plan{};
   plan.dims = static_cast<int>(p.ndim);
   plan.image_channels = (is_data(p) ? p.k : p.c) / p.g;
-  plan.other_channels = form.filter_rows > 0 ? form.filter_rows : p.k / p.g;
+  plan.other_channels = p.k / p.g;
   plan.slabs = tile::ceil_div(plan.image_channels, kTmawsDepth);
   add_image(p, plan);
   add_steps(p, form, plan);

@@ -18,10 +18,10 @@ struct DepthwiseConv {
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(C::kWarpTileN % kLanes == 0, "warp_tile_n must be a multiple of the lanes");
 
-  template <int kOfVectors, int kSteps = C::kWarpTileK>
+  template <int kOfVectors>
   static constexpr auto window() {
-    return depthwise_window<S, F, Types::kKind, Types::kWeights, C::kTileM, C::kWarpTileM, kSteps,
-                            kOfVectors>;
+    return depthwise_window<S, F, Types::kKind, Types::kWeights, C::kTileM, C::kWarpTileM,
+                            C::kWarpTileK, kOfVectors>;
   }
   static constexpr DepthwiseShape<Types> shape() {
     DepthwiseShape<Types> s{};
@@ -34,10 +34,6 @@ struct DepthwiseConv {
     }
     s.window = window<1>();
     s.windows = window<kVectors>();
-    if constexpr (C::kWarpTileK == 2) {
-      s.one_step = window<1, 1>();
-      s.one_steps = window<kVectors, 1>();
-    }
     s.finish = finish_conv<C>;
     return s;
   }

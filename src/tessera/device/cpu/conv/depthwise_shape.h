@@ -40,8 +40,6 @@ struct DepthwiseShape {
   bool sums_are_output;               // when alpha is 1 and beta is 0
   typename T::Block any, apart;       // of one vector, with lanes as neighbours or at a distance
   typename T::Block window, windows;  // of one vector, and of `vectors`
-  // The same for one step, in kernels of two: strided gradients by x have lines of both numbers.
-  typename T::Block one_step, one_steps;
   ConvFinish finish;
 };
 
@@ -56,17 +54,14 @@ struct DepthwiseRun {
 
   // Vectors that make up whole blocks, then those left over, one by one.
   template <class Run>
-  [[gnu::always_inline]] void by_blocks(Nest t, DepthwiseSums sums, i64 together, bool one_step,
-                                        Run run) const {
-    const auto window = one_step ? s.one_step : s.window;
-    const auto windows = one_step ? s.one_steps : s.windows;
+  [[gnu::always_inline]] void by_blocks(Nest t, DepthwiseSums sums, i64 together, Run run) const {
     while (sums.vectors > 0) {
       const i64 whole = sums.lanes() / kLanes / s.vectors * s.vectors;
       const bool in_blocks = s.vectors > 1 && whole > 0;
       DepthwiseSums some = sums;
       some.vectors = in_blocks ? smaller(together, whole) : 1;
       some.last = in_blocks || sums.vectors > 1 ? kLanes : sums.last;
-      run(in_blocks ? windows : window, t, some);
+      run(in_blocks ? s.windows : s.window, t, some);
       t.source += some.vectors * kLanes;
       if (kFactorsMove) t.factor += some.vectors * kLanes;
       sums.data += some.vectors * kLanes;
@@ -74,24 +69,23 @@ struct DepthwiseRun {
     }
   }
   // All rows and steps of a nest.
-  bool has_window(i64 steps) const { return steps == s.taps || is_one_step(steps); }
-  bool is_one_step(i64 steps) const { return steps == 1 && s.one_step != nullptr; }
   void multiply(const Nest& nest, const DepthwiseSums& sums) const {
-    if (sums.accumulate || !has_window(nest.steps) || nest.place_step != 1 ||
+    if (sums.accumulate || nest.steps != s.taps || nest.place_step != 1 ||
         nest.place_row != s.pixel_step) {
       return multiply_any(nest, sums);
     }
-    by_blocks(nest, sums, sums.vectors, is_one_step(nest.steps),
+    by_blocks(nest, sums, sums.vectors,
               [](typename T::Block window, const Nest& t, const DepthwiseSums& some) {
                 window(t, some);
               });
   }
   // The same for sums of taps, to which products are added.
   void multiply_steps(const Nest& nest, const DepthwiseSums& sums) const {
-    const bool fits = has_window(sums.rows) && (nest.place_row == 1 || sums.rows == 1);
-    if (!fits || nest.place_step != s.pixel_step) return multiply_any(nest, sums);
+    if (sums.rows != s.taps || nest.place_row != 1 || nest.place_step != s.pixel_step) {
+      return multiply_any(nest, sums);
+    }
     const i64 done = nest.steps / s.rows * s.rows;
-    by_blocks(nest, sums, s.vectors, is_one_step(sums.rows),
+    by_blocks(nest, sums, s.vectors,
               [&](typename T::Block window, Nest t, const DepthwiseSums& some) {
                 if (done > 0) window(t, some);
                 if (done == t.steps) return;

@@ -19,15 +19,13 @@
 
 #include "tessera/device/cuda/conv/grouped_image.h"
 #include "tessera/device/cuda/conv/grouped_weight.h"
-#include "tessera/device/cuda/conv/grouped_weight_wide.h"
 #include "tessera/device/cuda/conv/grouped_wide.h"
 
 namespace tessera::device {
 
 template <class C>
 struct GroupedConv
-    : If<C::kDirection == ConvDirection::backward_weight,
-         typename If<(C::kStages > 1), GroupedWeightWide<C>, GroupedWeight<C>>::Type,
+    : If<C::kDirection == ConvDirection::backward_weight, GroupedWeight<C>,
          typename If<(C::kStages > 1), GroupedWide<C>, GroupedImage<C>>::Type>::Type {};
 
 }  // namespace tessera::device

@@ -56,8 +56,8 @@ struct GroupedExact {
   }
 
   // forward: of y; backward_data: of x. `channel` counts over all groups.
-  __device__ __noinline__ float image_sum(int image, int depth, int line, int column,
-                                          i64 channel) const {
+  __device__ __forceinline__ float image_sum(int image, int depth, int line, int column,
+                                             i64 channel) const {
     const i64 at[kSpatialDims] = {depth, line, column};
     const i64 own = kData ? g.c : g.k;
     const i64 group = channel / own;
@@ -88,7 +88,7 @@ struct GroupedExact {
   }
 
   // backward_weight, over all images.
-  __device__ __noinline__ float filter_sum(i64 group, i64 k, i64 c, int of_tap) const {
+  __device__ __forceinline__ float filter_sum(i64 group, i64 k, i64 c, int of_tap) const {
     i64 tap[kSpatialDims];
     tap_of(of_tap, tap);
     const i64 pixels = g.out_size[kDepth] * g.out_size[kHeight] * g.out_size[kWidth];

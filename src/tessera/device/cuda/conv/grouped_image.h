@@ -2,7 +2,6 @@
 // image that its tile meets lie in shared memory, and a tap moves where warps read the image.
 #pragma once
 
-#include "tessera/device/cuda/conv/grouped_filters.h"
 #include "tessera/device/cuda/conv/grouped_store.h"
 
 namespace tessera::device {
@@ -14,20 +13,15 @@ class GroupedImage {
   using Image = typename Tile::Image;
   static constexpr bool kData = Tile::kData;
   static constexpr int kChannels = Tile::kChannels;
-  static constexpr int kBlocks = C::kWarpTileM / 16;  // of 16 results, that a warp has
-  static constexpr int kEights = C::kWarpTileN / 8;   // of columns
-  // Two products of 8 columns are a warp's, so that it stores 32 bytes side by side.
-  static constexpr int kJoined = Tile::kColumns == 8 && Tile::kProducts % 2 == 0 ? 2 : 1;
+  static constexpr int kBlocks = C::kWarpTileM / 16;             // of 16 results, that a warp has
+  static constexpr int kEights = C::kWarpTileN / 8;              // of columns
   static constexpr int kUnits = Tile::kColumns / C::kWarpTileN;  // of a product
-  static constexpr int kUnitProducts = Tile::kProducts / kJoined;
   static constexpr int kLineBytes = odd_chunks(Filters::kLine * 2);
-  static constexpr int kProductBytes = Filters::kLines * kLineBytes;
-  static constexpr int kTapBytes =
-      grouped_tap_bytes(Tile::kProducts * Filters::kLines, kLineBytes, Filters::kLine / 8);
+  static constexpr int kTapBytes = Tile::kProducts * Filters::kLines * kLineBytes;
   static constexpr int kRound = C::kWaveM * C::kWarpTileM;  // results of a block at a time
   static_assert(C::kWarpTileM % 16 == 0 && Tile::kColumns % C::kWarpTileN == 0,
                 "warps share the tile");
-  using Sums = float[kBlocks][kEights * kJoined][4];
+  using Sums = float[kBlocks][kEights][4];
 
   const GroupedArguments& g;
   Tile tile;
@@ -40,36 +34,31 @@ class GroupedImage {
   template <bool kFull>
   __device__ __forceinline__ void multiply(u32 filter, const u32 (&places)[kBlocks], int image_at,
                                            Sums& sums) const {
-    u32 b[kEights * kJoined][2];
+    u32 b[kEights][2];
 #pragma unroll
     for (int n = 0; n < kEights; n += 2) {
       const int next = kEights - n >= 2 ? (lane >> 4) * 8 : 0;
       u32 words[4];
-      load_matrices<kData>(kJoined == 2 ? filter + (lane >> 4) * kProductBytes
-                                        : filter + (n * 8 + next) * (kData ? 2 : kLineBytes),
-                           words);
+      load_matrices<kData>(filter + (n * 8 + next) * (kData ? 2 : kLineBytes), words);
       b[n][0] = words[0];
       b[n][1] = words[1];
-      if (n + 1 < kEights * kJoined) {
+      if (n + 1 < kEights) {
         b[n + 1][0] = words[2];
         b[n + 1][1] = words[3];
       }
     }
 #pragma unroll
-    for (int i = 0; i < kBlocks * kJoined; ++i) {
-      const int block = i / kJoined;
-      const int product = i % kJoined;
+    for (int i = 0; i < kBlocks; ++i) {
       u32 words[4];
-      load_matrices<false>(places[block] + image_at + product * kChannels * 2, words);
+      load_matrices<false>(places[i] + image_at, words);
       const u32 upper[2] = {words[0], words[2]};
       const u32 lower[2] = {words[1], words[3]};
 #pragma unroll
-      for (int j = 0; j < kEights; ++j) {
-        const int n = product * kEights + j;
+      for (int n = 0; n < kEights; ++n) {
         if constexpr (kFull) {
-          mma<Image>(sums[block][n], upper, lower, b[n]);
+          mma<Image>(sums[i][n], upper, lower, b[n]);
         } else {
-          mma_half<Image>(sums[block][n], upper[0], lower[0], b[n][0]);
+          mma_half<Image>(sums[i][n], upper[0], lower[0], b[n][0]);
         }
       }
     }
@@ -78,7 +67,7 @@ class GroupedImage {
   // The lane's first address of a filter: a full step has 16 channels, which lie along a line or
   // across the lines.
   __device__ __forceinline__ u32 filter_lane(int product, int column, bool full) const {
-    const u32 first = filters + product * kProductBytes;
+    const u32 first = filters + product * Filters::kLines * kLineBytes;
     if constexpr (kData) {
       return first + (lane & (full ? 15 : 7)) * kLineBytes + column * 2;
     } else {
@@ -86,33 +75,28 @@ class GroupedImage {
     }
   }
 
-  // kTaps: how many the class has, where text is to be unrolled; 0: any number.
-  template <int kTaps>
-  __device__ __forceinline__ void add_taps(const GroupedClass& of, int product, int column,
-                                           const u32 (&places)[kBlocks], Sums& sums) const {
-    // Without residues there is one class.
-    const int first = kData ? of.first_tap : 0;
-    const int taps = kTaps > 0 ? kTaps : of.taps;
+  __device__ __forceinline__ void add_class(const GroupedClass& of, int product, int column,
+                                            const u32 (&places)[kBlocks], Sums& sums) const {
     const int upper = lane >> 4;
-    const u32 half = filter_lane(product, column, false) + first * kTapBytes;
+    const u32 half = filter_lane(product, column, false) + of.first_tap * kTapBytes;
     if constexpr (kChannels == 8) {
       const u32 both = half + (lane >> 3 & 1) * kTapBytes;
-#pragma unroll kTaps> 0 ? kTaps : 1
-      for (int t = 0; t < taps; t += 2) {
-        const int here = g.tap[first + t].image;
-        if (t + 1 < taps) {
-          const int next = g.tap[first + t + 1].image;
-          multiply<true>(both + t * kTapBytes, places, upper != 0 ? next : here, sums);
-        } else {
-          multiply<false>(half + t * kTapBytes, places, here, sums);
-        }
+      int t = 0;
+#pragma unroll 1
+      for (; t + 1 < of.taps; t += 2) {
+        const int first = g.tap[of.first_tap + t].image;
+        const int second = g.tap[of.first_tap + t + 1].image;
+        multiply<true>(both + t * kTapBytes, places, upper != 0 ? second : first, sums);
+      }
+      if (t < of.taps) {
+        multiply<false>(half + t * kTapBytes, places, g.tap[of.first_tap + t].image, sums);
       }
     } else {
-      const u32 full = filter_lane(product, column, true) + first * kTapBytes;
+      const u32 full = filter_lane(product, column, true) + of.first_tap * kTapBytes;
       constexpr int kStep = kData ? 16 * kLineBytes : 32;  // of 16 channels
-#pragma unroll kTaps> 0 ? kTaps : 1
-      for (int t = 0; t < taps; ++t) {
-        const int moved = g.tap[first + t].image;
+#pragma unroll 1
+      for (int t = 0; t < of.taps; ++t) {
+        const int moved = g.tap[of.first_tap + t].image;
 #pragma unroll
         for (int s = 0; s < kChannels / 16; ++s) {
           multiply<true>(full + t * kTapBytes + s * kStep, places, moved + s * 32 + upper * 16,
@@ -123,20 +107,6 @@ class GroupedImage {
           multiply<false>(half + t * kTapBytes + kWhole * kStep, places, moved + kWhole * 32, sums);
         }
       }
-    }
-  }
-  __device__ __forceinline__ void add_class(const GroupedClass& of, int product, int column,
-                                            const u32 (&places)[kBlocks], Sums& sums) const {
-    // Text of many channels would not fit into the cache of instructions.
-    constexpr bool kFew = kChannels <= 32;
-    if (kFew && of.taps == 9) {
-      add_taps<kFew ? 9 : 0>(of, product, column, places, sums);
-    } else if (kFew && kData && of.taps == 4) {
-      add_taps<kFew && kData ? 4 : 0>(of, product, column, places, sums);
-    } else if (kFew && kData && of.taps == 2) {
-      add_taps<kFew && kData ? 2 : 0>(of, product, column, places, sums);
-    } else {
-      add_taps<0>(of, product, column, places, sums);
     }
   }
 
@@ -153,12 +123,13 @@ class GroupedImage {
 
   // Units are classes, products and parts of their columns; a warp takes every so manieth.
   __device__ __forceinline__ void run_unit(int index) const {
-    const int class_index = index / (kUnitProducts * kUnits);
-    const int unit = index - class_index * (kUnitProducts * kUnits);
-    const int product = unit / kUnits * kJoined;
-    const int column = unit % kUnits * C::kWarpTileN;
+    const int class_index = index / (Tile::kProducts * kUnits);
+    const int unit = index - class_index * (Tile::kProducts * kUnits);
+    const int product = unit / kUnits;
+    const int column = (unit - product * kUnits) * C::kWarpTileN;
     const GroupedClass& of = g.of_class[class_index];
     const int results = tile.results();
+    const GroupedStore<C> store(g, at, of, product, column, C::kWarpTileN, lane);
 #pragma unroll 1
     for (int first = warp % C::kWaveM * C::kWarpTileM; first < results; first += kRound) {
       u32 places[kBlocks];
@@ -168,8 +139,7 @@ class GroupedImage {
       }
       Sums sums = {};
       add_class(of, product, column, places, sums);
-      const GroupedStore<C, kJoined> store(g, at, of, product, column, lane);
-      store.template store<kBlocks, kEights * kJoined, false>(
+      store.template store<kBlocks, kEights, false>(
           [&](int b, int j, int e) { return sums[b][j][e]; },
           RowsOfBlocks{tile, first + lane / 4, results});
     }
@@ -179,62 +149,30 @@ class GroupedImage {
       : g(arguments),
         tile{arguments},
         image(memory),
-        filters(memory + arguments.buffers * arguments.image_bytes),
+        filters(memory + arguments.image_bytes),
         warp(uniform(static_cast<int>(threadIdx.x) / 32)),
         lane(static_cast<int>(threadIdx.x) % 32) {}
 
-  __device__ __forceinline__ void load_filters(int thread) const {
-    const Filters of{g, at};
-    if (g.row_elements > 0) {
-      of.template copy_rows<C::kThreads, kLineBytes>(filters, kTapBytes, thread);
-    } else {
-      Filters::template load_slowly<C::kThreads>(
-          g, at, filters, kTapBytes, thread, [](int product, int line, int chunk) {
-            return product * kProductBytes + line * kLineBytes + chunk * 16;
-          });
-    }
-  }
-
  public:
-  // A block keeps its filters and walks over tiles. With two buffers the next tile is on its way
-  // while warps multiply one.
   static __device__ __forceinline__ void run(const GroupedArguments& arguments) {
     extern __shared__ __align__(128) char memory[];
-    const u32 ring = shared_address(memory);
-    GroupedImage block(arguments, ring);
+    GroupedImage block(arguments, shared_address(memory));
+    const int blocks = arguments.product_blocks * arguments.column_parts;
+    const int tile_index = static_cast<int>(blockIdx.x) / blocks;
+    block.at = block.tile.find(tile_index, static_cast<int>(blockIdx.x) - tile_index * blocks);
     const int thread = static_cast<int>(threadIdx.x);
-    int own = static_cast<int>(blockIdx.x);
-    const int walker = take_quotient(own, arguments.by_blocks);
-    const int ahead = arguments.buffers - 1;
-    const int units = arguments.classes * kUnitProducts * kUnits;
-    int turn = -ahead;
+    const Filters of{arguments, block.at};
+    of.template load<C::kThreads>(
+        block.filters, kTapBytes, thread, [](int product, int line, int chunk) {
+          return (product * Filters::kLines + line) * kLineBytes + chunk * 16;
+        });
+    block.tile.template load_image<false, C::kThreads>(block.at, block.image, thread);
+    copies_commit();
+    copies_wait<0>();
+    __syncthreads();
+    const int units = arguments.classes * Tile::kProducts * kUnits;
 #pragma unroll 1
-    for (int index = walker - ahead * arguments.walkers; index < arguments.tiles;
-         index += arguments.walkers, ++turn) {
-      const int next = index + ahead * arguments.walkers;
-      if (next < arguments.tiles) {
-        block.tile.template load_image<false, C::kThreads>(
-            block.tile.find(next, own), ring + ((turn + ahead) & ahead) * arguments.image_bytes,
-            thread);
-      }
-      if (turn == -ahead) {
-        block.at = block.tile.find(walker, own);
-        block.load_filters(thread);
-      }
-      copies_commit();
-      if (turn < 0) continue;
-      if (ahead > 0) {
-        copies_wait<1>();
-      } else {
-        copies_wait<0>();
-      }
-      __syncthreads();
-      block.at = block.tile.find(index, own);
-      block.image = ring + (turn & ahead) * arguments.image_bytes;
-#pragma unroll 1
-      for (int unit = block.warp / C::kWaveM; unit < units; unit += C::kWaveN) block.run_unit(unit);
-      if (index + arguments.walkers < arguments.tiles) __syncthreads();
-    }
+    for (int unit = block.warp / C::kWaveM; unit < units; unit += C::kWaveN) block.run_unit(unit);
   }
 };
 

@@ -25,20 +25,8 @@ __device__ __forceinline__ void mma_half(float (&c)[4], u32 a, u32 low, u32 b) {
 __device__ __forceinline__ bool any_of_warp(bool predicate) {
   return __any_sync(0xffffffffU, predicate) != 0;
 }
-// 8 bytes at once.
-__device__ __forceinline__ void store_words(void* to, u32 low, u32 high) {
-  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(low), "r"(high) : "memory");
-}
 __device__ __forceinline__ u32 from_neighbour(u32 word) {
   return __shfl_xor_sync(0xffffffffU, word, 1);
-}
-__device__ __forceinline__ u32 from_second_next(u32 word) {
-  return __shfl_xor_sync(0xffffffffU, word, 2);
-}
-// The two lanes in the middle of four swap their words.
-__device__ __forceinline__ u32 from_swapped(u32 word, int lane) {
-  const int of_four = (lane & 1) << 1 | (lane & 2) >> 1;
-  return __shfl_sync(0xffffffffU, word, (lane & ~3) | of_four);
 }
 
 }  // namespace tessera::device

@@ -13,7 +13,7 @@ namespace tessera::device {
 constexpr int odd_chunks(int bytes) { return bytes / 16 % 2 != 0 ? bytes : bytes + 16; }
 
 __device__ __forceinline__ int quotient_of(int value, const GroupedDivisor& d) {
-  return static_cast<int>(__umulhi(static_cast<u32>(value) * 2, d.magic) >> d.shift);
+  return d.magic == 0 ? value : static_cast<int>(__umulhi(static_cast<u32>(value), d.magic));
 }
 // Divides, and leaves the rest in `value`.
 __device__ __forceinline__ int take_quotient(int& value, const GroupedDivisor& d) {
@@ -92,16 +92,15 @@ struct GroupedTile {
   // The products count fastest: blocks side by side then read the same pixels.
   __device__ __forceinline__ GroupedAt find(int tile, int block) const {
     GroupedAt to;
-    to.part = block;
-    to.product = take_quotient(to.part, g.by_parts) * kProducts;
-    to.at[kDepth] = 0;
+    to.product = block / g.column_parts;
+    to.part = block - to.product * g.column_parts;
+    to.product *= kProducts;
 #pragma unroll
-    for (int dim = kSpatialDims - 1; dim >= 3 - C::kNdim; --dim) {
-      const int next = take_quotient(tile, g.by_tiles_across[dim]);
-      to.at[dim] = tile * g.box[dim];
+    for (int dim = kSpatialDims - 1; dim >= 0; --dim) {
+      const int next = tile / g.tiles_across[dim];
+      to.at[dim] = (tile - next * g.tiles_across[dim]) * g.box[dim];
       tile = next;
     }
-    if constexpr (C::kNdim == 1) to.at[kHeight] = 0;
     to.image = tile * g.images;
     return to;
   }
@@ -112,12 +111,8 @@ struct GroupedTile {
     GroupedPixel to;
     to.at[kWidth] = index;
     to.at[kHeight] = take_quotient(to.at[kWidth], g.by_box[kWidth]);
-    to.image = take_quotient(to.at[kHeight], g.by_box[kHeight]);
-    to.at[kDepth] = 0;
-    if constexpr (C::kNdim == 3) {
-      to.at[kDepth] = to.image;
-      to.image = take_quotient(to.at[kDepth], g.by_box[kDepth]);
-    }
+    to.at[kDepth] = take_quotient(to.at[kHeight], g.by_box[kHeight]);
+    to.image = take_quotient(to.at[kDepth], g.by_box[kDepth]);
     return to;
   }
   // Where a result's place lies in the tile of the image, in bytes; results that the tile lacks
@@ -148,118 +143,149 @@ struct GroupedTile {
   template <bool kPlanes, int kCopyThreads>
   __device__ __forceinline__ void load_image(const GroupedAt& from, u32 to, int thread) const {
     if (g.image_width == 16) {
-      load_places<kPlanes, kCopyThreads, true>(from, to, thread);
-    } else if constexpr (kPlanes) {
-      // A function of its own would not know how few registers a copying warpgroup has.
-      load_places<kPlanes, kCopyThreads, false>(from, to, thread);
+      copy_places<kPlanes, kCopyThreads, true>(from, to, thread);
     } else {
-      load_places_slowly<kPlanes, kCopyThreads>(g, from, to, thread);
+      copy_places<kPlanes, kCopyThreads, false>(from, to, thread);
     }
   }
-  template <bool kPlanes, int kCopyThreads>
-  static __device__ __noinline__ void load_places_slowly(const GroupedArguments& arguments,
-                                                         GroupedAt from, u32 to, int thread) {
-    GroupedTile{arguments}.template load_places<kPlanes, kCopyThreads, false>(from, to, thread);
-  }
+
+ private:
   template <bool kPlanes, int kCopyThreads, bool kWhole>
-  __device__ __forceinline__ void load_places(const GroupedAt& from, u32 to, int thread) const {
-    int first[kSpatialDims], size[kSpatialDims];
+  __device__ __forceinline__ void copy_places(const GroupedAt& from, u32 to, int thread) const {
+    const i64* const stride = image_stride();
+    int first[kSpatialDims];
 #pragma unroll
     for (int dim = 0; dim < kSpatialDims; ++dim) {
       first[dim] = from.at[dim] * g.image_step[dim] + g.origin[dim];
-      size[dim] = image_size(dim);
     }
-    const auto channels = [&](int chunk, i64& offset) {
+    const Image* const base = image() + from.image * stride[kImageN] +
+                              first[kDepth] * stride[kImageD] + first[kHeight] * stride[kImageH] +
+                              first[kWidth] * stride[kImageW] + i64{from.product} * g.depth;
+    const int images = static_cast<int>(g.conv.n) - from.image;
+    const int count = g.places * kPlaceChunks;
+    // The warpgroup that only copies has few registers.
+#pragma unroll kWhole ? (kPlanes ? 2 : 4) : 1
+    for (int i = thread; i < count; i += kCopyThreads) {
+      int x = i / kPlaceChunks;
+      const int chunk = i - x * kPlaceChunks;
+      int y = take_quotient(x, g.by_halo[kWidth]);
+      int z = take_quotient(y, g.by_halo[kHeight]);
+      int of = 0;
+      if constexpr (C::kNdim == 3) {
+        of = take_quotient(z, g.by_halo[kDepth]);
+      } else {
+        of = z;
+        z = 0;
+      }
+      bool exists = of < images &&
+                    static_cast<u32>(first[kHeight] + y) < static_cast<u32>(image_size(kHeight)) &&
+                    static_cast<u32>(first[kWidth] + x) < static_cast<u32>(image_size(kWidth));
+      i64 offset = of * stride[kImageN] + y * stride[kImageH] + x * stride[kImageW];
+      int place = of * g.image_pitch;
+      if constexpr (C::kNdim == 3) {
+        exists =
+            exists && static_cast<u32>(first[kDepth] + z) < static_cast<u32>(image_size(kDepth));
+        offset += z * stride[kImageD];
+        place += take_quotient(z, g.by_step[kDepth]) * g.pitch[kDepth];
+        place += z * g.residue[kDepth];
+      }
+      place += take_quotient(y, g.by_step[kHeight]) * g.pitch[kHeight];
+      place += y * g.residue[kHeight];
+      place += take_quotient(x, g.by_step[kWidth]) * g.pitch[kWidth];
+      place += x * g.residue[kWidth];
       const int product = chunk / kChunks;
       const int channel = (chunk - product * kChunks) * 8;
-      offset = product * g.depth + channel;
-      return max(channels_left(from.product + product, channel, g.depth, g.all_depth), 0);
-    };
-    const auto at_column = [&](int x, int chunk) {
-      const int step = take_quotient(x, g.by_step[kWidth]);
-      return step * g.pitch[kWidth] + x * g.residue[kWidth] +
-             (kPlanes ? chunk * g.plane : chunk * 16);
-    };
-    // Without planes the lines of a tile lie one after the other.
-    const auto at_line = [&](int of, int z, int y) {
-      int place = of * g.image_pitch;
-      if constexpr (kPlanes) {
-        if constexpr (C::kNdim == 3) place += take_quotient(z, g.by_step[kDepth]) * g.pitch[kDepth];
-        place += take_quotient(y, g.by_step[kHeight]) * g.pitch[kHeight];
+      const int left = channels_left(from.product + product, channel, g.depth, g.all_depth);
+      copy_channels(to + place + (kPlanes ? chunk * g.plane : chunk * 16),
+                    base + offset + product * g.depth + channel, image(), exists ? max(left, 0) : 0,
+                    kWhole ? 16 : g.image_width);
+    }
+  }
+};
+
+// How a block keeps the filters of its products for forward and backward_data:
+// [tap][product][line]. A line holds what lies side by side in memory: forward, the channels of the
+// image for a column; backward_data, the columns for a channel of the image.
+template <class C>
+struct GroupedFilters {
+  using Tile = GroupedTile<C>;
+  using Filter = typename Tile::Filter;
+  static constexpr bool kData = Tile::kData;
+  static constexpr int kLines = kData ? Tile::kChannels : Tile::kColumns;
+  static constexpr int kLine = kData ? Tile::kColumns : Tile::kChannels;
+
+  const GroupedArguments& g;
+  const GroupedAt& from;
+
+  // Channels c of x and k of y that a product has.
+  __device__ __forceinline__ int c_of_product() const { return kData ? g.columns : g.depth; }
+  __device__ __forceinline__ int k_of_product() const { return kData ? g.depth : g.columns; }
+
+  // Element (k, c) of a product's filter, which is a zero where it belongs to two groups.
+  __device__ __forceinline__ u32 element(int product, int k, int c, int tap) const {
+    if (k >= k_of_product() || c >= c_of_product()) return 0;
+    const int own_k = static_cast<int>(g.conv.k);
+    const int own_c = static_cast<int>(g.conv.c);
+    const int of_k = k / own_k;
+    const int of_c = c / own_c;
+    const i64 group = i64{product} * g.together + of_k;
+    if (of_k != of_c || group >= g.conv.groups) return 0;
+    const i64* const stride = g.conv.w_stride;
+    return static_cast<const Filter*>(
+               g.conv.w)[group * stride[kFilterG] + (k - of_k * own_k) * stride[kFilterK] +
+                         (c - of_c * own_c) * stride[kFilterC] + tap]
+        .bits;
+  }
+  // 8 elements of a line; kWhole: they lie at a multiple of 16 bytes and belong to one group.
+  template <bool kWhole>
+  __device__ __forceinline__ void copy_chunk(int product, int line, int first, int tap,
+                                             u32 to) const {
+    const int columns = from.part * Tile::kColumns;  // that other blocks have
+    const int k = kData ? line : line + columns;
+    const int c = kData ? first + columns : first;
+    if constexpr (kWhole) {
+      const i64* const stride = g.conv.w_stride;
+      const bool exists = product < g.products && k < k_of_product() && c < c_of_product();
+      const auto* const filter = static_cast<const Filter*>(g.conv.w);
+      copy_async<16>(
+          to,
+          exists ? filter + product * stride[kFilterG] + k * stride[kFilterK] + c + tap : filter,
+          exists ? 16 : 0);
+    } else {
+      u32 words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        words[i] = element(product, k, c + i * 2, tap) | element(product, k, c + i * 2 + 1, tap)
+                                                             << 16;
       }
-      if constexpr (C::kNdim == 3) place += z * g.residue[kDepth];
-      return place + y * g.residue[kHeight];
-    };
-    const Image* const base = image() + i64{from.product} * g.depth;
-    copy_box<kPlaceChunks, kCopyThreads, kWhole>(
-        GroupedSource<Image>{image(), base, image_stride(), g.halo, g.images, from.image,
-                             g.image_width},
-        g.image_lines, first, size, to, thread, channels, at_column, at_line);
+      store_chunk(to, words);
+    }
   }
 
-  // A box of places of an image in memory.
-  template <class T>
-  struct GroupedSource {
-    const T* safe;  // any valid address
-    const T* data;  // of the block's first channel
-    const i64* stride;
-    const int* count;  // places along each dimension
-    int images;        // of the box
-    int image;         // its first one
-    int width;         // bytes that are copied at once
-  };
+  template <bool kWhole, int kCopyThreads, class Place>
+  __device__ __forceinline__ void copy_lines(u32 to, int tap_bytes, int thread,
+                                             const Place& place) const {
+    constexpr int kLineChunks = kLine / 8;
+    const int count = Tile::kProducts * kLines * kLineChunks * g.taps;
+#pragma unroll kWhole ? 4 : 1
+    for (int i = thread; i < count; i += kCopyThreads) {
+      int tap = i / kLineChunks;
+      const int chunk = i - tap * kLineChunks;
+      int line = take_quotient(tap, g.by_taps);
+      const int product = line / kLines;
+      line -= product * kLines;
+      copy_chunk<kWhole>(from.product + product, line, chunk * 8, g.tap[tap].filter,
+                         to + tap * tap_bytes + place(product, line, chunk));
+    }
+  }
 
-  // Copies a box that begins at the places `first` of an image with `size` places.
-  // `channels(chunk, offset)` says how many of 8 channels exist, and where they lie.
-  template <int kChunksOfPlace, int kCopyThreads, bool kIsWhole, class T, class Channels,
-            class AtColumn, class AtLine>
-  __device__ __forceinline__ void copy_box(const GroupedSource<T>& from, const GroupedLines& lines,
-                                           const int (&first)[kSpatialDims],
-                                           const int (&size)[kSpatialDims], u32 to, int thread,
-                                           const Channels& channels, const AtColumn& at_column,
-                                           const AtLine& at_line) const {
-    int column = thread;
-    const int line = take_quotient(column, lines.by_columns);
-    if (line >= lines.at_once) return;
-    const int images = min(from.images, static_cast<int>(g.conv.n) - from.image);
-    const int planes = C::kNdim == 3 ? from.count[kDepth] : 1;
-    const int height = from.count[kHeight];
-    const int at_once = lines.at_once;
-    const i64 next = at_once * from.stride[kImageH];
-    const int begin_line = first[kHeight];
-    const auto lines_there = static_cast<u32>(size[kHeight]);
-    const T* const begin =
-        from.data + from.image * from.stride[kImageN] + first[kDepth] * from.stride[kImageD] +
-        (first[kHeight] + line) * from.stride[kImageH] + first[kWidth] * from.stride[kImageW];
-#pragma unroll 1
-    for (; column < lines.columns; column += kCopyThreads) {
-      const int x = column / kChunksOfPlace;
-      const int chunk = column - x * kChunksOfPlace;
-      i64 offset;
-      int elements = channels(chunk, offset);
-      if (static_cast<u32>(first[kWidth] + x) >= static_cast<u32>(size[kWidth])) elements = 0;
-      const u32 of_column = to + at_column(x, chunk);
-      const T* const column_data = begin + x * from.stride[kImageW] + offset;
-#pragma unroll 1
-      for (int plane = 0; plane < from.images * planes; ++plane) {
-        const int of = C::kNdim == 3 ? plane / planes : plane;
-        const int z = C::kNdim == 3 ? plane - of * planes : 0;
-        int own = of < images ? elements : 0;
-        if (static_cast<u32>(first[kDepth] + z) >= static_cast<u32>(size[kDepth])) own = 0;
-        const T* data = column_data + of * from.stride[kImageN] + z * from.stride[kImageD];
-#pragma unroll kIsWhole ? 4 : 1
-        for (int y = line; y < height; y += at_once) {
-          const bool exists = static_cast<u32>(begin_line + y) < lines_there;
-          const u32 place = of_column + at_line(of, z, y);
-          if constexpr (kIsWhole) {
-            // Nothing is read where nothing exists.
-            copy_async<16>(place, data, exists && own > 0 ? 16 : 0);
-          } else {
-            copy_channels(place, data, from.safe, exists ? own : 0, from.width);
-          }
-          data += next;
-        }
-      }
+  // `place(product, line, chunk)` is where a chunk goes, in bytes from its tap's first one.
+  template <int kCopyThreads, class Place>
+  __device__ __forceinline__ void load(u32 to, int tap_bytes, int thread, Place place) const {
+    if (g.filter_width == 16) {
+      copy_lines<true, kCopyThreads>(to, tap_bytes, thread, place);
+    } else {
+      copy_lines<false, kCopyThreads>(to, tap_bytes, thread, place);
     }
   }
 };

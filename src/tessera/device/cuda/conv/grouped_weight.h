@@ -3,8 +3,8 @@
 // sums over all tiles of the block, and warps that share pixels add them up at the end.
 #pragma once
 
+#include "tessera/device/cuda/conv/grouped_exact.h"
 #include "tessera/device/cuda/conv/grouped_mma.h"
-#include "tessera/device/cuda/conv/grouped_parts.h"
 
 namespace tessera::device {
 
@@ -19,7 +19,7 @@ class GroupedWeight {
   static constexpr int kColumnUnits = Tile::kColumns / C::kWarpTileN;
   static constexpr int kGradientChunks = Tile::kProducts * Tile::kColumns / 8;
   static constexpr int kLineBytes = odd_chunks(kGradientChunks * 16);  // of a pixel of y
-  static constexpr int kSums = kBlocks * kEights * 4;                  // of a lane
+  static constexpr int kSums = kBlocks * kEights * 4;
   static_assert(C::kWarpTileM % 16 == 0 && Tile::kColumns % C::kWarpTileN == 0,
                 "warps share the tile");
   using Sums = float[kBlocks][kEights][4];
@@ -28,64 +28,45 @@ class GroupedWeight {
   Tile tile;
   GroupedAt at;
   u32 memory;
-  int own_block;           // counts the blocks of a part
-  int first_unit;          // the block's first part of the sums
   int unit, sharer, lane;  // the warp's part of the sums, and which of its pixels
 
   __device__ __forceinline__ int buffer_bytes() const { return g.image_bytes + g.other_bytes; }
 
   // ---- tiles ----
 
-  template <bool kWhole>
-  static __device__ __forceinline__ void load_gradient(const GroupedArguments& g,
-                                                       const GroupedAt& from, u32 to, int thread) {
-    const Tile tile{g};
-    const auto* const data = static_cast<const Gradient*>(g.conv.y);
-    const int begin = from.part * Tile::kColumns;
-    int first[kSpatialDims], size[kSpatialDims];
-#pragma unroll
-    for (int dim = 0; dim < kSpatialDims; ++dim) {
-      first[dim] = from.at[dim];
-      size[dim] = static_cast<int>(g.conv.out_size[dim]);
-    }
-    const auto channels = [&](int chunk, i64& offset) {
-      const int product = chunk / (Tile::kColumns / 8);
-      const int column = begin + (chunk - product * (Tile::kColumns / 8)) * 8;
-      offset = product * g.columns + column;
-      return max(tile.channels_left(from.product + product, column, g.columns, g.all_columns), 0);
-    };
-    const auto at_column = [&](int x, int chunk) { return x * kLineBytes + chunk * 16; };
-    const auto at_line = [&](int of, int z, int y) {
-      const int plane = C::kNdim == 3 ? of * g.box[kDepth] + z : of;
-      return (plane * g.box[kHeight] + y) * g.box[kWidth] * kLineBytes;
-    };
-    tile.template copy_box<kGradientChunks, C::kThreads, kWhole>(
-        typename Tile::template GroupedSource<Gradient>{data, data + i64{from.product} * g.columns,
-                                                        g.conv.y_stride, g.box, g.images,
-                                                        from.image, g.other_width},
-        g.other_lines, first, size, to, thread, channels, at_column, at_line);
-    // The places that fill up the last step are zeros.
-    constexpr u32 kZeros[4] = {};
+  __device__ __forceinline__ void load_gradient(const GroupedAt& from, u32 to, int thread) const {
+    const i64* const stride = g.conv.y_stride;
     const int results = tile.results();
-    const int last = (results + 15) / 16 * 16 * kGradientChunks;
-#pragma unroll 1
-    for (int i = results * kGradientChunks + thread; i < last; i += C::kThreads) {
-      store_chunk(to + i / kGradientChunks * kLineBytes + i % kGradientChunks * 16, kZeros);
+    const int count = (results + 15) / 16 * 16 * kGradientChunks;
+    const auto* const data = static_cast<const Gradient*>(g.conv.y);
+    const int first = from.part * Tile::kColumns;
+#pragma unroll 2
+    for (int i = thread; i < count; i += C::kThreads) {
+      const int index = i / kGradientChunks;
+      const int chunk = i - index * kGradientChunks;
+      const GroupedPixel pixel = tile.pixel(index);
+      const i64 image = from.image + pixel.image;
+      bool exists = index < results && image < g.conv.n;
+      i64 offset = image * stride[kImageN];
+#pragma unroll
+      for (int dim = 3 - C::kNdim; dim < kSpatialDims; ++dim) {
+        const i64 place = from.at[dim] + pixel.at[dim];
+        exists = exists && place < g.conv.out_size[dim];
+        offset += place * stride[kImageD + dim];
+      }
+      const int product = chunk / (Tile::kColumns / 8);
+      const int column = first + (chunk - product * (Tile::kColumns / 8)) * 8;
+      const int left = tile.channels_left(from.product + product, column, g.columns, g.all_columns);
+      copy_channels(to + index * kLineBytes + chunk * 16,
+                    data + offset + i64{from.product + product} * g.columns + column, data,
+                    exists ? max(left, 0) : 0, g.other_width);
     }
-  }
-  static __device__ __noinline__ void load_gradient_slowly(const GroupedArguments& arguments,
-                                                           GroupedAt from, u32 to, int thread) {
-    load_gradient<false>(arguments, from, to, thread);
   }
   __device__ __forceinline__ void load(int index, u32 to, int block) const {
     const int thread = static_cast<int>(threadIdx.x);
     const GroupedAt from = tile.find(index, block);
     tile.template load_image<false, C::kThreads>(from, to, thread);
-    if (g.other_width == 16) {
-      load_gradient<true>(g, from, to + g.image_bytes, thread);
-    } else {
-      load_gradient_slowly(g, from, to + g.image_bytes, thread);
-    }
+    load_gradient(from, to + g.image_bytes, thread);
   }
 
   // ---- products ----
@@ -162,95 +143,97 @@ class GroupedWeight {
 
   // ---- results ----
 
-  static constexpr int kVectors = kBlocks * kEights;  // of a warp
-  using Parts = GroupedParts<C, C::kThreads, C::kWaveM * kVectors>;
-
-  // The vectors count through the block's warps.
-  __device__ __forceinline__ int first_vector() const { return unit % C::kWaveM * kVectors; }
-
-  // Finishes the lane's four sums of a vector: two rows, which are channels of x that a tap moves,
-  // of two neighbouring columns each.
-  __device__ __forceinline__ void finish(int vector, const float (&sums)[4]) const {
-    const int warp = vector / kVectors;
-    const int of_warp = vector - warp * kVectors;
-    const int block = of_warp / kEights;
-    const int of_unit = first_unit + warp;
-    const int product = of_unit / (g.row_units * kColumnUnits);
-    const int row_unit = of_unit / kColumnUnits % g.row_units;
-    const int column = at.part * Tile::kColumns + of_unit % kColumnUnits * C::kWarpTileN +
-                       (of_warp - block * kEights) * 8 + (lane & 3) * 2;
-    if (product >= Tile::kProducts) return;
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      const int piece = 2 * (row_unit * kBlocks + block) + half;
-      const int tap = piece / kChunks;
-      const int row = (piece - tap * kChunks) * 8 + lane / 4;
-      if (tap >= g.taps || row >= g.depth) continue;
-      const float pair[2] = {half == 0 ? sums[0] : sums[2], half == 0 ? sums[1] : sums[3]};
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        if (column + e < g.columns)
-          Parts::finish(g, at.product + product, tap, row, column + e, pair[e]);
-      }
-    }
+  struct Element {
+    i64 group, k, c;
+    int tap;
+    bool exists;
+  };
+  // Element e of the lane's sums [block][eight][4].
+  __device__ __forceinline__ Element element(int block, int eight, int e) const {
+    const int piece = 2 * (row_unit() * kBlocks + block) + e / 2;
+    const int tap = piece / kChunks;
+    const int row = (piece - tap * kChunks) * 8 + lane / 4;
+    const int in_product = at.part * Tile::kColumns + column() + eight * 8 + (lane & 3) * 2 + e % 2;
+    const int own_c = static_cast<int>(g.conv.c);
+    const int own_k = static_cast<int>(g.conv.k);
+    const int of_c = row / own_c;
+    const int of_k = in_product / own_k;
+    const i64 group = i64{at.product + product()} * g.together + of_c;
+    const bool exists = tap < g.taps && row < g.depth && in_product < g.columns && of_c == of_k &&
+                        group < g.conv.groups && product() < Tile::kProducts;
+    return {group, in_product - of_k * own_k, row - of_c * own_c, tap, exists};
   }
+  static __device__ __forceinline__ float* partial(const GroupedArguments& g) {
+    return reinterpret_cast<float*>(static_cast<char*>(g.workspace) + g.partial_sums);
+  }
+  static __device__ __forceinline__ i64 elements(const GroupedArguments& g) {
+    return g.conv.groups * g.conv.k * g.taps * g.conv.c;
+  }
+  static __device__ __forceinline__ void finish(const GroupedArguments& g, const Element& of,
+                                                float sum) {
+    const i64* const stride = g.conv.w_stride;
+    if (sum != sum) sum = GroupedExact<C>{g.conv}.filter_sum(of.group, of.k, of.c, of.tap);
+    const ConvResultArguments arguments = conv_result_arguments(g.conv);
+    ConvResult<C>(arguments, 0)
+        .store(of.group * stride[kFilterG] + of.k * stride[kFilterK] + of.c * stride[kFilterC] +
+                   g.tap[of.tap].filter,
+               0, sum);
+  }
+  // Parts lie in the workspace as [part][group][k][tap][c].
+  __device__ __forceinline__ void put(int part, const Element& of, float sum) const {
+    if (!of.exists) return;
+    if (g.parts == 1) {
+      finish(g, of, sum);
+      return;
+    }
+    const i64 place = ((of.group * g.conv.k + of.k) * g.taps + of.tap) * g.conv.c + of.c;
+    partial(g)[part * elements(g) + place] = sum;
+  }
+
   __device__ __forceinline__ void run_part(int part, int block) {
-    const int first = min(part * g.tiles_of_part, g.tiles);
-    const int last = min(first + g.tiles_of_part, g.tiles);
+    const int first = static_cast<int>(i64{g.tiles} * part / g.parts);
+    const int last = static_cast<int>(i64{g.tiles} * (part + 1) / g.parts);
     at = tile.find(0, block);
     int rows[kBlocks];
     find_rows(rows);
     Sums sums = {};
     const bool active = product() < Tile::kProducts;
-    // With two buffers a tile is on its way while the one before is multiplied.
-    const int ahead = g.buffers - 1;
+    const bool two = g.buffers == 2;
+    if (first < last) load(first, memory, block);
+    copies_commit();
 #pragma unroll 1
-    for (int index = first - ahead; index < last; ++index) {
-      const int next = index + ahead;
-      if (next < last) load(next, memory + ((next - first) & ahead) * buffer_bytes(), block);
-      copies_commit();
-      if (index < first) continue;
-      if (ahead > 0) {
+    for (int index = first; index < last; ++index) {
+      const u32 buffer = memory + (two && ((index - first) & 1) != 0 ? buffer_bytes() : 0);
+      if (two) {
+        const u32 next = memory + ((index - first) & 1 ? 0 : buffer_bytes());
+        if (index + 1 < last) load(index + 1, next, block);
+        copies_commit();
         copies_wait<1>();
       } else {
         copies_wait<0>();
       }
       __syncthreads();
-      if (active) multiply(memory + ((index - first) & ahead) * buffer_bytes(), rows, sums);
+      if (active) multiply(buffer, rows, sums);
       __syncthreads();
+      if (!two && index + 1 < last) {
+        load(index + 1, memory, block);
+        copies_commit();
+      }
     }
     copies_wait<0>();
     if constexpr (C::kWaveN > 1) add_sharers(sums);
-    const bool has_sums = sharer == 0 && active;
-    if (g.parts > 1) {
-      const Parts parts{g, own_block, part, static_cast<int>(threadIdx.x)};
-      if (has_sums) {
-#pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          parts.leave(first_vector() + v, sums[v / kEights][v % kEights]);
-        }
-      }
-      parts.add([&](int vector, const float(&all)[4]) { finish(vector, all); });
-      return;
-    }
-    // All warps finish what those with sums leave in shared memory.
-    constexpr int kLane = 16;  // bytes of a lane's vector
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    __syncthreads();
+    if (sharer != 0 || !active) return;
+    // Each lane reads back what it wrote: the loop is short, and its elements are found once.
+    const u32 own = memory + (unit % C::kWaveM * 32 + lane) * 4;
+    constexpr int kDistance = C::kWaveM * 32 * 4;
 #pragma unroll
     for (int e = 0; e < kSums; ++e) {
-      const u32 to = memory + ((first_vector() + e / 4) * 32 + lane) * kLane + e % 4 * 4;
-      if (has_sums) store_shared(to, sums[e / (kEights * 4)][e / 4 % kEights][e % 4]);
+      store_shared(own + e * kDistance, sums[e / (kEights * 4)][e / 4 % kEights][e % 4]);
     }
-    __syncthreads();
 #pragma unroll 1
-    for (int v = warp; v < C::kWaveM * kVectors; v += C::kThreads / 32) {
-      float vector[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        vector[e] = __uint_as_float(load_word(memory + (v * 32 + lane) * kLane + e * 4));
-      }
-      finish(v, vector);
+    for (int e = 0; e < kSums; ++e) {
+      const float sum = __uint_as_float(load_word(own + e * kDistance));
+      put(part, element(e / (kEights * 4), e / 4 % kEights, e % 4), sum);
     }
   }
 
@@ -267,12 +250,43 @@ class GroupedWeight {
     extern __shared__ __align__(128) char shared[];
     GroupedWeight block(arguments, shared_address(shared));
     int index = static_cast<int>(blockIdx.x);
-    const int part = take_quotient(index, arguments.by_blocks);
-    block.own_block = index;
+    const int part =
+        index / (arguments.unit_blocks * arguments.product_blocks * arguments.column_parts);
+    index -= part * (arguments.unit_blocks * arguments.product_blocks * arguments.column_parts);
     const int own = index / arguments.unit_blocks;
-    block.first_unit = (index - own * arguments.unit_blocks) * C::kWaveM;
-    block.unit += block.first_unit;
+    block.unit += (index - own * arguments.unit_blocks) * C::kWaveM;
     block.run_part(part, own);
+  }
+
+  // The second step: some threads add up every so manieth part of an element, and the first of them
+  // what these found, in their order.
+  static __device__ __forceinline__ void run_sum(const GroupedArguments& g) {
+    __shared__ float found[C::kThreads];
+    constexpr int kElements = C::kThreads / kGroupedLanes;
+    const int thread = static_cast<int>(threadIdx.x);
+    const int first = thread / kElements;
+    const i64 count = elements(g);
+    const i64 index = i64{blockIdx.x} * kElements + thread % kElements;
+    float sum = 0;
+    if (index < count) {
+#pragma unroll 4
+      for (int part = first; part < g.parts; part += kGroupedLanes) {
+        sum += partial(g)[part * count + index];
+      }
+    }
+    found[thread] = sum;
+    __syncthreads();
+    if (first != 0 || index >= count) return;
+#pragma unroll
+    for (int i = 1; i < kGroupedLanes; ++i) sum += found[thread + i * kElements];
+    Element of;
+    i64 rest = index / g.conv.c;
+    of.c = index - rest * g.conv.c;
+    of.tap = static_cast<int>(rest % g.taps);
+    rest /= g.taps;
+    of.group = rest / g.conv.k;
+    of.k = rest - of.group * g.conv.k;
+    finish(g, of, sum);
   }
 };
 

@@ -8,7 +8,6 @@
 // stores of one hide behind the products of another.
 #pragma once
 
-#include "tessera/device/cuda/conv/grouped_filters.h"
 #include "tessera/device/cuda/conv/grouped_store.h"
 #include "tessera/device/cuda/tma.h"
 #include "tessera/device/cuda/wgmma.h"
@@ -35,9 +34,9 @@ class GroupedWide {
   static constexpr int kMultiplyRegisters = C::kNdim == 3 ? 144 : 152;
   static_assert(Tile::kProducts == 1 && C::kWarpTileN == kColumns, "a warpgroup has all columns");
   static_assert(C::kThreads == (kConsumers + 1) * kGroup, "one warpgroup copies");
-  // A barrier tells its phase from the one before it alone. A warpgroup knows that the tile before
-  // its own one has come to the same place, because its own last tile was not before that.
-  static_assert(kRing >= kConsumers, "the ring has a tile for each warpgroup");
+  // A barrier tells its phase from the one before it alone. A warpgroup that has seen its last tile
+  // knows that all tiles before have come, and so that the phase before the next one's has passed.
+  static_assert(kConsumers <= kRing, "a tile's place holds none that a warpgroup may not know of");
 
   // The filters: planes of 8 columns or channels that lie side by side in memory. The planes' lines
   // are filled up to whole steps of the depth.
@@ -73,26 +72,8 @@ class GroupedWide {
   __device__ __forceinline__ void load_filters(const GroupedAt& at, int thread) const {
     constexpr int kThreads = kConsumers * kGroup;
     const Filters of{g, at};
-    if (g.row_elements > 0) {
-      // A warp copies 16 lines of two planes: whole sectors of memory, and whole lines of shared
-      // memory.
-      constexpr int kLineGroups = (Filters::kLines + 15) / 16;
-      constexpr int kPairs = (Filters::kLine / 8 + 1) / 2;
-#pragma unroll 4
-      for (int i = thread / 32; i < g.taps * kLineGroups * kPairs; i += kThreads / 32) {
-        const int tap = i / (kLineGroups * kPairs);
-        const int group = i / kPairs % kLineGroups;
-        const int line = group * 16 + thread % 16;
-        const int chunk = i % kPairs * 2 + thread / 16 % 2;
-        if (line >= Filters::kLines || chunk >= Filters::kLine / 8) continue;
-        of.copy_row_chunk(0, line, tap, chunk,
-                          filters + g.slot[tap] * kTapBytes + chunk * kPlane + line * 16);
-      }
-    } else {
-      Filters::template load_slowly<kThreads>(
-          g, at, filters, kTapBytes, thread,
-          [](int, int line, int chunk) { return chunk * kPlane + line * 16; });
-    }
+    of.template load<kThreads>(filters, kTapBytes, thread,
+                               [](int, int line, int chunk) { return chunk * kPlane + line * 16; });
     if constexpr (kOdd) {
       // The half of the last step that there is nothing for is multiplied as zero.
       constexpr u32 kZeros[4] = {};
@@ -132,26 +113,17 @@ class GroupedWide {
         parity ^= 1;
       }
     }
-    copies_commit();
     copies_wait<0>();
   }
 
   // ---- the warpgroups that multiply ----
-
-  // A tile has few blocks of 64 places.
-  static __device__ __forceinline__ int image_of(int block, int blocks_of_image) {
-    int image = 0;
-#pragma unroll
-    for (int i = 1; i < kBlocks; ++i) image += i * blocks_of_image <= block ? 1 : 0;
-    return image;
-  }
 
   // The pixels of a lane's rows: places of the raster of a tile.
   struct RowsOfRaster {
     const GroupedArguments& g;
     int first;  // of a block of 64
     __device__ __forceinline__ bool operator()(int block, int half, GroupedPixel& pixel) const {
-      const int image = image_of(block, g.raster_blocks);
+      const int image = block / g.raster_blocks;
       int at = (block - image * g.raster_blocks) * 64 + first + half * 8;
       pixel.image = image;
       int line = take_quotient(at, g.by_raster[kWidth]);
@@ -169,7 +141,7 @@ class GroupedWide {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       const int block = min(b, g.images * g.raster_blocks - 1);
-      const int of_image = image_of(block, g.raster_blocks);
+      const int of_image = block / g.raster_blocks;
       places[b] = image + of_image * g.image_pitch + (block - of_image * g.raster_blocks) * 1024;
     }
     wgmma_fence();
@@ -216,7 +188,7 @@ class GroupedWide {
         float sums[kBlocks][kColumns / 2];
         multiply(of, ring + stage * g.image_bytes, sums);
         if (i == g.classes - 1) barrier_arrive(empty(stage));
-        const GroupedStore<C, 1> store(g, at, of, 0, 0, lane);
+        const GroupedStore<C> store(g, at, of, 0, 0, kColumns, lane);
         store.template store<kBlocks, kEights, true>(
             [&](int b, int j, int e) { return sums[b][j * 4 + e]; },
             RowsOfRaster{g, thread / 32 % 4 * 16 + lane / 4});
@@ -234,8 +206,9 @@ class GroupedWide {
       barrier_init(own.empty(thread), kGroup);
     }
     __syncthreads();
-    int block = static_cast<int>(blockIdx.x);
-    const int walker = take_quotient(block, arguments.by_blocks);
+    const int blocks = arguments.product_blocks * arguments.column_parts;
+    const int walker = static_cast<int>(blockIdx.x) / blocks;
+    const int block = static_cast<int>(blockIdx.x) - walker * blocks;
     const int group = uniform(thread / kGroup);
     if (group == kConsumers) {
       if constexpr (kConsumers == 3) registers_shrink<kCopyRegisters>();

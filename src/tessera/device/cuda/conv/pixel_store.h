@@ -150,13 +150,8 @@ struct PixelStore {
     float x, y;
     load_shared(pair_at(at_row, pair), x, y);
     const i64 channel = i64{batch} * g.result.columns + at;
-    const bool has_two = at + 1 < g.result.columns;
-    // A pair of a vector's elements begins at an even one.
-    if (has_two && g.channel_stride == 1 && (C::kNumD == 0 || channel % 2 == 0)) {
-      return result.store_pair(offset + at, channel, x, y);
-    }
     result.store(offset + at * g.channel_stride, channel, x);
-    if (!has_two) return;
+    if (at + 1 >= g.result.columns) return;
     result.store(offset + (at + 1) * g.channel_stride, channel + 1, y);
   }
 };

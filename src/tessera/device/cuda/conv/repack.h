@@ -30,27 +30,11 @@ struct Repack {
       if ((g.transposed >> index & 1) != 0) return transpose(g, x);
     }
     const bool in_lines = x.channel == 1 && x.cell_channels % kOctet == 0;
-    if (!in_lines) return quarters(g, x);
     for (int i = first(); i < x.octets; i += step()) {
       const CellPlace place = cell_place(x, i);
       u32 words[4];
-      if (!line(x, place, words)) {
-        quarter(x, place, 0, words[0], words[1]);
-        quarter(x, place, 4, words[2], words[3]);
-      }
+      if (!in_lines || !line(x, place, words)) elements(x, place, words);
       store_global(at(g, x.to) + i64{i} * 16, words);
-    }
-  }
-
-  // Four elements a thread: finding them takes longer than moving them.
-  static __device__ __forceinline__ void quarters(const CudaRepackArguments& g,
-                                                  const ImageCopy& x) {
-    const int half = first() % 2;
-    for (int i = first() / 2; i < x.octets; i += step() / 2) {
-      u32 words[2];
-      quarter(x, cell_place(x, i), half * 4, words[0], words[1]);
-      u32* const to = reinterpret_cast<u32*>(at(g, x.to) + i64{i} * 16 + half * 8);
-      *reinterpret_cast<u64*>(to) = u64{words[1]} << 32 | words[0];
     }
   }
 
@@ -70,17 +54,21 @@ struct Repack {
     return true;
   }
 
-  static __device__ __forceinline__ void quarter(const ImageCopy& x, const CellPlace& place,
-                                                 int first, u32& low, u32& high) {
-    CellQuarter quarter = cell_quarter(x, place, first);
-    u32 four[4];
+  static __device__ __forceinline__ void elements(const ImageCopy& x, const CellPlace& place,
+                                                  u32 (&words)[4]) {
+#pragma unroll 1
+    for (int first = 0; first < kOctet; first += 4) {
+      CellQuarter quarter = cell_quarter(x, place, first);
+      u32 four[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      four[i] = element(x.from, source_of(x, quarter));
-      go_on(x, quarter);
+      for (int i = 0; i < 4; ++i) {
+        four[i] = element(x.from, source_of(x, quarter));
+        go_on(x, quarter);
+      }
+      words[0] = words[2], words[1] = words[3];
+      words[2] = four[1] << 16 | four[0];
+      words[3] = four[3] << 16 | four[2];
     }
-    low = four[1] << 16 | four[0];
-    high = four[3] << 16 | four[2];
   }
 
   // Planes of pixels without gaps become pixels of channels.
@@ -94,28 +82,33 @@ struct Repack {
 
   static __device__ __forceinline__ i64 filter_from(const CudaRepackArguments& g, bool forward,
                                                     int row, int tap, int channel) {
-    if (!moves_filters(g)) return filter_source(g.filter, g.images[0], row, tap, channel);
+    if (!has_result_cells(g)) return filter_source(g.filter, g.images[0], row, tap, channel);
     return result_filter_source(g, forward, forward ? row : channel, tap, forward ? channel : row);
   }
-  // An element a thread, for the same reason.
   template <bool kForward>
   static __device__ __forceinline__ void filter(const CudaRepackArguments& g) {
     const FilterCopy& w = g.filter;
     if (w.to == 0) return;
     const FilterShape shape =
-        moves_filters(g) ? result_filter_shape(g, kForward) : filter_shape(w, g.images[0]);
+        has_result_cells(g) ? result_filter_shape(g, kForward) : filter_shape(w, g.images[0]);
     const int octets = (shape.channels + kOctet - 1) / kOctet;  // of a tap
     const int all = shape.rows * shape.taps * octets;
-    const int within = first() % kOctet;
-    for (int i = first() / kOctet; i < all; i += step() / kOctet) {
+    for (int i = first(); i < all; i += step()) {
       const int lines = i / octets;
-      const int channel = (i - lines * octets) * kOctet + within;
+      const int channel = (i - lines * octets) * kOctet;
       const int row = lines / shape.taps;
-      const i64 from = channel < shape.channels
-                           ? filter_from(g, kForward, row, lines - row * shape.taps, channel)
-                           : -1;
-      reinterpret_cast<u16*>(at(g, w.to))[i64{i} * kOctet + within] =
-          static_cast<u16>(element(w.from, from));
+      u64 low = 0, high = 0;  // elements move from the end of `high` to the begin of `low`
+#pragma unroll 1
+      for (int j = 0; j < kOctet; ++j) {
+        const bool exists = channel + j < shape.channels;
+        const i64 from =
+            exists ? filter_from(g, kForward, row, lines - row * shape.taps, channel + j) : -1;
+        low = low >> 16 | high << 48;
+        high = high >> 16 | u64{element(w.from, from)} << 48;
+      }
+      const u32 words[4] = {static_cast<u32>(low), static_cast<u32>(low >> 32),
+                            static_cast<u32>(high), static_cast<u32>(high >> 32)};
+      store_global(at(g, w.to) + i64{i} * 16, words);
     }
   }
 };

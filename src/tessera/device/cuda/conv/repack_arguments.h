@@ -9,9 +9,6 @@
 //
 // Where a pixel has few results, a row of the product is a cell of neighbouring pixels, all their
 // results side by side. The filters are copied once for each of a cell's pixels, moved as it is.
-//
-// Where a pointwise layer reads few channels, a row of the product is a run of neighbouring pixels
-// of a line. The pixels of a run are groups that have the same filters and lie together.
 #pragma once
 
 #include "tessera/device/cuda/conv/conv_arguments.h"
@@ -42,7 +39,6 @@ struct FilterCopy {
   i64 to;
   i64 stride[kFilterStrides];
   int groups, k, c;  // k and c of one group
-  int rows;          // of a group in the copy: k, and zeros behind them
   int together;
   int taps[3], dilation[3];
 };
@@ -130,7 +126,7 @@ struct FilterShape {
   int rows, taps, channels;
 };
 inline FilterShape filter_shape(const FilterCopy& w, const ImageCopy& x) {
-  const int rows = w.groups * w.rows;
+  const int rows = w.groups * w.k;
   if (w.together > 0) return {rows, w.taps[0] * w.taps[1] * w.taps[2], w.together * w.c};
   const int cell = x.step[0] * x.step[1] * x.step[2] * x.cell_channels;
   return {rows, cells_of(w, x, 0) * cells_of(w, x, 1), cells_of(w, x, 2) * cell};
@@ -170,13 +166,12 @@ inline FilterPlace filter_place(const FilterCopy& w, const ImageCopy& x, const F
           (cell[2] * pixels + within) * x.cell_channels + at.c};
 }
 
-// The offset in the filters of an element of the copy; -1: there is none. `row` counts the rows of
-// all groups.
+// The offset in the filters of an element of the copy; -1: there is none. `row` counts the k of all
+// groups.
 inline i64 filter_source(const FilterCopy& w, const ImageCopy& x, int row, int tap, int channel) {
   FilterElement at;
-  at.group = row / w.rows;
-  at.k = row - at.group * w.rows;
-  if (at.k >= w.k) return -1;
+  at.group = row / w.k;
+  at.k = row - at.group * w.k;
   if (w.together > 0) {
     const int group = channel / w.c;
     if (group != at.group % w.together) return -1;
@@ -205,11 +200,6 @@ inline i64 filter_source(const FilterCopy& w, const ImageCopy& x, int row, int t
 // ---- cells of results ----
 
 inline bool has_result_cells(const CudaRepackArguments& g) { return g.images[1].cells[0] > 0; }
-
-// Whether the filters are copied once for each pixel of a cell. Pixels of a run are groups instead.
-inline bool moves_filters(const CudaRepackArguments& g) {
-  return has_result_cells(g) && g.filter.together == 1;
-}
 
 // A column of a cell of results: the pixel within the cell, and its channel.
 struct CellColumn {
