@@ -40,9 +40,8 @@ constexpr RepackRow kRepackRows[] = {
     {"backward_data n=2 c=128 k=256 g=32 h=8 w=8 y=3 x=3", 16, 2, 128, 0, 256 * 9 * 64 * 2, 0},
     {"backward_weight n=2 c=128 k=128 g=32 h=8 w=8 y=3 x=3", 16, 2, 128, 0, 0, 0},
     {"forward n=2 c=40 k=40 g=5 h=8 w=8", 5, 1, 40, 0, 40 * 40 * 2, 0},
-    // A cell of a stem has 2 x 4 pixels of 4 channels, which two results of a line share; 4 lines
-    // of
-    // 3 cells for a filter of 7 x 7.
+    // A cell of a stem has 2 x 4 pixels of 4 channels, which two results of a line share. A filter
+    // of 7 x 7 has 4 lines of 3 cells.
     {"forward n=2 c=3 k=64 h=32 w=32 y=7 x=7 stride_h=2 stride_w=2 pad_h=3 pad_w=3", 0, 1, 96,
      2 * 19 * 10 * 32 * 2, 128 * 4 * 96 * 2, 0},
     // A vector is added to each result by itself.
@@ -100,7 +99,10 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
   constexpr std::pair<const char*, const char*> kUnserved[] = {
       {"forward n=2 c=128 k=128 g=32 h=9 w=9 out_stride_g=8 out_stride_w=256",
        "repack multiplies 16 groups together and needs results whose channels adjoin, got "
-       "out_stride_g 8 for 4 channels"},
+       "out_stride_g 8 for 4 channels of out_stride_k 1"},
+      {"forward n=1 c=4 k=4 g=4 h=4 w=4 out_stride_k=2",
+       "repack multiplies 4 groups together and needs results whose channels adjoin, got "
+       "out_stride_g 2 for 1 channels of out_stride_k 2"},
       {"forward n=2 c=20 k=64 h=90000 w=90000",
        "repack copies at most 8589934592 bytes, got 777600003072"},
       {"forward n=0 c=20 k=64 h=9 w=9", "tmaws needs n >= 1, got 0"},
@@ -117,6 +119,26 @@ TEST(ConvRepack, UnservedProblemsSayWhy) {
                : "conv_forward_bf16_nhwgc_2d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_"
                  "sm90a");
     EXPECT_EQ(family().supports(spec, p, target).reason, why) << text;
+  }
+}
+
+// In three dimensions a tap lies at most 31 places from the first one, and the box of all pixels
+// begins and ends within 16 places of the image's borders; in two dimensions 255 and 128.
+TEST(ConvRepack, CellsStayWithinTheReachOfTheCopyEngine) {
+  const Target target = load_target("sm90a");
+  constexpr std::pair<const char*, std::int64_t> kProblems[] = {
+      {"forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=31 pad_d=15", 32},
+      {"forward n=1 c=64 k=8 ndim=3 d=64 h=1 w=1 z=17", 17},
+      {"backward_data n=1 c=4 k=64 ndim=3 d=64 h=1 w=1 z=17 pad_d=8 pad_right_d=16", 23},
+      {"backward_data n=1 c=8 k=64 ndim=3 d=64 h=1 w=1 z=17 pad_d=16 pad_right_d=16", 23},
+  };
+  for (const auto& [text, taps] : kProblems) {
+    const ConvProblem p = problem_of(text);
+    KernelSpec spec = parse_name(
+        "conv_forward_bf16_nhwgc_3d_tmaws_128x64x64_2x1x1_64x64x16_pingpong_s8_repack_sm90a");
+    spec.signature = signature_of(Problem(p));
+    EXPECT_EQ(family().supports(spec, p, target).reason, "") << text;
+    EXPECT_EQ(repack(p, {}, 0).problem.filter[0], taps) << text;
   }
 }
 

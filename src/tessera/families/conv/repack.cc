@@ -270,11 +270,14 @@ std::string unrepackable(const ConvProblem& p) {
   const std::int64_t together = is_stem(p) ? 1 : together_of(p);
   const ConvStrides& s = forward ? p.out_strides : p.in_strides;
   const std::int64_t channels = (forward ? p.k : p.c) / p.g;
-  if (p.direction != ConvDirection::backward_weight && together > 1 && s[1] != channels * s[2]) {
+  const bool in_lines = forward && p.layout == ConvLayout::nhwgc;  // that the copy engine stores
+  const bool adjoin = s[1] == channels * s[2] && (!in_lines || s[2] == 1);
+  if (p.direction != ConvDirection::backward_weight && together > 1 && !adjoin) {
+    const std::string_view image = forward ? "out" : "in";
     return fmt::format(
-        "repack multiplies {} groups together and needs results whose channels adjoin, got "
-        "{}_stride_g {} for {} channels",
-        together, forward ? "out" : "in", s[1], channels);
+        "repack multiplies {0} groups together and needs results whose channels adjoin, got "
+        "{1}_stride_g {2} for {3} channels of {1}_stride_{4} {5}",
+        together, image, s[1], channels, forward ? "k" : "c", s[2]);
   }
   const Repacked all = repack(p, {}, 0);
   if (all.copied_bytes() > kMostCopied) {

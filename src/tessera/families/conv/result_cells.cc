@@ -51,6 +51,21 @@ ResultCells times_cells(const ConvProblem& p, const Spatial& size, const Spatial
 bool fits(const ResultCells& cells, std::int64_t channels) {
   return pixels_of_cell(cells.cell) * channels <= kTmawsDepth;
 }
+// Whether the copy engine reaches all places of the cells: their taps, and the corners of its box,
+// which are the first cell's first place and, from the image's end, the last cell's.
+bool is_within_reach(const ConvProblem& p, const Spatial& size, const ResultCells& cells) {
+  const bool forward = p.direction == ConvDirection::forward;
+  const Spatial image = forward ? p.size : out_size(p);
+  const std::int64_t reach = std::int64_t{1} << place_bits(p.ndim);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t first = forward ? -cells.pad[i] : cells.pad[i] - (cells.taps[i] - 1);
+    const std::int64_t last =
+        (tile::ceil_div(size[i], cells.cell[i]) - 1) * cells.apart[i] + first + 1;
+    const bool fits = first >= -reach / 2 && last - image[i] >= -reach / 2;
+    if (cells.taps[i] > reach || !fits) return false;
+  }
+  return true;
+}
 
 // The cells that read the image least often; nothing where the pixels by themselves read it hardly
 // more often.
@@ -78,7 +93,8 @@ std::optional<ResultCells> find_cells(const ConvProblem& p) {
       for (std::int64_t x = 1; x <= most[2]; ++x) {
         const ResultCells cells = times_cells(p, size, {z, y, x});
         if (!fits(cells, channels)) break;
-        if (cells.loads < least) best = cells, least = cells.loads;
+        if (cells.loads < least && is_within_reach(p, size, cells))
+          best = cells, least = cells.loads;
       }
     }
   }

@@ -162,8 +162,7 @@ bool repacks(const Ask& x) { return x.algorithm.repack; }
 bool meets(const Ask& x) { return x.algorithm.slices > 1 && !repacks(x); }
 bool keeps_sums(const Ask& x) { return x.algorithm.slices > 1 || (repacks(x) && is_weight(x)); }
 
-// The corners of im2col's boxes and its offsets have so many bits.
-int bits_of(const Ask& x) { return 16 / x.plan.dims; }
+int bits_of(const Ask& x) { return place_bits(x.plan.dims); }
 
 // The first value that the copy engine cannot take, or 0: corners, then distances of taps.
 std::int64_t wrong_corner(const Ask& x) {

@@ -14,6 +14,9 @@ namespace tessera::conv {
 
 inline constexpr std::int64_t kTmawsDepth = 64;  // elements of 16 bits in a line of 128 bytes
 
+// The corners of im2col's boxes, and how far a tap lies from the first one, have so many bits.
+inline int place_bits(std::int64_t dims) { return static_cast<int>(16 / dims); }
+
 // Per spatial dimension, the innermost one first; only the problem's dimensions count.
 using Innermost = std::array<std::int64_t, 3>;
 
