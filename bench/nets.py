@@ -36,6 +36,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 import net_modules
 import tessera.torch
 from tessera.torch import _conv_run
+from torch_peers import graph_of
 
 # Images of a batch: one, and what an optimizer would take and a card holds.
 BATCHES = {"sd_vae_decoder": (1, 4), "unet3d": (1, 2)}
@@ -124,19 +125,6 @@ def forward_of(model, x):
     return call
 
 
-def graph_of(function):
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            function()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        function()
-    return graph.replay
-
-
 # ---- Comparison ---------------------------------------------------------------------------------
 
 def distance(tensors, wanted):
@@ -158,7 +146,7 @@ def unsearched():
 
 def measured(ours, theirs, options):
     if options.device == "cuda":
-        ours, theirs = graph_of(ours), graph_of(theirs)
+        ours, theirs = graph_of(ours, 1), graph_of(theirs, 1)
     return tessera.torch.compare(ours, theirs, rounds=options.rounds, min_seconds=options.seconds,
                                  device=options.device, seed=options.seed)
 
@@ -278,7 +266,7 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.lines = {}
+        self.lines = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -297,7 +285,7 @@ class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
             given = (None, second, first) if name == "conv_backward_data" else (first, None, second)
             direction = name.partition("_")[2]
             line = _conv_run.gradient_problem(direction, given, how, tuple(third)).line
-        self.lines[line] = self.lines.get(line, 0) + 1
+        self.lines.append(line)
 
 
 def problems_of(name, batch, mode):

@@ -56,8 +56,7 @@ def new_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) 
 
 def laid_last(tensor: Tensor) -> Tensor:
     """A copy with the channels innermost in memory, also by the stride of a single one."""
-    order = to_memory(tensor.dim(), "nchw", "nhwgc")
-    return _run.new_in_order(tensor, tensor.shape, order, tensor.dtype).copy_(tensor)
+    return new_in("nhwgc", tensor, tensor.shape, tensor.dtype).copy_(tensor)
 
 
 def _zeros_in(memory: str, like: Tensor, shape: Sequence[Any], dtype: torch.dtype) -> Tensor:

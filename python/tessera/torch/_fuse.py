@@ -97,17 +97,13 @@ def _run(container: nn.Module, x: Any) -> Any:
     modules: List[Any] = list(container._modules.values())
     at = 0
     while at < len(modules):
-        count = 1
-        if _is_watched(x):
-            x = modules[at](x)
-        else:
-            x, count = _step(container, modules, at, x)
+        x, count = (modules[at](x), 1) if _is_watched(x) else _step(container, modules, at, x)
         at += count
     return x
 
 
 @functools.lru_cache(maxsize=None)
-def fused_class(kind: type, fuses: bool = True, folds: bool = True) -> type:
+def fused_class(kind: type, fuses: bool, folds: bool) -> type:
     """The class with another forward, and with the name of the class."""
     def forward(self: Any, input: Any) -> Any:
         return _run(self, input)
@@ -160,9 +156,9 @@ class Found(NamedTuple):
         return self.norm is not None or self.word is not None
 
 
-def candidates(model: nn.Module, fuse: bool, fold: bool) -> Dict[int, Found]:
-    """What each layer could compute besides, by the layer's id()."""
-    found: Dict[int, Found] = {}
+def candidates(model: nn.Module, fuse: bool, fold: bool) -> List[Tuple[nn.Module, Found]]:
+    """What each layer could compute besides, once for each container that has it."""
+    found: List[Tuple[nn.Module, Found]] = []
     for container in model.modules():
         after = {id(first): second for first, second in neighbours(container)}
         for layer in container._modules.values():
@@ -173,7 +169,7 @@ def candidates(model: nn.Module, fuse: bool, fold: bool) -> Dict[int, Found]:
             word = _may_activate(layer, last) if fuse and last is not None else None
             kept = Found(norm, last if word else None, word)
             if kept:
-                found[id(layer)] = kept
+                found.append((layer, kept))
     return found
 
 

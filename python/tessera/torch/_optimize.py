@@ -102,7 +102,8 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
     before = None
     if example is not None:
         before = _seen(model, example, inputs, check)
-    found = _fuse.candidates(model, fuse, fold)
+    candidates = _fuse.candidates(model, fuse, fold)
+    found = {id(layer): kept for layer, kept in candidates}
     report = Report()
     changes: List[Change] = []
     measured: Measured = {}
@@ -115,7 +116,7 @@ def optimize(model: nn.Module, example: Any = None, *, rows: int = 128, pack: bo
                 changes.append((module, kind, type(module)))
     changes += _fuse.fuse(model, fuse, fold)
     _fuse.prepare(model)
-    report.kept = _kept(model, found, fuse, fold)
+    report.kept = _kept(model, candidates, fuse, fold)
     if before is not None:
         _compare(model, example, before, report, changes)
     elif example is not None:
@@ -193,12 +194,13 @@ def _set(changes: List[Change], which: int) -> None:
         change[0].__class__ = change[which]
 
 
-def _kept(model: nn.Module, found: Dict[int, _fuse.Found], fuse: bool, fold: bool) -> List[Kept]:
+def _kept(model: nn.Module, candidates: List[Tuple[nn.Module, _fuse.Found]], fuse: bool, fold: bool
+          ) -> List[Kept]:
     """Activations and batch norms that no Sequential leaves to a kernel, and why."""
     before = {id(after): layer for module in model.modules()
               for layer, after in _fuse.neighbours(module)}
-    taken = {id(module) for layer in model.modules() if type(layer) in _OURS
-             for module in found.get(id(layer), _NONE)[:2]}
+    taken = {id(module) for layer, found in candidates if type(layer) in _OURS
+             for module in found[:2]}
     kept = []
     for name, module in model.named_modules():
         is_norm = type(module) in _fold.NORMS

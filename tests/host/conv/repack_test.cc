@@ -53,9 +53,8 @@ constexpr RepackRow kRepackRows[] = {
     {"forward n=2 c=24 k=40 h=8 w=12 epilogue=bias", 2, 1, 48, 0, 80 * 48 * 2, 0},
     {"backward_data n=2 c=40 k=8 h=8 w=8", 8, 1, 320, 0, 64 * 320 * 2, 0},
     {"backward_weight n=2 c=16 k=40 h=8 w=12", 1, 1, 16, 0, 0, 0},
-    // A cell of a stem has 2 x 4 pixels of 4 channels, which two results of a line share; 4 lines
-    // of
-    // 3 cells for a filter of 7 x 7.
+    // A cell of a stem has 2 x 4 pixels of 4 channels, which two results of a line share. A filter
+    // of 7 x 7 has 4 lines of 3 cells.
     {"forward n=2 c=3 k=64 h=32 w=32 y=7 x=7 stride_h=2 stride_w=2 pad_h=3 pad_w=3", 0, 1, 96,
      2 * 19 * 10 * 32 * 2, 128 * 4 * 96 * 2, 0},
     // A vector is added to each result by itself.

@@ -156,7 +156,8 @@ Cell cell_of(const ConvProblem& p, double most_columns, double lanes) {
   const bool is_forward = p.direction == ConvDirection::forward;
   const auto filter = double(p.filter[device::kWidth]), stride = double(p.stride[device::kWidth]);
   const auto channels = double(is_forward ? p.k : p.c);
-  const Cell alone = {1, is_forward ? filter : filter / stride};
+  const bool is_data = p.direction == ConvDirection::backward_data;
+  const Cell alone = {1, is_data ? filter / stride : filter};
   if (p.direction == ConvDirection::backward_weight || p.layout != ConvLayout::nhwgc || p.g != 1) {
     return alone;
   }
@@ -195,8 +196,7 @@ Estimate estimate_packed(const KernelSpec& spec, const ConvProblem& p, const Tar
   const bool is_data = s.direction == ConvDirection::backward_data;
   const double strides = is_data ? double(p.stride[0] * p.stride[1]) : 1;
   const double taps = cell.taps / double(p.filter[device::kWidth]);
-  const bool is_images = s.direction != ConvDirection::backward_weight;
-  const double all_depth = double(view.depth) * (is_images ? taps : 1) / a.warp_tile.k;
+  const double all_depth = double(view.depth) * taps / a.warp_tile.k;
   const double depth = all_depth / strides;
   const double rows = double(is_turned ? view.columns : view.rows) / cell.pixels;
   const double columns = double(is_turned ? view.rows : view.columns) * cell.pixels;

@@ -62,7 +62,7 @@ void multiply_runs(const BlockTask& t, const ConvRun* runs, i64 number) {
   }
 }
 
-// Some rows of words.
+// Copies rows of words, whose distances may differ.
 inline void copy_rectangle(const u32* from, i64 ld_from, u32* to, i64 ld_to, i64 rows,
                            int columns) {
   for (i64 r = 0; r < rows; ++r) {

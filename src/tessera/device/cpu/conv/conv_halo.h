@@ -100,8 +100,8 @@ struct ConvHalo {
     const ConvAxis &ad = v.axis[kDepth], &ah = v.axis[kHeight], &aw = v.axis[kWidth];
     const i64 width = b.axis[kWidth].size, of_line = width * v.padded;
     const i64 left = smaller(aw.base < 0 ? -aw.base : 0, width);
-    const i64 inside = aw.size - aw.base;
-    const i64 end = inside < left ? left : smaller(inside, width);
+    const i64 there = aw.size - aw.base;
+    const i64 end = there < left ? left : smaller(there, width);
     const auto* const from = static_cast<const Image*>(image) + v.source_at +
                              first.n * v.image_stride[kImageN] +
                              (aw.base + left) * v.image_stride[kImageW];

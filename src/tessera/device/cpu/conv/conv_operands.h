@@ -160,29 +160,6 @@ struct ConvFactors {
       pack({w + at + j * outer, ld, v.columns - j, count}, out + words * width);
     });
   }
-  // The same for gradients by x whose taps of a line count as one: they lie in another order in the
-  // filters.
-  static void pack_lines(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
-                         i64 width, u32* out) {
-    constexpr i64 kRows = 16;
-    const i64 columns = smaller(width, v.columns - j), unit = v.channels / v.line_taps;
-    const i64 tap_stride = v.axis[kWidth].tap_stride * g.w_stride[kFilterX];
-    const auto* const w = static_cast<const Column*>(g.w) + j * g.w_stride[kFilterC];
-    Column together[kRows * kMostConvColumns];
-    for (i64 e = k.begin; e < k.end;) {
-      const i64 first = e % v.padded;
-      const i64 end = smaller(smaller(first + kRows, v.padded), first + k.end - e);
-      const i64 count = smaller(end, v.channels) - first;
-      const Column* const tap = w + filter_offset(g, v, tap_of(v, e / v.padded));
-      for (i64 i = 0; i < count; ++i) {
-        const Column* const from =
-            tap + (first + i) / unit * tap_stride + (first + i) % unit * g.w_stride[kFilterK];
-        for (i64 c = 0; c < columns; ++c) together[i * kMostConvColumns + c] = from[c];
-      }
-      pack({together, kMostConvColumns, columns, count}, out + to_words(e - k.begin) * width);
-      e += end - first;
-    }
-  }
   // Rows of the depth and columns of a panel, which are zeros until they are written.
   struct Together {
     static constexpr i64 kRows = 16;
@@ -195,12 +172,12 @@ struct ConvFactors {
   // Packs filters that lie otherwise than the panel: fill(tap, first, count, to) writes the `count`
   // rows of a tap from `first` on.
   template <class Fill>
-  static void pack_filled(const ConvView& v, i64 channels, i64 columns, PackB pack, Range k,
-                          i64 width, u32* out, const Fill& fill) {
+  static void pack_filled(const ConvView& v, i64 columns, PackB pack, Range k, i64 width, u32* out,
+                          const Fill& fill) {
     for (i64 e = k.begin; e < k.end;) {
       const i64 first = e % v.padded;
       const i64 end = smaller(smaller(first + Together::kRows, v.padded), first + k.end - e);
-      const i64 count = smaller(end, channels) - first;
+      const i64 count = smaller(end, v.filter_channels) - first;
       Together to;
       fill(tap_of(v, e / v.padded), first, count, to);
       pack({to.elements, kForward ? Together::kRows : kMostConvColumns, columns, count},
@@ -208,7 +185,23 @@ struct ConvFactors {
       e += end - first;
     }
   }
-  // The same for cells: zeros where a pixel does not meet a tap.
+  // Gradients by x whose taps of a line count as one: they lie in another order in the filters.
+  static void pack_lines(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
+                         i64 width, u32* out) {
+    const i64 columns = smaller(width, v.columns - j), unit = v.channels / v.line_taps;
+    const i64 tap_stride = v.axis[kWidth].tap_stride * g.w_stride[kFilterX];
+    const auto* const w = static_cast<const Column*>(g.w) + j * g.w_stride[kFilterC];
+    const auto fill = [&](const ConvTap& tap, i64 first, i64 count, Together& to) {
+      const Column* const at_tap = w + filter_offset(g, v, tap);
+      for (i64 i = 0; i < count; ++i) {
+        const Column* const from =
+            at_tap + (first + i) / unit * tap_stride + (first + i) % unit * g.w_stride[kFilterK];
+        for (i64 c = 0; c < columns; ++c) to.at(i, c) = from[c];
+      }
+    };
+    pack_filled(v, columns, pack, k, width, out, fill);
+  }
+  // Cells: zeros where a pixel does not meet a tap.
   static void pack_cells(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                          i64 width, u32* out) {
     const i64 of_pixel = v.columns / v.cell, unit = v.channels / v.line_taps;
@@ -230,9 +223,9 @@ struct ConvFactors {
         }
       }
     };
-    pack_filled(v, v.channels, columns, pack, k, width, out, fill);
+    pack_filled(v, columns, pack, k, width, out, fill);
   }
-  // The same for merged groups: zeros where a channel is of another group.
+  // Merged groups: zeros where a channel is of another group.
   static void pack_groups(const ConvArguments& g, const ConvView& v, PackB pack, i64 j, Range k,
                           i64 width, u32* out) {
     const i64 of_group = v.columns / v.merged, unit = v.filter_channels / v.merged;
@@ -251,7 +244,7 @@ struct ConvFactors {
         }
       }
     };
-    pack_filled(v, v.filter_channels, columns, pack, k, width, out, fill);
+    pack_filled(v, columns, pack, k, width, out, fill);
   }
   // In nchw the channels of a tap lie apart.
   static void copy_filters(const ConvArguments& g, const ConvView& v, Range m, Range k, u32* out,
@@ -290,8 +283,7 @@ struct ConvFactors {
         const i64 most = rows / kLanes * kLanes;
         for (i64 w = 0; w * kPer < count; ++w) {
           u32* const to = out + (words + w) * ld;
-          constexpr bool kMayBeFew =
-              Shifted::kPacksRuns && (sizeof(Row) == 2 || (sizeof(Row) == 4 && kPer == 1));
+          constexpr bool kMayBeFew = Shifted::kPacksRuns && sizeof(Row) == sizeof(Column);
           const bool is_whole = kMayBeFew && (w + 1) * kPer <= count;
           for (i64 r = 0; r < (is_whole ? most : rows); r += kLanes) {
             store(to + r, column_words<Row, Math>(s, r, w));

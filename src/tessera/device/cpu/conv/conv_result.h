@@ -12,7 +12,7 @@ struct ResultLine {
 };
 // Which pixels lie at one distance: a line's, an image's, or all.
 enum class EvenPixels { line, image, all };
-inline bool last_cell_is_cut(const ConvView& v) { return v.cell > 1 && v.last_cell < v.cell; }
+inline bool last_cell_is_cut(const ConvView& v) { return v.last_cell < v.cell; }
 inline EvenPixels even_pixels(const ConvView& v) {
   if (last_cell_is_cut(v)) return EvenPixels::line;
   if (pixels_are_even(v)) return EvenPixels::all;

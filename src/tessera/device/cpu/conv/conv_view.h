@@ -74,7 +74,7 @@ struct ConvView {
   i64 images;                       // n
   i64 rows, columns, depth;         // of the product; depth counts elements, padded to whole words
   i64 channels, padded;             // of a tap: of the source, and with the padding of words
-  i64 filter_channels;              // of a tap: in the filters
+  i64 filter_channels;              // of a tap in the filters; a copy of the source may have more
   i64 merged;                       // groups that are one product
   i64 line_taps;                    // taps of a line whose channels count as those of one tap
   i64 cell, last_cell;              // pixels of a line that make up a row of the product, see below

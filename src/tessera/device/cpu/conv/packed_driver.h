@@ -300,11 +300,10 @@ struct PackedConvDriver : PackedConvSizes<T> {
     }
   }
   void run(const ConvArguments& g, const CpuThread& thread) const {
-    const i64 words = thread_words(g);
+    const i64 partial = partial_words(g), words = thread_words(g, partial);
     u32* const begin = static_cast<u32*>(thread.workspace) + thread.index * words;
-    const Space space{begin, begin + words - Sizes::copy_words(g), partial_words(g)};
-    for (i64 c = 0; c < classes(g); ++c) {
-      const ConvView v = view(g, 0, c);
+    const Space space{begin, begin + words - Sizes::copy_words(g), partial};
+    for (i64 c = 0, number = classes(g); c < number; ++c) {
       if constexpr (Halo::kMayCopy) {
         const Halo halo = Halo::of(g, view(g, 0, c, Factors::merged_groups(g)));
         if (halo.lines > 0) {
@@ -312,6 +311,7 @@ struct PackedConvDriver : PackedConvSizes<T> {
           continue;
         }
       }
+      const ConvView v = view(g, 0, c);
       GemmArguments sizes{};
       sizes.m = v.rows, sizes.n = v.columns, sizes.batch = g.groups;
       const Grid grid =

@@ -70,7 +70,7 @@ struct PackedConvSizes {
   }
   i64 most_depth(const ConvArguments& g) const {
     i64 depth = view(g, 0, 0).depth;
-    for (i64 c = 1; c < classes(g); ++c) {
+    for (i64 c = 1, number = classes(g); c < number; ++c) {
       const i64 other = view(g, 0, c).depth;
       if (other > depth) depth = other;
     }
@@ -78,12 +78,12 @@ struct PackedConvSizes {
   }
   // Words of copies of groups, at the end of a thread's space.
   static i64 copy_words(const ConvArguments& g) { return Halo::words(g) + GroupCopy::words(g); }
-  i64 thread_words(const ConvArguments& g) const {
+  i64 thread_words(const ConvArguments& g, i64 of_partial) const {
     const i64 blocks = s.tile_m / s.rows * i64{sizeof(InPlace)} / 4;
-    return round_up(a_words() + b_words() + partial_words(g) + blocks, kLanes) + copy_words(g);
+    return round_up(a_words() + b_words() + of_partial + blocks, kLanes) + copy_words(g);
   }
   i64 workspace_bytes(const ConvArguments& g, int threads) const {
-    return thread_words(g) * threads * 4;
+    return thread_words(g, partial_words(g)) * threads * 4;
   }
 
   // ---- views ----
