@@ -193,7 +193,6 @@ constexpr Family kTable = {
     .features = tile::usual_features,
     .features_fit = tile::features_fit,
     .is_described = tile::is_described,
-    .is_described_on = tile::is_described_on,
     .extract = tile::extract_usual,
     .bind = tile::bind<Types>,
     .verify = verify,

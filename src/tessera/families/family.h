@@ -103,8 +103,6 @@ struct Family {
   Required<Verdict(const Problem&)> features_fit;
   // Whether the features describe the kernel. Models know no others; see learn/ranker.h.
   Required<bool(const KernelSpec&)> is_described;
-  // Whether they describe what such a kernel does with this problem, too.
-  Required<bool(const KernelSpec&, const Problem&)> is_described_on;
   // The features of every spec, one column after the other: feature f of specs[i] becomes columns[f
   // * specs.size() + i], a finite number for any valid problem. The specs have the problem's
   // signature. `threads` is as for estimate(). The result for a spec has the same bits whichever

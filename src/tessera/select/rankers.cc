@@ -104,7 +104,7 @@ class LearnedRanker final : public Ranker {
     const std::string how = model_.how ? model_.how(input) : "";
     const Family& family = family_of(input.problem);
     const KernelSpec& spec = input.legal[best.index];
-    if (!family.is_described(spec) || !family.is_described_on(spec, input.problem)) {
+    if (!family.is_described(spec)) {
       return fmt::format(
           "by the estimate before the first by the learned model among {} legal candidates{}",
           input.legal.size(), how);

@@ -123,8 +123,6 @@ bool is_wanted(const DatasetFilter& filter, const KnownProblem& problem,
   if (filter.op && op_of(problem.problem) != *filter.op) return false;
   if (!problem.is_described || !kernel.is_named) return false;
   if (filter.drop_unseen && (problem.is_unseen || !kernel.is_described)) return false;
-  const Family& family = family_of(problem.problem);
-  if (filter.drop_unseen && !family.is_described_on(kernel.spec, problem.problem)) return false;
   if (filter.only_unseen && !problem.is_unseen) return false;
   return filter.dtypes.empty() || std::ranges::count(filter.dtypes, kernel.key) > 0;
 }

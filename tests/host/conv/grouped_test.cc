@@ -334,7 +334,7 @@ TEST(ConvGrouped, QuotientsAreExact) {
   }
 }
 
-// Groups and dense layers of few channels have such candidates, and no model knows them.
+// Groups and dense layers of few channels have such candidates.
 TEST(ConvGrouped, GroupsAndNarrowLayersHaveCandidates) {
   const Target target = load_target("sm90a");
   const auto count = [&](const char* line) {
@@ -342,11 +342,10 @@ TEST(ConvGrouped, GroupsAndNarrowLayersHaveCandidates) {
     for (const KernelSpec& spec : family().candidates(grouped_problem(line), target)) {
       if (spec.algorithm.pipeline != Pipeline::grouped) continue;
       ++found;
-      EXPECT_FALSE(family().is_described(spec));
     }
     return found;
   };
-  EXPECT_EQ(count("forward n=2 c=64 k=64 h=9 w=9 y=3 x=3"), 0);
+  EXPECT_EQ(count("forward n=2 c=128 k=64 h=9 w=9 y=3 x=3"), 0);
   EXPECT_EQ(count("forward n=2 c=64 k=64 g=64 h=9 w=9 y=3 x=3"), 0);
   EXPECT_EQ(count("forward n=2 c=512 k=512 g=2 h=9 w=9 y=3 x=3"), 0);
   EXPECT_EQ(count("forward n=2 c=512 k=512 g=4 h=9 w=9 y=3 x=3"), 0);
@@ -354,6 +353,9 @@ TEST(ConvGrouped, GroupsAndNarrowLayersHaveCandidates) {
   EXPECT_EQ(count("forward n=2 c=24 k=96 h=9 w=9"), 0);
   EXPECT_EQ(count("forward n=2 c=20 k=96 h=9 w=9 y=3 x=3"), 0);
   EXPECT_GT(count("forward n=2 c=24 k=96 h=9 w=9 y=3 x=3"), 4);
+  EXPECT_GT(count("forward n=2 c=96 k=320 h=9 w=9 y=3 x=3"), 4);
+  EXPECT_GT(count("backward_data n=2 c=12 k=56 h=9 w=9"), 4);
+  EXPECT_EQ(count("backward_data n=2 c=16 k=56 h=9 w=9"), 0);
   EXPECT_GT(count("forward n=2 c=8 k=256 h=9 w=9 y=3 x=3"), 4);
   EXPECT_GT(count("backward_weight n=2 c=64 k=64 ndim=3 d=9 h=9 w=9 z=3 y=3 x=3"), 4);
   EXPECT_GT(count("backward_data n=2 c=448 k=448 g=4 h=9 w=9 y=3 x=3"), 4);

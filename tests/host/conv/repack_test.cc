@@ -40,10 +40,11 @@ constexpr RepackRow kRepackRows[] = {
     {"backward_data n=2 c=128 k=256 g=32 h=8 w=8 y=3 x=3", 16, 2, 128, 0, 256 * 9 * 64 * 2, 0},
     {"backward_weight n=2 c=128 k=128 g=32 h=8 w=8 y=3 x=3", 16, 2, 128, 0, 0, 0},
     {"forward n=2 c=40 k=40 g=5 h=8 w=8", 5, 1, 40, 0, 40 * 40 * 2, 0},
-    // Groups of many channels stay by themselves. Gradients by x then need zeros behind their
-    // filters; an odd number of channels of x keeps gradients by w from it.
+    // Groups of many channels stay by themselves where they begin at multiples of 16 bytes.
+    // Gradients by x then need zeros behind their filters.
     {"forward n=2 c=224 k=336 g=2 h=8 w=8 y=3 x=3", 1, 2, 224, 0, 0, 0},
-    {"forward n=2 c=360 k=88 g=8 h=8 w=8 y=3 x=3", 1, 8, 360, 0, 88 * 9 * 48 * 2, 0},
+    {"forward n=2 c=384 k=88 g=8 h=8 w=8 y=3 x=3", 1, 8, 384, 0, 0, 0},
+    {"forward n=2 c=360 k=88 g=8 h=8 w=8 y=3 x=3", 8, 1, 360, 0, 88 * 9 * 360 * 2, 0},
     {"backward_data n=2 c=224 k=336 g=2 h=8 w=8 y=3 x=3", 1, 2, 224, 0, 2 * 192 * 9 * 112 * 2, 0},
     {"backward_data n=2 c=144 k=256 g=2 h=8 w=8 y=3 x=3", 1, 2, 144, 0, 0, 0},
     {"backward_weight n=2 c=224 k=336 g=2 h=8 w=8 y=3 x=3", 1, 2, 224, 0, 0, 0},

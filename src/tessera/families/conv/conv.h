@@ -100,11 +100,8 @@ extern const Way kGroupedCuda;
 
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
 extern const Way kPointwiseCpu, kPointwiseCuda;
-// Whether features describe the kernel: a pointwise one if GEMM's features describe its own. No
-// shipped model has learned from grouped ones.
+// Whether features describe the kernel: a pointwise one if GEMM's features describe its own.
 bool is_described(const KernelSpec& spec);
-// tmaws_plan.cc: no feature tells that a row of a product holds several pixels' results.
-bool is_described_on(const KernelSpec& spec, const Problem& problem);
 
 // The kernel of GEMM that a pointwise kernel is.
 KernelSpec product_kernel(const KernelSpec& spec);
@@ -145,6 +142,7 @@ std::string model_key(const Signature& signature);
 Facts facts(const Problem& problem);
 const Instruction* roof(const Problem& problem, const Target& target);
 Problem plain(const Problem& problem);
+Problem twin(const Problem& problem, const Target& target);
 Problem retyped(const Problem& problem, const TypeWords& words);
 Problem from_words(const ProblemWords& words);
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);

@@ -81,6 +81,17 @@ Problem plain(const Problem& problem) {
   return p;
 }
 
+// Tensor cores multiply fp16 at the rate of bf16, and everything else depends on the bytes of an
+// element.
+Problem twin(const Problem& problem, const Target& target) {
+  ConvProblem p = conv_of(problem);
+  if (target.backend != "cuda" || p.in != DType::fp16) return p;
+  for (DType* type : {&p.in, &p.weight, &p.out, &p.d}) {
+    if (*type == DType::fp16) *type = DType::bf16;
+  }
+  return p;
+}
+
 Problem retyped(const Problem& problem, const TypeWords& words) {
   const std::string layout = words.layout.empty() ? "" : " layout=" + words.layout;
   const std::string dtype = words.dtype.empty() ? "" : " dtype=" + words.dtype;

@@ -420,9 +420,11 @@ std::vector<Algorithm> grouped_algorithms(const Target&) {
 // Dense layers whose image tmaws reads once for each tap, by lines that are mostly empty, or by
 // many taps.
 bool is_narrow(const ConvProblem& p, const GroupedProduct& product) {
-  constexpr int kLine = 64;  // channels
+  constexpr int kMostNarrow = 112;  // channels
   const bool is_aligned = product.depth % 8 == 0 && product.columns % 8 == 0;
-  return is_aligned && grouped_taps(p) > 1 && product.depth < (p.ndim == 3 ? kLine + 1 : kLine);
+  if (grouped_taps(p) > 1) return is_aligned && product.depth <= kMostNarrow;
+  // tmaws would store such pixels element by element.
+  return p.direction == ConvDirection::backward_data && product.columns % 8 != 0;
 }
 
 std::vector<Algorithm> grouped_for(const ConvProblem& p, const Target& target) {

@@ -16,6 +16,7 @@ struct GroupedNanoseconds {
   double start;         // of a launch
   double memory;        // times what the bandwidth allows for the operands
   double chunk;         // a copy of 16 bytes of images
+  double few_chunk;     // more, where channels of a group are no multiple of 8
   double filter_chunk;  // of filters
   double step, column;
   double store;  // 8 bytes of each lane of a warp
@@ -26,44 +27,55 @@ struct GroupedNanoseconds {
   double leave, finish;
   double sums, parts;  // times what the bandwidth allows for the parts' sums; where there are any
 };
-constexpr GroupedNanoseconds kImage = {.start = 6580,
-                                       .memory = 0.35,
-                                       .chunk = 0.418,
-                                       .filter_chunk = 0.167,
-                                       .step = 1.40,
-                                       .store = 14.6,
-                                       .tile = 36,
-                                       .block = 152};
-constexpr GroupedNanoseconds kWide = {.start = 6200,
-                                      .chunk = 0.522,
-                                      .filter_chunk = 0.783,
-                                      .column = 0.230,
-                                      .store = 19.1,
-                                      .tile = 124,
-                                      .round = 97};
-constexpr GroupedNanoseconds kWeight = {.start = 7980,
-                                        .memory = 1.244,
-                                        .chunk = 0.225,
-                                        .step = 1.114,
-                                        .tile = 151,
-                                        .finish = 115,
-                                        .sums = 1.10,
-                                        .parts = 2250};
-constexpr GroupedNanoseconds kWideWeight = {.start = 8770,
-                                            .memory = 0.557,
-                                            .chunk = 0.526,
-                                            .step = 5.49,
-                                            .column = 0.038,
-                                            .tile = 233,
-                                            .leave = 9.3,
-                                            .finish = 70,
-                                            .sums = 1.01};
+constexpr GroupedNanoseconds kImage = {.start = 9590,
+                                       .memory = 0.631,
+                                       .chunk = 0.407,
+                                       .few_chunk = 0.54,
+                                       .filter_chunk = 0.37,
+                                       .step = 1.62,
+                                       .store = 2.44,
+                                       .tile = 117};
+constexpr GroupedNanoseconds kWide = {.start = 8000,
+                                      .memory = 0.425,
+                                      .chunk = 0.636,
+                                      .few_chunk = 1.1,
+                                      .filter_chunk = 0.894,
+                                      .step = 0.125,
+                                      .column = 0.168,
+                                      .store = 6.71,
+                                      .tile = 200,
+                                      .round = 416,
+                                      .block = 48.8};
+constexpr GroupedNanoseconds kWeight = {.start = 11200,
+                                        .memory = 0.498,
+                                        .chunk = 0.414,
+                                        .few_chunk = 0.805,
+                                        .step = 1.38,
+                                        .tile = 735,
+                                        .leave = 17.2,
+                                        .finish = 68.5,
+                                        .sums = 0.402,
+                                        .parts = 203};
+constexpr GroupedNanoseconds kWideWeight = {.start = 12600,
+                                            .memory = 0.813,
+                                            .chunk = 0.61,
+                                            .few_chunk = 1.99,
+                                            .column = 0.254,
+                                            .tile = 485,
+                                            .finish = 53,
+                                            .sums = 1.39};
 constexpr double kBandwidthReached = 0.9;  // of the nominal one
 
 // What a unit does for a tile and for a block.
 struct GroupedWork {
   double tile = 0, block = 0;  // nanoseconds
 };
+
+// The nanoseconds of a copy of 16 bytes of the image that is read.
+double chunk_of(const ConvProblem& p, const GroupedNanoseconds& t) {
+  const std::int64_t channels = p.direction == ConvDirection::backward_data ? p.k : p.c;
+  return t.chunk + (channels / p.g % 8 == 0 ? 0 : t.few_chunk);
+}
 
 GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
   const GroupedNanoseconds& t = s.is_wide() ? kWide : kImage;
@@ -72,7 +84,7 @@ GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const Groupe
   const double stores = plan.results * s.products * s.columns / 128;
   GroupedWork work;
   work.block = t.block + filter * t.filter_chunk;
-  work.tile = chunks * t.chunk + stores * t.store + grouped_classes(p) * t.tile;
+  work.tile = chunks * chunk_of(p, t) + stores * t.store + grouped_classes(p) * t.tile;
   if (s.is_wide()) {
     const double steps = s.rows / 64.0 * grouped_taps(p) * std::ceil(s.channels / 16.0);
     work.tile += steps * (t.step + s.columns * t.column);
@@ -95,7 +107,7 @@ GroupedWork weight_work(const ConvProblem& p, const GroupedShape& s, const Group
       s.is_wide() ? s.rows : std::ceil(grouped_taps(p) * s.channels / s.rows) * s.rows;
   const double vectors = s.rows / 16.0 * eights * s.warps / s.sharers;
   GroupedWork work;
-  work.tile = chunks * t.chunk + t.tile;
+  work.tile = chunks * chunk_of(p, t) + t.tile;
   work.block = vectors * (t.leave + t.finish / plan.parts);
   if (s.is_wide()) {
     work.tile += steps * s.warps * rows / 64 * (t.step + s.columns * t.column);

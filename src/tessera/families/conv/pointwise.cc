@@ -275,8 +275,7 @@ KernelSpec product_kernel(const KernelSpec& spec) {
 }
 
 bool is_described(const KernelSpec& spec) {
-  if (spec.algorithm.pointwise) return gemm().is_described(product_kernel(spec));
-  return spec.algorithm.pipeline != Pipeline::grouped;
+  return !spec.algorithm.pointwise || gemm().is_described(product_kernel(spec));
 }
 
 const Way kPointwiseCpu = pointwise_way("cpu"), kPointwiseCuda = pointwise_way("cuda");

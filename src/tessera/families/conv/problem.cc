@@ -182,7 +182,7 @@ double bytes(const Problem& problem) {
 }
 
 namespace {
-constexpr Extras kExtras = {.source_name = source_name, .instances = instances};
+constexpr Extras kExtras = {.source_name = source_name, .instances = instances, .twin = twin};
 }  // namespace
 
 constinit const Family kFamily = {
@@ -208,7 +208,6 @@ constinit const Family kFamily = {
     .features = features,
     .features_fit = features_fit,
     .is_described = is_described,
-    .is_described_on = is_described_on,
     .extract = extract,
     .bind = bind,
     .verify = verify,

@@ -31,12 +31,14 @@ double group_seconds(const ConvProblem& p, std::int64_t together) {
   return units(p.c) * std::max(kLoad, units(p.k) * kMultiply) / double(together);
 }
 
-// Whether a group by itself can be multiplied: a step of the depth then reads channels of the next
-// group, which meet zeros, or whose results are not stored.
+// Whether a group by itself can be multiplied. The copy engine reads images from channels that are
+// multiples of 16 bytes on; an H200 calls any other an illegal instruction. A step of the depth
+// reads channels of the next group, which meet zeros, or whose results are not stored.
 bool may_be_alone(const ConvProblem& p) {
-  if (p.direction != ConvDirection::backward_weight) return true;
-  const bool has_pairs = p.c / p.g % 2 == 0;
-  return has_pairs && p.k / p.g * size_of(p.out) % tile::kTmaBytes == 0;
+  const auto is_whole = [](std::int64_t channels) { return channels % device::kOctet == 0; };
+  if (p.direction == ConvDirection::forward) return is_whole(p.c / p.g);
+  if (p.direction == ConvDirection::backward_data) return is_whole(p.k / p.g);
+  return is_whole(p.c / p.g) && is_whole(p.k / p.g);
 }
 
 // The fewest groups whose channels of x and of y are multiples of 64 together, all of them where

@@ -150,13 +150,6 @@ void add_classes(const ConvProblem& p, const Shape3& tile, TmawsPlan& plan) {
 
 }  // namespace
 
-bool is_described_on(const KernelSpec& spec, const Problem& problem) {
-  const Algorithm& a = spec.algorithm;
-  if (a.pipeline != Pipeline::tmaws || a.pointwise || !a.repack) return true;
-  const Repacked repacked = repack(folded(conv_of(problem)), {}, 0);
-  return !repacked.has_result_cells && repacked.in_line <= 1 && repacked.run <= 1;
-}
-
 bool fits_stride(std::int64_t stride, DType dtype) {
   const std::int64_t size = size_of(dtype);
   return stride > 0 && stride < kMaxStride / size && stride * size % tile::kTmaBytes == 0;

@@ -306,7 +306,6 @@ constinit const Family kFamily = {
     .features = features,
     .features_fit = features_fit,
     .is_described = is_described,
-    .is_described_on = tile::is_described_on,
     .extract = extract,
     .bind = tile::bind<Types>,
     .verify = verify,

@@ -230,7 +230,6 @@ constinit const Family kFamily = {
     .features = tile::usual_features,
     .features_fit = tile::features_fit,
     .is_described = tile::is_described,
-    .is_described_on = tile::is_described_on,
     .extract = tile::extract_usual,
     .bind = tile::bind<Types>,
     .verify = verify,

@@ -157,9 +157,6 @@ std::vector<Algorithm> algorithms_of(const Target& target) {
 
 // ---- functions of a family's table ----
 
-// Family::is_described_on where the features describe all that a described kernel does.
-inline bool is_described_on(const KernelSpec&, const Problem&) { return true; }
-
 template <class Types>
 Verdict is_legal(const KernelSpec& spec, const Target& target) {
   if (std::string why = foreign_reason(Types::kOp, spec, target); !why.empty()) return {why};

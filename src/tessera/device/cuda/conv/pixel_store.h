@@ -67,17 +67,21 @@ struct PixelStore {
     return offset;
   }
 
-  // Lanes follow memory: along a pixel's channels, or along the pixels of a channel.
+  // Lanes follow memory: along a pixel's channels, where each of 16 lanes finds a row's place, or
+  // along the pixels of a channel.
   __device__ __forceinline__ void finish(const ConvResult<C>& result, int first,
                                          int first_column) const {
     if (has_result_cells(g)) return finish_cells(result, first, first_column);
     if constexpr (C::kChannelsLast) {
+      constexpr int kWide = kPairs < 32 ? kPairs : 32;
+      const i64 row_offset = offset_of(first + lane % 16);
 #pragma unroll 1
-      for (int at_row = 0; at_row < 16 && first + at_row < of.rows; ++at_row) {
-        const i64 offset = offset_of(first + at_row);
-#pragma unroll 1
-        for (int pair = lane; pair < kPairs; pair += 32) {
-          put(result, offset, at_row, pair, first_column);
+      for (int pair = lane % kWide; pair < kPairs; pair += kWide) {
+#pragma unroll 4
+        for (int i = 0; i < 16; i += 32 / kWide) {
+          const int at_row = i + lane / kWide;
+          const i64 offset = __shfl_sync(0xffffffffU, row_offset, at_row);
+          if (first + at_row < of.rows) put(result, offset, at_row, pair, first_column);
         }
       }
     } else {
