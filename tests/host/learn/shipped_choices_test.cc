@@ -103,7 +103,7 @@ const Choice kChoices[] = {
      "conv_backwardweight_fp32_nhwgc_2d_direct_960x960x1024_0x0x1_12x32x1_pointwise_avx512"},
     {"conv_sm90a_forward_bf16",
      "conv direction=forward n=32 c=64 k=64 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16",
-     "conv_forward_bf16_nhwgc_2d_tmaws_192x64x64_2x1x1_64x64x16_pingpong_s6_sm90a"},
+     "conv_forward_bf16_nhwgc_2d_tmaws_256x64x64_2x1x1_64x64x16_cooperative_s5_sm90a"},
     {"conv_sm90a_forward_bf16", "conv direction=forward n=32 c=512 k=2048 h=7 w=7 dtype=bf16",
      "conv_forward_bf16_nhwgc_2d_tmaws_128x128x64_2x1x1_64x128x16_pingpong_s6_repack_pointwise_"
      "sm90a"},
@@ -112,7 +112,7 @@ const Choice kChoices[] = {
      "conv_forward_bf16_nhwgc_2d_depthwise_112x64x1_2x2x1_4x7x7_sm90a"},
     {"conv_sm90a_backward_data_bf16",
      "conv direction=backward_data n=32 c=64 k=64 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16",
-     "conv_backwarddata_bf16_nhwgc_2d_tmaws_192x64x64_3x1x1_64x64x16_cooperative_s6_sm90a"},
+     "conv_backwarddata_bf16_nhwgc_2d_tmaws_256x64x64_2x1x1_64x64x16_cooperative_s5_sm90a"},
     {"conv_sm90a_backward_data_bf16",
      "conv direction=backward_data n=32 c=512 k=2048 h=7 w=7 dtype=bf16",
      "conv_backwarddata_bf16_nhwgc_2d_tmaws_64x128x64_2x1x1_64x128x16_pingpong_s8_repack_pointwise_"
@@ -120,11 +120,11 @@ const Choice kChoices[] = {
     {"conv_sm90a_backward_data_bf16",
      "conv direction=backward_data n=32 c=192 k=192 g=192 h=28 w=28 y=7 x=7 pad_h=3 pad_w=3 "
      "dtype=bf16",
-     "conv_backwarddata_bf16_nhwgc_2d_depthwise_56x64x1_2x2x1_2x7x7_sm90a"},
+     "conv_backwarddata_bf16_nhwgc_2d_depthwise_112x64x1_2x2x1_4x7x7_sm90a"},
     {"conv_sm90a_backward_weight_bf16",
      "conv direction=backward_weight n=32 c=64 k=64 h=56 w=56 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16",
      "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x192x64_1x1x1_64x192x16_cooperative_splitordered1_"
-     "slices32_s6_sm90a"},
+     "slices44_s6_sm90a"},
     {"conv_sm90a_backward_weight_bf16",
      "conv direction=backward_weight n=32 c=512 k=2048 h=7 w=7 dtype=bf16",
      "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x128x64_2x1x1_64x128x16_pingpong_s8_repack_"
@@ -132,8 +132,8 @@ const Choice kChoices[] = {
     {"conv_sm90a_backward_weight_bf16",
      "conv direction=backward_weight n=32 c=192 k=192 g=192 h=28 w=28 y=7 x=7 pad_h=3 pad_w=3 "
      "dtype=bf16",
-     "conv_backwardweight_bf16_nhwgc_2d_tmaws_64x128x64_1x1x1_64x128x16_cooperative_splitordered1_"
-     "slices8_s9_repack_sm90a"},
+     "conv_backwardweight_bf16_nhwgc_2d_depthwise_64x128x1_2x2x1_8x4x7_splitordered1_slices64_"
+     "sm90a"},
     {"fmha_sm90a_forward_bf16",
      "fmha heads=16 seqlen_q=4096 seqlen_k=4096 hdim=128 mask=top_left dtype=bf16",
      "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a"},

@@ -13,11 +13,8 @@ namespace {
 TEST(GroupedChoices, LayersOfRegNetAreServedInPlace) {
   const Target target = load_target("sm90a");
   for (const char* direction : {"forward", "backward_data"}) {
-    for (const auto& [groups, channels, size, stride] : {std::array{13, 8, 28, 1},
-                                                         {20, 16, 28, 2},
-                                                         {9, 16, 56, 2},
-                                                         {49, 16, 14, 2},
-                                                         {11, 112, 14, 1}}) {
+    for (const auto& [groups, channels, size, stride] :
+         {std::array{13, 8, 28, 1}, {20, 16, 28, 2}, {9, 16, 56, 2}, {49, 16, 14, 2}}) {
       const std::string line =
           std::string(direction) + " n=16 c=" + std::to_string(groups * channels) +
           " k=" + std::to_string(groups * channels) + " g=" + std::to_string(groups) +

@@ -496,7 +496,11 @@ double patch_instructions(const ConvProblem& p, const Algorithm& a) {
   const double taps = double(p.filter[0] * p.filter[1] * p.filter[2]);
   const bool data = gives_x(p.direction);
   const double met = data ? taps / double(p.stride[0] * p.stride[1] * p.stride[2]) : taps;
-  if (takes_any(a)) return kAnyInstructions * (gives_w(p.direction) ? 1 : taps);
+  // A gradient by x adds up all results of its channel.
+  if (takes_any(a)) {
+    const double products = data ? taps * double(p.k) / double(p.c) : taps;
+    return kAnyInstructions * (gives_w(p.direction) ? 1 : products);
+  }
   const double loads =
       double(p.filter[0]) * lines_met(p.direction, a) * met_by(p.direction, a, a.warp_tile.n);
   const double other = gives_w(p.direction) ? results_of(a) : 0;

@@ -27,43 +27,43 @@ struct GroupedNanoseconds {
   double leave, finish;
   double sums, parts;  // times what the bandwidth allows for the parts' sums; where there are any
 };
-constexpr GroupedNanoseconds kImage = {.start = 9590,
-                                       .memory = 0.631,
-                                       .chunk = 0.407,
-                                       .few_chunk = 0.54,
-                                       .filter_chunk = 0.37,
-                                       .step = 1.62,
-                                       .store = 2.44,
-                                       .tile = 117};
-constexpr GroupedNanoseconds kWide = {.start = 8000,
-                                      .memory = 0.425,
-                                      .chunk = 0.636,
-                                      .few_chunk = 1.1,
-                                      .filter_chunk = 0.894,
-                                      .step = 0.125,
-                                      .column = 0.168,
-                                      .store = 6.71,
-                                      .tile = 200,
-                                      .round = 416,
-                                      .block = 48.8};
-constexpr GroupedNanoseconds kWeight = {.start = 11200,
-                                        .memory = 0.498,
-                                        .chunk = 0.414,
-                                        .few_chunk = 0.805,
-                                        .step = 1.38,
-                                        .tile = 735,
-                                        .leave = 17.2,
-                                        .finish = 68.5,
-                                        .sums = 0.402,
-                                        .parts = 203};
-constexpr GroupedNanoseconds kWideWeight = {.start = 12600,
-                                            .memory = 0.813,
-                                            .chunk = 0.61,
-                                            .few_chunk = 1.99,
-                                            .column = 0.254,
-                                            .tile = 485,
-                                            .finish = 53,
-                                            .sums = 1.39};
+constexpr GroupedNanoseconds kImageTimes = {.start = 9590,
+                                            .memory = 0.631,
+                                            .chunk = 0.407,
+                                            .few_chunk = 0.54,
+                                            .filter_chunk = 0.37,
+                                            .step = 1.62,
+                                            .store = 2.44,
+                                            .tile = 117};
+constexpr GroupedNanoseconds kWideTimes = {.start = 8000,
+                                           .memory = 0.425,
+                                           .chunk = 0.636,
+                                           .few_chunk = 1.1,
+                                           .filter_chunk = 0.894,
+                                           .step = 0.125,
+                                           .column = 0.168,
+                                           .store = 6.71,
+                                           .tile = 200,
+                                           .round = 416,
+                                           .block = 48.8};
+constexpr GroupedNanoseconds kWeightTimes = {.start = 11200,
+                                             .memory = 0.498,
+                                             .chunk = 0.414,
+                                             .few_chunk = 0.805,
+                                             .step = 1.38,
+                                             .tile = 735,
+                                             .leave = 17.2,
+                                             .finish = 68.5,
+                                             .sums = 0.402,
+                                             .parts = 203};
+constexpr GroupedNanoseconds kWideWeightTimes = {.start = 12600,
+                                                 .memory = 0.813,
+                                                 .chunk = 0.61,
+                                                 .few_chunk = 1.99,
+                                                 .column = 0.254,
+                                                 .tile = 485,
+                                                 .finish = 53,
+                                                 .sums = 1.39};
 constexpr double kBandwidthReached = 0.9;  // of the nominal one
 
 // What a unit does for a tile and for a block.
@@ -78,7 +78,7 @@ double chunk_of(const ConvProblem& p, const GroupedNanoseconds& t) {
 }
 
 GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
-  const GroupedNanoseconds& t = s.is_wide() ? kWide : kImage;
+  const GroupedNanoseconds& t = s.is_wide() ? kWideTimes : kImageTimes;
   const double chunks = plan.places * s.products * s.channels / 8;
   const double filter = double(s.products) * s.columns * s.channels * grouped_taps(p) / 8;
   const double stores = plan.results * s.products * s.columns / 128;
@@ -99,7 +99,7 @@ GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const Groupe
 }
 
 GroupedWork weight_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {
-  const GroupedNanoseconds& t = s.is_wide() ? kWideWeight : kWeight;
+  const GroupedNanoseconds& t = s.is_wide() ? kWideWeightTimes : kWeightTimes;
   const double steps = s.is_wide() ? plan.steps : std::ceil(plan.results / 16);
   const double chunks = (plan.places * s.channels + steps * 16 * s.columns) * s.products / 8;
   const double eights = s.warp_columns / 8.0;
@@ -141,8 +141,8 @@ Estimate estimate_grouped(const KernelSpec& spec, const ConvProblem& p, const Ta
   const GroupedPlan plan =
       grouped_fits(p) ? grouped_plan(p, spec.algorithm, target, arguments) : GroupedPlan{};
   if (!plan.fits) return tile::total_of(kNever, 0, target.launch_us * 1e-6);
-  const GroupedNanoseconds& t =
-      s.by_weight ? (s.is_wide() ? kWideWeight : kWeight) : (s.is_wide() ? kWide : kImage);
+  const GroupedNanoseconds& t = s.by_weight ? (s.is_wide() ? kWideWeightTimes : kWeightTimes)
+                                            : (s.is_wide() ? kWideTimes : kImageTimes);
   const GroupedWork work = s.by_weight ? weight_work(p, s, plan) : image_work(p, s, plan);
   const double tiles = std::ceil(plan.tiles / (s.by_weight ? plan.parts : plan.walkers));
   const double rounds = s.is_wide() && !s.by_weight ? std::ceil(tiles / s.warps) * t.round : 0;

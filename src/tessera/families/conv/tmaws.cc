@@ -516,7 +516,7 @@ double seconds_of_sums(const Algorithm& a, const TmawsPlan& plan, int units, dou
 // overlap; the filters of merged groups and of cells are mostly zeros that are copied.
 double line_factor(const ConvProblem& p, const Repacked& repacked, bool repacks) {
   constexpr double kAnywhere = 1.75, kQuarter = 1.27, kHalf = 1.1;
-  constexpr double kStem = 1.8, kCells = 1.4, kMerged = 1.3;
+  constexpr double kStem = 1.8, kCells = 1.4, kMerged = 1.7;
   if (repacks && repacked.together == 0) return kStem;
   if (repacks && repacked.has_result_cells) return kCells;
   const bool by_w = p.direction == ConvDirection::backward_weight;
