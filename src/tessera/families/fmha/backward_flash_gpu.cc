@@ -32,7 +32,7 @@ constexpr double kOrderShare = 0.95;    // of that, where sums of dq wait for th
 constexpr double kPlainShare = 0.8;     // of the memory's bandwidth, of the steps beside
 
 device::FlashBackwardShape backward_shape(const Algorithm& a) {
-  return {a.tile.n, a.tile.k, a.stages};
+  return {a.tile.m, a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages};
 }
 
 std::int64_t backward_shared_bytes(const FmhaSignature&, const Algorithm& a) {
@@ -54,6 +54,17 @@ std::string plain_sentence(const FmhaSignature& s) {
       s.dropout ? ", dropout" : "");
 }
 
+// Keys and queries of a block, and the longest heads of q and k.
+constexpr std::array kTiles = {
+    Shape3{device::kFlashOwnKeys, 128, 64}, Shape3{device::kFlashOwnKeys, 64, 128},
+    Shape3{device::kFlashWideKeys, 64, 192}, Shape3{device::kFlashWideKeys, 64, 256}};
+
+std::string tiles_text() {
+  std::vector<std::string> names;
+  for (const Shape3& tile : kTiles) names.push_back(to_string(tile));
+  return fmt::format("one of {}", fmt::join(names, ", "));
+}
+
 constexpr Rule kGradientRules[] = {
     {[](const Case& c) { return is_plain(c.signature); },
      [](const Case& c) { return plain_sentence(c.signature); }},
@@ -65,12 +76,10 @@ constexpr Rule kGradientRules[] = {
                           to_string(c.algorithm.wave));
      }},
     {[](const Case& c) {
-       const Shape3& t = c.algorithm.tile;
-       return t.m == device::kFlashOwnKeys && (t.k == 64 || t.k == 128) &&
-              t.n * t.k == 2 * device::kFlashPartFloats;
+       return std::ranges::find(kTiles, c.algorithm.tile) != kTiles.end();
      },
      [](const Case& c) {
-       return fmt::format("tile must be 128x128x64 or 128x64x128 with kind=backward, got {}",
+       return fmt::format("tile must be {} with kind=backward, got {}", tiles_text(),
                           to_string(c.algorithm.tile));
      }},
     {[](const Case& c) { return c.algorithm.stages >= kLeastRing; },
@@ -107,13 +116,13 @@ constexpr Rule kGradientRules[] = {
 std::vector<Algorithm> flash_backward_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
-    for (const int hdim : {64, 128}) {
+    for (const Shape3& tile : kTiles) {
       all.push_back({.pipeline = Pipeline::tmaws,
-                     .tile = {device::kFlashOwnKeys, 2 * device::kFlashPartFloats / hdim, hdim},
+                     .tile = tile,
                      .wave = {device::kFlashOwnConsumers, 1, 1},
                      .warp_tile = {},
                      .split_k = adds,
-                     .stages = 3});
+                     .stages = tile.k == 256 ? 2 : 3});
     }
   }
   return all;
@@ -140,7 +149,9 @@ std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
 double query_blocks(const Algorithm& a, const FmhaProblem& p) {
   return double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
 }
-constexpr std::int64_t kSumBytes = std::int64_t{2} * device::kFlashPartFloats * 4;
+std::int64_t sum_bytes(const Algorithm& a) {
+  return std::int64_t{4} * device::kFlashPartFloats * device::flash_dq_parts(a.tile.n, a.tile.k);
+}
 std::int64_t stat_bytes(const Algorithm& a) {
   return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
 }
@@ -158,7 +169,7 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t unit = tma_elements(p.in);
   const std::array<SizeLimit, 7> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
-       {"hdim_v", p.hdim_v, unit, a.tile.k},
+       {"hdim_v", p.hdim_v, unit, most_hdim_v(a.tile.k)},
        {"batch", p.batch, 1, kMostTokens},
        {"seqlen_q", p.seqlen_q, 1, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
@@ -169,7 +180,7 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   if (items > kMostBlocks) {
     return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostBlocks, items);
   }
-  const double sums = query_blocks(a, p) * double(kSumBytes);
+  const double sums = query_blocks(a, p) * double(sum_bytes(a));
   if (sums <= kMostSums) return {};
   return fmt::format("tmaws has up to {:.0f} bytes of sums of dq, got {:.0f}", kMostSums, sums);
 }
@@ -187,25 +198,38 @@ Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, cons
 
 // ---- the text ----
 
+// The instructions of a kernel; see the consumers of flash_backward.h and flash_backward_wide.h.
+std::vector<tile::Wgmma> products_of(DType in, const Algorithm& a) {
+  using enum tile::WgmmaFrom;
+  if (a.tile.m == device::kFlashOwnKeys) {
+    return {{in, in, a.tile.n, k_lines, k_lines},
+            {in, in, a.tile.k, registers, row_lines},
+            {in, in, 64, row_lines, row_lines}};
+  }
+  std::vector<tile::Wgmma> all = {{in, in, a.tile.n / 2, k_lines, k_lines}};
+  for (const int columns : {64, 128}) {
+    all.push_back({in, in, columns, k_lines, row_lines});
+    all.push_back({in, in, columns, row_lines, row_lines});
+  }
+  return all;
+}
+
 Source emit_flash_backward(const KernelSpec& spec, const Target&) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  using enum tile::WgmmaFrom;
-  const std::array<tile::Wgmma, 3> products = {{{s.in, s.in, a.tile.n, k_lines, k_lines},
-                                                {s.in, s.in, a.tile.k, registers, row_lines},
-                                                {s.in, s.in, 64, row_lines, row_lines}}};
   const std::string config = fmt::format(
       "  using In = {};\n"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr bool kMasked = {}, kOrdered = {};\n"
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kStages = {};\n",
+      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
+      "  static constexpr int kStages = {};\n",
       to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
-      a.tile.n, a.tile.k, a.stages);
+      a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages);
   constexpr std::array<tile::GpuEntry, 3> kEntries = {
       {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}}};
   return tile::cuda_source(spec, kAbi,
                            {"fmha/flash_backward.h", "FlashBackward", "FlashBackwardArguments",
-                            config, tile::wgmma_text(products)},
+                            config, tile::wgmma_text(products_of(s.in, a))},
                            device::flash_threads(a.wave.m), kEntries);
 }
 
@@ -219,7 +243,7 @@ std::int64_t head_bytes(const FmhaProblem& p) {
 void set_workspace(const Algorithm& a, const FmhaProblem& p, FlashBackwardArguments& g,
                    Launch& launch) {
   const auto blocks = static_cast<std::int64_t>(query_blocks(a, p));
-  g.stats = device::kCounterBytes + blocks * kSumBytes;
+  g.stats = device::kCounterBytes + blocks * sum_bytes(a);
   g.turns = g.stats + blocks * stat_bytes(a);
   const std::int64_t turns = a.split_k == SplitK::ordered ? blocks * kTurnBytes : 0;
   launch.workspace.bytes = static_cast<std::size_t>(g.turns + turns);
@@ -292,7 +316,7 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double waves = std::ceil(items / target.units) * target.units / items;
   const double compute = met * 5 * a.tile.k / rate * waves;
   const double bandwidth = target.memory_gb_per_s * 1e9;
-  const double beside = query_blocks(a, p) * double(kSumBytes + 2 * a.tile.n * a.tile.k) * 2 /
+  const double beside = query_blocks(a, p) * double(sum_bytes(a) + 2 * a.tile.n * a.tile.k) * 2 /
                         (bandwidth * kPlainShare);
   return tile::total_of(compute, bytes(p) / bandwidth, 3 * target.launch_us * 1e-6 + beside);
 }

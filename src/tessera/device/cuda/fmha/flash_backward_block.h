@@ -20,14 +20,18 @@ struct FlashItem {
 template <class C>
 struct FlashBackwardBlock {
   using T = typename C::In;
-  static constexpr int kKeys = kFlashOwnKeys;
+  static constexpr int kKeys = C::kTileM;
   static constexpr int kQueries = C::kTileN;
   static constexpr int kHdim = C::kTileK;
+  static constexpr int kHdimV = C::kHdimV;
   static constexpr int kStages = C::kStages;
+  static constexpr int kParts = flash_dq_parts(kQueries, kHdim);
+  static constexpr bool kWide = kKeys == kFlashWideKeys;
   static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
-  static constexpr FlashBackwardSizes kSizes = flash_backward_sizes({kQueries, kHdim, kStages});
-  static_assert(C::kTileM == kKeys, "a consumer has 64 keys");
-  static_assert(kQueries * kHdim == 2 * kFlashPartFloats, "a consumer has half of dq");
+  static constexpr FlashBackwardSizes kSizes =
+      flash_backward_sizes({kKeys, kQueries, kHdim, kHdimV, kStages});
+  static_assert(kWide || (kKeys == kFlashOwnKeys && kHdim == kHdimV), "a consumer has 64 keys");
+  static_assert(kWide ? kQueries == kWgmmaRows : kParts == 2, "consumers share dq by whole parts");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
   static_assert(flash_registers_suffice(kFlashOwnConsumers, flash_registers(kFlashOwnConsumers),
                                         flash_fetch_registers(kFlashOwnConsumers)),
@@ -36,10 +40,14 @@ struct FlashBackwardBlock {
   // Tiles whose heads lie along k, and the same memory where tokens lie along k.
   using Keys = OperandTile<T, kKeys, kHdim, true>;
   using KeysAcross = OperandTile<T, kHdim, kKeys, false>;
+  using Values = OperandTile<T, kKeys, kHdimV, true>;
   using Queries = OperandTile<T, kQueries, kHdim, true>;
   using QueriesAcross = OperandTile<T, kHdim, kQueries, false>;
+  using Douts = OperandTile<T, kQueries, kHdimV, true>;
+  using DoutsAcross = OperandTile<T, kHdimV, kQueries, false>;
   // Gradients of scores: a line of 64 queries for each key.
   using Gradients = OperandTile<T, kQueries, kKeys, false>;
+  using GradientsAcross = OperandTile<T, kKeys, kQueries, true>;
 
   u32 shared;
 
@@ -49,7 +57,7 @@ struct FlashBackwardBlock {
     return shared + kSizes.queries + stage * kSizes.query_bytes;
   }
   __device__ __forceinline__ u32 douts(u32 stage) const {
-    return shared + kSizes.douts + stage * kSizes.query_bytes;
+    return shared + kSizes.douts + stage * kSizes.dout_bytes;
   }
   __device__ __forceinline__ u32 gradients(u32 buffer) const {
     return shared + kSizes.gradients + buffer * kSizes.gradient_bytes;
@@ -138,7 +146,7 @@ struct FlashBackwardBlock {
   // all heads and sequences.
   static __device__ __forceinline__ float* sums_of(const FlashBackwardArguments& a, int index) {
     char* const all = static_cast<char*>(a.workspace) + kCounterBytes;
-    return reinterpret_cast<float*>(all) + i64{index} * (2 * kFlashPartFloats);
+    return reinterpret_cast<float*>(all) + i64{index} * (kParts * kFlashPartFloats);
   }
   static __device__ __forceinline__ float* stats_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.stats) +
@@ -207,7 +215,7 @@ class FlashItems {
   FmhaSequence own;  // its lengths
 
   static __device__ __forceinline__ int blocks_of(i64 keys) {
-    return static_cast<int>((keys + kFlashOwnKeys - 1) / kFlashOwnKeys);
+    return static_cast<int>((keys + Block::kKeys - 1) / Block::kKeys);
   }
   __device__ __forceinline__ FlashItem place(int index, int pairs, int blocks) const {
     const int per_section = a.section * blocks;
@@ -215,7 +223,7 @@ class FlashItems {
     const int rest = index - section * per_section;
     const int width = min(a.section, pairs - section * a.section);
     const int down = rest / width;
-    return {down * kFlashOwnKeys, section * a.section + rest - down * width, 0, 1, 0, 0, 0, 0};
+    return {down * Block::kKeys, section * a.section + rest - down * width, 0, 1, 0, 0, 0, 0};
   }
 
  public:

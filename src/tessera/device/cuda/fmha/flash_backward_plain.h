@@ -18,9 +18,8 @@ class FlashBackwardPlain {
   using Block = FlashBackwardBlock<C>;
   using T = typename C::In;
   static constexpr int kQueries = Block::kQueries;
-  static constexpr int kHdim = Block::kHdim;
   static constexpr int kVector = 8;                              // elements of 16 bytes
-  static constexpr int kLanes = kHdim / kVector;                 // that share a token
+  static constexpr int kLanes = Block::kHdimV / kVector;         // that share a token
   static constexpr int kTogether = kFlashPlainThreads / kLanes;  // tokens
   static_assert(kQueries % kTogether == 0, "all threads have equally many tokens");
 
@@ -141,17 +140,26 @@ class FlashBackwardPlain {
     if (renews) renew(stats);
     float* const sums = Block::sums_of(a, index());
     const float zeros[4] = {0, 0, 0, 0};
-    for (int i = thread * 4; i < 2 * kFlashPartFloats; i += kFlashPlainThreads * 4) {
+    for (int i = thread * 4; i < Block::kParts * kFlashPartFloats; i += kFlashPlainThreads * 4) {
       store_global(sums + i, zeros);
     }
     if (C::kOrdered && thread < kFlashOwnConsumers) Block::turns_of(a, index())[thread] = 0;
   }
 
-  // A warpgroup has a consumer's part. A thread reads the sums that it would have as a consumer.
+  // A warpgroup takes every second part. A thread reads the sums that it would have as a consumer.
   __device__ __forceinline__ void convert() const {
     if (block * kQueries >= s.queries) return;
+#pragma unroll 1
+    for (int part = thread / kGroupThreads; part < Block::kParts;
+         part += kFlashPlainThreads / kGroupThreads) {
+      convert(part);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void convert(int part) const {
     constexpr bool kByQueries = kQueries > kWgmmaRows;
-    const int part = thread / kGroupThreads, lane = thread % 32;
+    const int lane = thread % 32;
     const float* const from =
         Block::sums_of(a, index()) + part * kFlashPartFloats + thread % kGroupThreads * 4;
     const int row = block * kQueries + (kByQueries ? part * kWgmmaRows : 0) +
