@@ -59,6 +59,9 @@ constexpr std::array kTiles = {
     Shape3{device::kFlashOwnKeys, 128, 64}, Shape3{device::kFlashOwnKeys, 64, 128},
     Shape3{device::kFlashWideKeys, 64, 192}, Shape3{device::kFlashWideKeys, 64, 256}};
 
+// Into how many parts the queries of a block of keys are cut, so that few keys keep all units busy.
+constexpr std::array kSlices = {1, 2, 4, 8};
+
 std::string tiles_text() {
   std::vector<std::string> names;
   for (const Shape3& tile : kTiles) names.push_back(to_string(tile));
@@ -75,9 +78,7 @@ constexpr Rule kGradientRules[] = {
        return fmt::format("tmaws has 2 consumers over m (2x1x1) with kind=backward, got {}",
                           to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) {
-       return std::ranges::find(kTiles, c.algorithm.tile) != kTiles.end();
-     },
+    {[](const Case& c) { return std::ranges::find(kTiles, c.algorithm.tile) != kTiles.end(); },
      [](const Case& c) {
        return fmt::format("tile must be {} with kind=backward, got {}", tiles_text(),
                           to_string(c.algorithm.tile));
@@ -101,28 +102,38 @@ constexpr Rule kGradientRules[] = {
                                .wave = a.wave,
                                .warp_tile = {},
                                .split_k = a.split_k,
+                               .slices = a.slices,
                                .stages = a.stages};
        return a == only;
      },
      [](const Case&) {
        return std::string(
-           "tmaws of fmha has nothing but tile, wave, split_k and stages with kind=backward");
+           "tmaws of fmha has nothing but tile, wave, split_k, slices and stages with "
+           "kind=backward");
+     }},
+    {[](const Case& c) { return std::ranges::find(kSlices, c.algorithm.slices) != kSlices.end(); },
+     [](const Case& c) {
+       return fmt::format("slices must be one of {} with kind=backward, got {}",
+                          fmt::join(kSlices, ", "), c.algorithm.slices);
      }},
     kFitsSharedMemory,
 };
 
-// For each length of heads one that adds sums of dq by atomic additions, which is faster, and one
-// that adds them in the order of the keys.
+// For each length of heads and number of slices one that adds sums of dq by atomic additions, which
+// is faster, and one that adds them in the order of the keys.
 std::vector<Algorithm> flash_backward_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
     for (const Shape3& tile : kTiles) {
-      all.push_back({.pipeline = Pipeline::tmaws,
-                     .tile = tile,
-                     .wave = {device::kFlashOwnConsumers, 1, 1},
-                     .warp_tile = {},
-                     .split_k = adds,
-                     .stages = tile.k == 256 ? 2 : 3});
+      for (const int slices : kSlices) {
+        all.push_back({.pipeline = Pipeline::tmaws,
+                       .tile = tile,
+                       .wave = {device::kFlashOwnConsumers, 1, 1},
+                       .warp_tile = {},
+                       .split_k = adds,
+                       .slices = slices,
+                       .stages = tile.k == 256 ? 2 : 3});
+      }
     }
   }
   return all;
@@ -152,11 +163,6 @@ double query_blocks(const Algorithm& a, const FmhaProblem& p) {
 std::int64_t sum_bytes(const Algorithm& a) {
   return std::int64_t{4} * device::kFlashPartFloats * device::flash_dq_parts(a.tile.n, a.tile.k);
 }
-std::int64_t stat_bytes(const Algorithm& a) {
-  return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
-}
-constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4;
-
 // At most, where sequences have lengths of their own.
 double most_items(const Algorithm& a, const FmhaProblem& p) {
   const double each = double(tile::ceil_div(p.seqlen_k, a.tile.m)) * double(p.batch);
@@ -164,6 +170,17 @@ double most_items(const Algorithm& a, const FmhaProblem& p) {
   return std::min(each, std::floor(double(p.tokens_k) / a.tile.m) + double(p.batch)) *
          double(p.heads_kv);
 }
+
+// The sums of dk and dv of all items, where several have the same keys.
+double slice_bytes(const Algorithm& a, const FmhaProblem& p) {
+  const double each = 4.0 * a.tile.m * (a.tile.k + most_hdim_v(a.tile.k));
+  return a.slices == 1 ? 0 : most_items(a, p) * a.slices * each;
+}
+std::int64_t stat_bytes(const Algorithm& a) {
+  return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
+}
+constexpr std::int64_t kSliceUnit = 16;  // bytes; sums of slices begin at a multiple
+constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4;
 
 std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t unit = tma_elements(p.in);
@@ -176,13 +193,16 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
        {"tokens_q", is_packed(p) ? p.tokens_q : 1, 1, kMostTokens},
        {"tokens_k", is_packed(p) ? p.tokens_k : 1, 1, kMostTokens}}};
   if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
-  const double items = std::max(most_items(a, p), query_blocks(a, p));
+  const double items = std::max(most_items(a, p) * a.slices, query_blocks(a, p));
   if (items > kMostBlocks) {
     return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostBlocks, items);
   }
-  const double sums = query_blocks(a, p) * double(sum_bytes(a));
+  const double sums = query_blocks(a, p) * double(sum_bytes(a)) + slice_bytes(a, p);
   if (sums <= kMostSums) return {};
-  return fmt::format("tmaws has up to {:.0f} bytes of sums of dq, got {:.0f}", kMostSums, sums);
+  return fmt::format(
+      "tmaws has up to {:.0f} bytes of sums of dq, and of dk and dv in slices, got "
+      "{:.0f}",
+      kMostSums, sums);
 }
 
 Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
@@ -222,15 +242,16 @@ Source emit_flash_backward(const KernelSpec& spec, const Target&) {
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr bool kMasked = {}, kOrdered = {};\n"
       "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
-      "  static constexpr int kStages = {};\n",
+      "  static constexpr int kStages = {}, kSlices = {};\n",
       to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
-      a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages);
-  constexpr std::array<tile::GpuEntry, 3> kEntries = {
-      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}}};
+      a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages, a.slices);
+  constexpr std::array<tile::GpuEntry, 4> kEntries = {
+      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}, {"_merge", "merge"}}};
   return tile::cuda_source(spec, kAbi,
                            {"fmha/flash_backward.h", "FlashBackward", "FlashBackwardArguments",
                             config, tile::wgmma_text(products_of(s.in, a))},
-                           device::flash_threads(a.wave.m), kEntries);
+                           device::flash_threads(a.wave.m),
+                           std::span(kEntries).first(a.slices == 1 ? 3 : 4));
 }
 
 // ---- the launch ----
@@ -246,7 +267,9 @@ void set_workspace(const Algorithm& a, const FmhaProblem& p, FlashBackwardArgume
   g.stats = device::kCounterBytes + blocks * sum_bytes(a);
   g.turns = g.stats + blocks * stat_bytes(a);
   const std::int64_t turns = a.split_k == SplitK::ordered ? blocks * kTurnBytes : 0;
-  launch.workspace.bytes = static_cast<std::size_t>(g.turns + turns);
+  g.slices = tile::ceil_div(g.turns + turns, kSliceUnit) * kSliceUnit;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(g.slices + static_cast<std::int64_t>(slice_bytes(a, p)));
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
   launch.workspace.address_offset = offsetof(FlashBackwardArguments, workspace);
 }
@@ -289,8 +312,13 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   plain.grid = {static_cast<unsigned>(query_blocks(a, p)), 1, 1};
   plain.block = {device::kFlashPlainThreads, 1, 1};
   launch.steps.push(plain);
-  launch.steps.push(flash_step(g.items, a.wave.m, backward_shared_bytes(signature_in(spec), a)));
+  launch.steps.push(
+      flash_step(g.items * a.slices, a.wave.m, backward_shared_bytes(signature_in(spec), a)));
   plain.entry = 2;
+  launch.steps.push(plain);
+  if (a.slices == 1) return launch;
+  plain.entry = 3;
+  plain.grid = {static_cast<unsigned>(g.items), 1, 1};
   launch.steps.push(plain);
   return launch;
 }
@@ -312,13 +340,16 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
   const double all = heads * keys * queries;
   const double met = std::min(all, (scores(p) + cut) * padding);
-  const double items = std::max(1.0, most_items(a, p));
+  const double items = std::max(1.0, most_items(a, p) * a.slices);
   const double waves = std::ceil(items / target.units) * target.units / items;
-  const double compute = met * 5 * a.tile.k / rate * waves;
+  const double depth = 3.0 * a.tile.k + 2.0 * most_hdim_v(a.tile.k);
+  const double compute = met * depth / rate * waves;
   const double bandwidth = target.memory_gb_per_s * 1e9;
-  const double beside = query_blocks(a, p) * double(sum_bytes(a) + 2 * a.tile.n * a.tile.k) * 2 /
-                        (bandwidth * kPlainShare);
-  return tile::total_of(compute, bytes(p) / bandwidth, 3 * target.launch_us * 1e-6 + beside);
+  const double moved =
+      query_blocks(a, p) * double(sum_bytes(a) + 2 * a.tile.n * a.tile.k) + slice_bytes(a, p);
+  const double launches = (a.slices == 1 ? 3 : 4) * target.launch_us * 1e-6;
+  return tile::total_of(compute, bytes(p) / bandwidth,
+                        launches + 2 * moved / (bandwidth * kPlainShare));
 }
 
 }  // namespace

@@ -7,7 +7,8 @@
 // Launch: `prepare` and `convert`: a block of kFlashPlainThreads threads for each block of queries
 // of each head and sequence. `run`, between the two: blocks of flash_threads(2) threads with
 // flash_backward_sizes().bytes of dynamic shared memory; any number of blocks, which take items
-// from a counter.
+// from a counter. With slices, `merge` comes last: a block of kFlashPlainThreads threads for each
+// block of keys.
 #pragma once
 
 #include "tessera/device/cuda/fmha/flash_backward_wide.h"
@@ -291,6 +292,12 @@ class FlashBackwardConsumer {
     barrier_arrive_if(block.values_empty(), lane == 0);
     const FlashBackwardStore<C> store = {a, block, group * kWgmmaRows, group, warp, lane, item};
     const FmhaBackwardArguments& g = a.backward;
+    if constexpr (C::kSlices > 1) {
+      constexpr int kSlabs = kHdim / kFlashSlab;
+      store.keep(group * kSlabs, dk);
+      store.keep((kFlashOwnConsumers + group) * kSlabs, dv);
+      return;
+    }
     store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, 0, g.forward.scale, dk);
     store.store(&a.dv_map, g.dv, g.dv_stride, g.forward.hdim_v, 0, 1.0F, dv);
   }
@@ -311,7 +318,7 @@ class FlashBackwardConsumer {
     for (u32 phase = 0;; phase ^= 1) {
       barrier_wait(block.keys_full(), phase);
       item = block.told(lane);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       run_item(phase);
     }
     stores_wait_all();
@@ -347,6 +354,9 @@ struct FlashBackward {
   }
   static __device__ __forceinline__ void convert(const FlashBackwardArguments& arguments) {
     FlashBackwardPlain<C>(arguments).convert();
+  }
+  static __device__ __forceinline__ void merge(const FlashBackwardArguments& arguments) {
+    FlashBackwardMerge<C>::merge(arguments);
   }
 
  private:

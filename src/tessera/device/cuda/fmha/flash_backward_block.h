@@ -10,10 +10,11 @@
 
 namespace tessera::device {
 
-// A block of keys of a key-value head and a sequence, from `key` on; is_there: 0 where there are no
-// more. The rest is told only where sequences have lengths of their own.
+// A block of keys of a key-value head and a sequence, from `key` on; number: 1 and up, 0 where
+// there are no more. With slices, a block of keys has as many items, one after the other. The rest
+// is told only where sequences have lengths of their own.
 struct FlashItem {
-  int key, head, batch, is_there;
+  int key, head, batch, number;
   int queries, keys, first_query, first_key;
 };
 
@@ -109,7 +110,7 @@ struct FlashBackwardBlock {
   // ---- the place of an item ----
 
   __device__ __forceinline__ void tell(const FlashItem& item) const {
-    store_shared(place(), item.key, item.head, item.batch, item.is_there);
+    store_shared(place(), item.key, item.head, item.batch, item.number);
     if constexpr (!kEqual) {
       store_shared(place() + 16, item.queries, item.keys, item.first_query, item.first_key);
     }
@@ -119,7 +120,7 @@ struct FlashBackwardBlock {
     FlashItem item = {};
     load_shared_if(place(), words, lane == 0);
     item.key = uniform(words[0]), item.head = uniform(words[1]);
-    item.batch = uniform(words[2]), item.is_there = uniform(words[3]);
+    item.batch = uniform(words[2]), item.number = uniform(words[3]);
     if constexpr (!kEqual) {
       load_shared_if(place() + 16, words, lane == 0);
       item.queries = uniform(words[0]), item.keys = uniform(words[1]);
@@ -151,6 +152,13 @@ struct FlashBackwardBlock {
   static __device__ __forceinline__ float* stats_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.stats) +
            i64{index} * flash_stats_floats(kQueries);
+  }
+  // The sums of dk and dv of an item, where several items have the same keys: for each consumer's
+  // slab of 64 keys by 64 elements as many floats as a part of dq has. `index` counts items.
+  static constexpr int kItemFloats = kKeys * (kHdim + kHdimV);
+  static __device__ __forceinline__ float* slice_of(const FlashBackwardArguments& a, int index) {
+    return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.slices) +
+           i64{index} * kItemFloats;
   }
   static __device__ __forceinline__ u32* turns_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<u32*>(static_cast<char*>(a.workspace) + a.turns) +
@@ -185,7 +193,15 @@ struct FlashWalk {
     left = (end - first) * group;
     head = item.head * group;
     block = end - 1;
+    if (C::kSlices > 1 && left > 0) take_slice((item.number - 1) % C::kSlices);
     base = (item.batch * static_cast<int>(a.backward.forward.heads) + head) * a.query_blocks;
+  }
+  // Leaves out the blocks of other slices.
+  __device__ __forceinline__ void take_slice(int slice) {
+    const int begin = left * slice / C::kSlices, heads = begin / (end - first);
+    left = left * (slice + 1) / C::kSlices - begin;
+    head += heads;
+    block -= begin - heads * (end - first);
   }
   __device__ __forceinline__ void next(int query_blocks) {
     --left;
@@ -223,7 +239,7 @@ class FlashItems {
     const int rest = index - section * per_section;
     const int width = min(a.section, pairs - section * a.section);
     const int down = rest / width;
-    return {down * Block::kKeys, section * a.section + rest - down * width, 0, 1, 0, 0, 0, 0};
+    return {down * Block::kKeys, section * a.section + rest - down * width, 0, 0, 0, 0, 0, 0};
   }
 
  public:
@@ -232,8 +248,9 @@ class FlashItems {
     if constexpr (!kEqual) own = sequence_of<C::kLengths>(g, batch);
   }
 
-  // Item `index`, which is above those that were asked for before.
-  __device__ __forceinline__ FlashItem find(int index) {
+  // Item `number` - 1, which is above those that were asked for before.
+  __device__ __forceinline__ FlashItem find(int number) {
+    const int index = number / C::kSlices;
     FlashItem item = {};
     if constexpr (kEqual) {
       if (index >= a.items) return item;
@@ -253,6 +270,7 @@ class FlashItems {
       item.first_query = static_cast<int>(own.first_query);
       item.first_key = static_cast<int>(own.first_key);
     }
+    item.number = number + 1;
     return item;
   }
 };

@@ -12,6 +12,39 @@ namespace tessera::device {
 // that follow.
 inline constexpr float kFarProducts = 0x1p16F, kFurthestProducts = 0x1p28F;
 
+// Adds up a part of sums, as `slices` sums that are `apart` floats from each other, and gives its
+// rows to store(row, element, words), 8 elements at a time. `thread` is one of a warpgroup; `from`
+// is where it would have its first sums as a consumer.
+template <class T, class Store>
+__device__ __forceinline__ void convert_sums(const float* from, int slices, i64 apart, float by,
+                                             int thread, Store store) {
+  const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    u32 words[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* const at = from + (half * 4 + i) * kGroupThreads * 4;
+      float x[4];
+      load_global(at, x);
+#pragma unroll 1
+      for (int slice = 1; slice < slices; ++slice) {
+        float more[4];
+        load_global(at + slice * apart, more);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] += more[e];
+      }
+      words[0][i] = round_pair<T>(x[0] * by, x[1] * by);
+      words[1][i] = round_pair<T>(x[2] * by, x[3] * by);
+    }
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      transpose_quad(words[x], lane);
+      store(row + 8 * x, half * 32 + lane % 4 * 8, words[x]);
+    }
+  }
+}
+
 // A thread of a block that has a block of queries of a head and a sequence.
 template <class C>
 class FlashBackwardPlain {
@@ -148,42 +181,76 @@ class FlashBackwardPlain {
 
   // A warpgroup takes every second part. A thread reads the sums that it would have as a consumer.
   __device__ __forceinline__ void convert() const {
+    constexpr bool kByQueries = kQueries > kWgmmaRows;
     if (block * kQueries >= s.queries) return;
 #pragma unroll 1
-    for (int part = thread / kGroupThreads; part < Block::kParts;
-         part += kFlashPlainThreads / kGroupThreads) {
-      convert(part);
+    for (int part = first_part(); part < Block::kParts; part += kTogetherParts) {
+      const float* const from = Block::sums_of(a, index()) + part * kFlashPartFloats;
+      const int first = block * kQueries + (kByQueries ? part * kWgmmaRows : 0);
+      const int slab = kByQueries ? 0 : part;
+      convert_part(from, 1, g.scale, [&](int row, int element, const u32(&words)[4]) {
+        const int query = first + row, at = slab * kFlashSlab + element;
+        if (query >= s.queries || at >= g.hdim) return;
+        store_global(token<T>(a.backward.dq, a.backward.dq_stride, query) + at, words);
+      });
     }
   }
 
  private:
-  __device__ __forceinline__ void convert(int part) const {
-    constexpr bool kByQueries = kQueries > kWgmmaRows;
-    const int lane = thread % 32;
-    const float* const from =
-        Block::sums_of(a, index()) + part * kFlashPartFloats + thread % kGroupThreads * 4;
-    const int row = block * kQueries + (kByQueries ? part * kWgmmaRows : 0) +
-                    thread % kGroupThreads / 32 * 16 + lane / 4;
-    const int first = (kByQueries ? 0 : part * kFlashSlab) + lane % 4 * kVector;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      u32 words[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float x[4];
-        load_global(from + (half * 4 + i) * kGroupThreads * 4, x);
-        words[0][i] = round_pair<T>(x[0] * g.scale, x[1] * g.scale);
-        words[1][i] = round_pair<T>(x[2] * g.scale, x[3] * g.scale);
-      }
-#pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        transpose_quad(words[x], lane);
-        const int element = first + half * 32;
-        if (row + 8 * x >= s.queries || element >= g.hdim) continue;
-        store_global(token<T>(a.backward.dq, a.backward.dq_stride, row + 8 * x) + element,
-                     words[x]);
-      }
+  static constexpr int kTogetherParts = kFlashPlainThreads / kGroupThreads;
+  __device__ __forceinline__ int first_part() const { return thread / kGroupThreads; }
+  template <class Store>
+  __device__ __forceinline__ void convert_part(const float* from, int slices, float by,
+                                               Store store) const {
+    convert_sums<T>(from + thread % kGroupThreads * 4, slices, Block::kItemFloats, by,
+                    thread % kGroupThreads, store);
+  }
+};
+
+// What follows where several items have the same keys: their sums of dk and dv are added up in the
+// order of the slices. A thread of a block that has a block of keys.
+template <class C>
+struct FlashBackwardMerge {
+  using Block = FlashBackwardBlock<C>;
+  using T = typename C::In;
+  static constexpr int kSlabs = Block::kHdim / kFlashSlab, kSlabsV = Block::kHdimV / kFlashSlab;
+  static constexpr int kGroups = Block::kKeys / kWgmmaRows;
+
+  static __device__ __forceinline__ void merge(const FlashBackwardArguments& a) {
+    const int thread = static_cast<int>(threadIdx.x), index = static_cast<int>(blockIdx.x);
+    const FlashItem item = FlashItems<C>(a).find(index * C::kSlices);
+    if (item.number == 0) return;
+#pragma unroll 1
+    for (int part = thread / kGroupThreads; part < kGroups * (kSlabs + kSlabsV);
+         part += kFlashPlainThreads / kGroupThreads) {
+      const bool of_values = part >= kGroups * kSlabs;
+      const int slabs = of_values ? kSlabsV : kSlabs;
+      const int own = of_values ? part - kGroups * kSlabs : part;
+      put(a, item, part, {own / slabs * kWgmmaRows, own % slabs * kFlashSlab}, of_values, thread);
     }
+  }
+
+ private:
+  struct Place {
+    int key, element;
+  };
+  static __device__ __forceinline__ void put(const FlashBackwardArguments& a, const FlashItem& item,
+                                             int part, const Place& place, bool of_values,
+                                             int thread) {
+    const FmhaBackwardArguments& g = a.backward;
+    const i64(&stride)[kTokenStrides] = of_values ? g.dv_stride : g.dk_stride;
+    const int hdim = static_cast<int>(of_values ? g.forward.hdim_v : g.forward.hdim);
+    const int keys = Block::keys_of(a, item);
+    T* const to = static_cast<T*>(of_values ? g.dv : g.dk) + item.batch * stride[kTokenBatch] +
+                  item.head * stride[kTokenHead] + i64{item.first_key} * stride[kToken];
+    const float* const from = Block::slice_of(a, item.number - 1) + part * kFlashPartFloats;
+    convert_sums<T>(from + thread % kGroupThreads * 4, C::kSlices, Block::kItemFloats,
+                    of_values ? 1.0F : g.forward.scale, thread % kGroupThreads,
+                    [&](int row, int element, const u32(&words)[4]) {
+                      const int key = item.key + place.key + row, at = place.element + element;
+                      if (key >= keys || at >= hdim) return;
+                      store_global(to + key * stride[kToken] + at, words);
+                    });
   }
 };
 

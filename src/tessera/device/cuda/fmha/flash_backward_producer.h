@@ -38,16 +38,16 @@ class FlashBackwardProducer {
   __device__ __forceinline__ void put_keys(const CudaTensorMap* map, u32 to, u32 full,
                                            const FlashItem& item) const {
     barrier_expect(full, kCount * Block::kKeys * kLineBytes);
-    load<Block::kKeys, kCount>(map, {to, full, 0, kEvictFirst}, item.first_key + item.key, item.head,
-                       batch_of(item));
+    load<Block::kKeys, kCount>(map, {to, full, 0, kEvictFirst}, item.first_key + item.key,
+                               item.head, batch_of(item));
   }
   __device__ __forceinline__ void put_queries(const FlashItem& item, const Walk& walk) const {
     const u32 full = block.queries_full(ring.stage);
     barrier_wait(block.queries_empty(ring.stage), ring.phase ^ 1);
     barrier_expect(full, Block::kSizes.query_bytes + Block::kSizes.stats_bytes);
     load<Block::kQueries, kSlabs>(&a.q_map, {block.queries(ring.stage), full, 0, kEvictLast},
-                          item.first_query + walk.block * Block::kQueries, walk.head,
-                          batch_of(item));
+                                  item.first_query + walk.block * Block::kQueries, walk.head,
+                                  batch_of(item));
     bulk_load<false>({block.stats(ring.stage), full, 0, kEvictLast},
                      Block::stats_of(a, walk.index()), Block::kSizes.stats_bytes);
   }
@@ -56,8 +56,8 @@ class FlashBackwardProducer {
     barrier_wait(block.douts_empty(ring.stage), ring.phase ^ 1);
     barrier_expect(full, Block::kSizes.dout_bytes);
     load<Block::kQueries, kSlabsV>(&a.dout_map, {block.douts(ring.stage), full, 0, kEvictLast},
-                          item.first_query + walk.block * Block::kQueries, walk.head,
-                          batch_of(item));
+                                   item.first_query + walk.block * Block::kQueries, walk.head,
+                                   batch_of(item));
   }
 
   __device__ __forceinline__ int take() const {
@@ -80,7 +80,7 @@ class FlashBackwardProducer {
       const FlashItem item = items.find(index);
       barrier_wait(block.keys_empty(), phase ^ 1);
       block.tell(item);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       index = take();
       put_keys<kSlabs>(&a.k_map, block.keys(), block.keys_full(), item);
       Walk walk(a, item);
@@ -117,7 +117,7 @@ class FlashTurns {
     for (u32 phase = 0;; phase ^= 1) {
       barrier_wait(block.keys_full(), phase);
       const FlashItem item = block.told(lane);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       FlashWalk<C> walk(a, item);
 #pragma unroll 1
       for (; walk.left > 0; walk.next(a.query_blocks)) {

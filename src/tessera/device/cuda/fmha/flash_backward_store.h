@@ -69,6 +69,18 @@ struct FlashBackwardStore {
     }
   }
 
+  // Keeps the sums of an item, one of several that have the same keys: parts from `part` on.
+  template <int kSums>
+  __device__ __forceinline__ void keep(int part, const float (&sums)[kSums]) const {
+    float* const to =
+        Block::slice_of(a, item.number - 1) + part * kFlashPartFloats + (warp * 32 + lane) * 4;
+#pragma unroll
+    for (int i = 0; i < kSums; i += 4) {
+      const float four[4] = {sums[i], sums[i + 1], sums[i + 2], sums[i + 3]};
+      store_global(to + i * kGroupThreads, four);
+    }
+  }
+
  private:
   // 16 keys of a sequence that ends among them: the copy engine would write what lies behind.
   template <int kSums>

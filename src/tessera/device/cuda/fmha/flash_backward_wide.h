@@ -194,8 +194,8 @@ class FlashWideConsumer {
   }
 
   __device__ __forceinline__ void add_dq(const FlashWalk<C>& at) const {
-    float* const to = Block::sums_of(a, at.index()) + kShare.keys.begin * kFlashPartFloats +
-                      thread * 4;
+    float* const to =
+        Block::sums_of(a, at.index()) + kShare.keys.begin * kFlashPartFloats + thread * 4;
     if constexpr (C::kOrdered) {
       threads_sync(FlashTurns<C>::kGo + kGroup, FlashTurns<C>::kThreads);
     }
@@ -252,8 +252,8 @@ class FlashWideConsumer {
     threads_sync(kTold, kBoth);
     wgmma_fence();
     start_dq();
-    add_product<QueriesAcross, kShare.keys.begin, kShare.keys.count>(
-        gradients(), block.queries(ring.stage), dk);
+    add_product<QueriesAcross, kShare.keys.begin, kShare.keys.count>(gradients(),
+                                                                     block.queries(ring.stage), dk);
     if constexpr (kSumsV > 0) {
       add_product<DoutsAcross, kShare.values.begin, kShare.values.count>(
           weights(), block.douts(ring.stage), dv);
@@ -302,6 +302,11 @@ class FlashWideConsumer {
     barrier_arrive_if(block.values_empty(), lane == 0);
     const FlashBackwardStore<C> store = {a, block, 0, kGroup, warp, lane, item};
     const FmhaBackwardArguments& g = a.backward;
+    if constexpr (C::kSlices > 1) {
+      store.keep(kShare.keys.begin, dk);
+      if constexpr (kSumsV > 0) store.keep(kSlabs + kShare.values.begin, dv);
+      return;
+    }
     store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, kShare.keys.begin, g.forward.scale,
                 dk);
     if constexpr (kSumsV > 0) {
@@ -324,7 +329,7 @@ class FlashWideConsumer {
     for (u32 phase = 0;; phase ^= 1) {
       barrier_wait(block.keys_full(), phase);
       item = block.told(lane);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       run_item(phase);
     }
     stores_wait_all();
