@@ -340,7 +340,9 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
   const double all = heads * keys * queries;
   const double met = std::min(all, (scores(p) + cut) * padding);
-  const double items = std::max(1.0, most_items(a, p) * a.slices);
+  const double walked =
+      double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) / double(p.heads_kv);
+  const double items = std::max(1.0, most_items(a, p) * std::min(double(a.slices), walked));
   const double waves = std::ceil(items / target.units) * target.units / items;
   const double depth = 3.0 * a.tile.k + 2.0 * most_hdim_v(a.tile.k);
   const double compute = met * depth / rate * waves;

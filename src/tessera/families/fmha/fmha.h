@@ -17,7 +17,7 @@ extern const Family kFamily;
 inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
-inline constexpr int kAbi = 6;
+inline constexpr int kAbi = 7;
 
 // The longest heads that kernels exist for.
 inline constexpr std::int64_t kMostHdim = 576;

@@ -252,8 +252,9 @@ class FlashItems {
   __device__ __forceinline__ FlashItem find(int number) {
     const int index = number / C::kSlices;
     FlashItem item = {};
+    // Sums of lengths may promise more keys than there is room for slices of.
+    if ((kEqual || C::kSlices > 1) && index >= a.items) return item;
     if constexpr (kEqual) {
-      if (index >= a.items) return item;
       item = place(index, heads * static_cast<int>(g.batch), a.key_blocks);
       item.batch = item.head / heads;
       item.head -= item.batch * heads;
