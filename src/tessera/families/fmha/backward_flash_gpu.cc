@@ -41,22 +41,23 @@ std::int64_t backward_shared_bytes(const FmhaSignature&, const Algorithm& a) {
 
 // ---- which kernels there are ----
 
-bool is_plain(const FmhaSignature& s) {
-  return (s.in == DType::fp16 || s.in == DType::bf16) && !s.dropout && !s.soft_cap &&
-         s.bias == FmhaBias::none;
+bool has_products_alone(const FmhaSignature& s) {
+  return !s.dropout && !s.soft_cap && s.bias == FmhaBias::none;
 }
+bool is_wide(const Algorithm& a) { return a.tile.m == device::kFlashWideKeys; }
 
 std::string plain_sentence(const FmhaSignature& s) {
   return fmt::format(
-      "tmaws computes gradients in fp16 or bf16 without bias, soft cap and dropout, got in {}, "
+      "tmaws with {} keys of a block computes gradients without bias, soft cap and dropout, got "
       "bias {}{}{}",
-      to_string(s.in), to_string(s.bias), s.soft_cap ? ", a soft cap" : "",
+      device::kFlashOwnKeys, to_string(s.bias), s.soft_cap ? ", a soft cap" : "",
       s.dropout ? ", dropout" : "");
 }
 
 // Keys and queries of a block, and the longest heads of q and k.
 constexpr std::array kTiles = {
-    Shape3{device::kFlashOwnKeys, 128, 64}, Shape3{device::kFlashOwnKeys, 64, 128},
+    Shape3{device::kFlashOwnKeys, 128, 64},  Shape3{device::kFlashOwnKeys, 64, 128},
+    Shape3{device::kFlashWideKeys, 64, 64},  Shape3{device::kFlashWideKeys, 64, 128},
     Shape3{device::kFlashWideKeys, 64, 192}, Shape3{device::kFlashWideKeys, 64, 256}};
 
 // Into how many parts the queries of a block of keys are cut, so that few keys keep all units busy.
@@ -69,7 +70,12 @@ std::string tiles_text() {
 }
 
 constexpr Rule kGradientRules[] = {
-    {[](const Case& c) { return is_plain(c.signature); },
+    {[](const Case& c) { return c.signature.in == DType::fp16 || c.signature.in == DType::bf16; },
+     [](const Case& c) {
+       return fmt::format("tmaws computes gradients in fp16 or bf16, got in {}",
+                          to_string(c.signature.in));
+     }},
+    {[](const Case& c) { return is_wide(c.algorithm) || has_products_alone(c.signature); },
      [](const Case& c) { return plain_sentence(c.signature); }},
     {[](const Case& c) {
        return c.algorithm.wave == Shape3{2, 1, 1};
@@ -205,12 +211,28 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
       kMostSums, sums);
 }
 
+// Blocks store gradients of their scores, which nothing adds up.
+std::string dbias_reason(const FmhaProblem& p) {
+  if (!p.dbias) return {};
+  const std::array<std::int64_t, 4> sizes = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
+  constexpr std::array<std::string_view, 4> kNames = {"batch", "heads", "seqlen_q", "seqlen_k"};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1 || p.bias_strides[i] != 0) continue;
+    return fmt::format(
+        "tmaws needs a bias of its own for each of {} {} with dbias=1, got a stride "
+        "of 0",
+        sizes[i], kNames[i]);
+  }
+  return {};
+}
+
 Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
   if (std::string why = gradient_size_reason(spec.algorithm, p); !why.empty()) return {why};
   for (const WindowTokens& t : backward_tokens(p)) {
     if (std::string why = window_reason(t); !why.empty()) return {why};
   }
   if (std::string why = sink_reason(p); !why.empty()) return {why};
+  if (std::string why = dbias_reason(p); !why.empty()) return {why};
   // Masked scores are minus infinity before they are scaled.
   if (!(p.scale > 0)) return {fmt::format("tmaws needs a scale above 0, got {}", p.scale)};
   return {};
@@ -221,7 +243,7 @@ Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, cons
 // The instructions of a kernel; see the consumers of flash_backward.h and flash_backward_wide.h.
 std::vector<tile::Wgmma> products_of(DType in, const Algorithm& a) {
   using enum tile::WgmmaFrom;
-  if (a.tile.m == device::kFlashOwnKeys) {
+  if (!is_wide(a)) {
     return {{in, in, a.tile.n, k_lines, k_lines},
             {in, in, a.tile.k, registers, row_lines},
             {in, in, 64, row_lines, row_lines}};
@@ -237,14 +259,15 @@ std::vector<tile::Wgmma> products_of(DType in, const Algorithm& a) {
 Source emit_flash_backward(const KernelSpec& spec, const Target&) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  const std::string config = fmt::format(
-      "  using In = {};\n"
-      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
-      "  static constexpr bool kMasked = {}, kOrdered = {};\n"
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
-      "  static constexpr int kStages = {}, kSlices = {};\n",
-      to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
-      a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages, a.slices);
+  const std::string config =
+      types_text(s) +
+      fmt::format(
+          "  static constexpr bool kMasked = {}, kSoftCap = {}, kDropout = {}, kDbias = {};\n"
+          "  static constexpr bool kOrdered = {};\n"
+          "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
+          "  static constexpr int kStages = {}, kSlices = {};\n",
+          s.masked, s.soft_cap, s.dropout, s.dbias, a.split_k == SplitK::ordered, a.tile.m,
+          a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages, a.slices);
   constexpr std::array<tile::GpuEntry, 4> kEntries = {
       {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}, {"_merge", "merge"}}};
   return tile::cuda_source(spec, kAbi,

@@ -114,6 +114,7 @@ void extract(const Problem& problem, const Target& target, int threads,
              std::span<const FeatureUse> wanted = {});
 Problem plain(const Problem& problem);
 Problem twin(const Problem& problem, const Target& target);
+bool is_described(const KernelSpec& spec);
 
 // draw.cc: lists to learn from, and problems that exercise a kernel
 std::span<const std::string_view> problem_sets();

@@ -28,10 +28,13 @@ struct FlashBackwardBlock {
   static constexpr int kStages = C::kStages;
   static constexpr int kParts = flash_dq_parts(kQueries, kHdim);
   static constexpr bool kWide = kKeys == kFlashWideKeys;
+  // Whether a score is more than a product times the scale, or a weight may be dropped.
+  static constexpr bool kBends = C::kSoftCap || C::kBias != FmhaBias::none || C::kDropout;
   static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
   static constexpr FlashBackwardSizes kSizes =
       flash_backward_sizes({kKeys, kQueries, kHdim, kHdimV, kStages});
   static_assert(kWide || (kKeys == kFlashOwnKeys && kHdim == kHdimV), "a consumer has 64 keys");
+  static_assert(kWide || !kBends, "only wide kernels have more than products");
   static_assert(kWide ? kQueries == kWgmmaRows : kParts == 2, "consumers share dq by whole parts");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
   static_assert(flash_registers_suffice(kFlashOwnConsumers, flash_registers(kFlashOwnConsumers),

@@ -2,6 +2,7 @@
 // 2 and sums of dq that are 0; and dq from its sums.
 #pragma once
 
+#include "tessera/device/cuda/fmha/flash_backward_bends.h"
 #include "tessera/device/cuda/fmha/flash_backward_store.h"
 #include "tessera/device/cuda/math.h"
 
@@ -102,11 +103,24 @@ class FlashBackwardPlain {
     return sum;
   }
 
-  // The largest score of each query in powers of 2, and by what weights that are compared with it
-  // are to be multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded
-  // as the tensor cores' weights are. A query that sees no key has weights of 0.
+  // The score of a query and a key: in powers of 2 where it is a product.
+  __device__ __forceinline__ float score_of(const T* q, const T* keys, int row, i64 key) const {
+    const float product = product_of(q, keys + key * g.k_stride[kToken]);
+    if constexpr (!Block::kBends) return product * g.scale * 1.44269504F;
+    const FlashScorePlace at = {batch,
+                                head,
+                                row,
+                                static_cast<int>(key),
+                                static_cast<int>(s.queries),
+                                static_cast<int>(s.keys)};
+    return flash_capped<C>(g, product).score + flash_added<C>(g, at, 0, 0);
+  }
+
+  // The largest score of each query, and by what weights that are compared with it are to be
+  // multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded as the
+  // tensor cores' weights are. A query that sees no key has weights of 0.
   __device__ __forceinline__ void renew(float* stats) const {
-    const float unit = g.scale * 1.44269504F;
+    constexpr float kUnit = Block::kBends ? 1.44269504F : 1.0F;  // of scores, in powers of 2
     const int lane = thread % 32;
     const i64 head_kv = head / static_cast<int>(g.heads / g.heads_kv);
     const T* const keys =
@@ -120,12 +134,12 @@ class FlashBackwardPlain {
       float most = minus_infinity(), total = 0;
 #pragma unroll 1
       for (i64 key = seen.begin + lane; key < end; key += 32) {
-        most = fmaxf(most, product_of(q, keys + key * g.k_stride[kToken]));
+        most = fmaxf(most, score_of(q, keys, row, key));
       }
-      most = most_of_warp(most) * unit;
+      most = most_of_warp(most);
 #pragma unroll 1
       for (i64 key = seen.begin + lane; key < end; key += 32) {
-        total += exp2_fast(product_of(q, keys + key * g.k_stride[kToken]) * unit - most);
+        total += exp2_fast((score_of(q, keys, row, key) - most) * kUnit);
       }
       total = sum_of_warp(total);
       if (lane != 0) continue;
@@ -133,6 +147,17 @@ class FlashBackwardPlain {
       stats[i] = sees_none ? -most : most;
       stats[2 * kQueries + i] = sees_none ? 0.0F : 1.0F / total;
     }
+  }
+
+  // Pairs of queries and keys that no block computes have gradients of 0.
+  __device__ __forceinline__ void clear_dbias() const {
+    using Bias = typename C::Bias;
+    const FmhaBiasSizes sizes = sizes_of_dbias(g);
+    const i64 rows = min(i64{kQueries}, sizes.of[2] - i64{block} * kQueries);
+    Bias* const to = static_cast<Bias*>(a.backward.dbias) +
+                     offset_of_dbias(sizes, batch, head, i64{block} * kQueries, 0);
+    for (i64 i = thread; i < rows * sizes.of[3]; i += kFlashPlainThreads)
+      to[i] = rounded<Bias>(0.0F);
   }
 
  public:
@@ -148,6 +173,7 @@ class FlashBackwardPlain {
   // A query that saw no key has an lse of minus infinity, and one behind the last has none: all of
   // their weights become 0.
   __device__ __forceinline__ void prepare() const {
+    if constexpr (C::kDbias) clear_dbias();
     if (block * kQueries >= s.queries) return;
     float* const stats = Block::stats_of(a, index());
     const i64 lse_batch = C::kLengths == FmhaLengths::packed ? 0 : batch;
@@ -164,8 +190,9 @@ class FlashBackwardPlain {
       if (thread % kLanes != 0) continue;
       float lse = minus_infinity();
       if (is_there) lse = g.lse[offset_of_lse(g, lse_batch, head, s.first_query + row)];
-      far = far || is_far(lse, kFarProducts, kFurthestProducts);
-      stats[i] = lse == minus_infinity() ? -lse : lse * 1.44269504F;
+      far = far || (Block::kBends ? is_far(lse) : is_far(lse, kFarProducts, kFurthestProducts));
+      const float compared = Block::kBends ? lse : lse * 1.44269504F;
+      stats[i] = lse == minus_infinity() ? -lse : compared;
       stats[kQueries + i] = sum;
     }
     const bool renews = __syncthreads_or(far ? 1 : 0) != 0;

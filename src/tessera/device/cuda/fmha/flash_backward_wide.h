@@ -1,8 +1,9 @@
-// Gradients of attention with heads of more than 128 elements on Hopper's copy engine and tensor
-// cores. A block owns 64 keys of a key-value head, because dk and dv of more do not fit into
-// registers. Its two consumers share the work by slabs of 64 elements: each multiplies scores of
-// its half of the queries, both tell each other weights and gradients of scores through shared
-// memory, and each adds up its slabs of dk, dv and dq.
+// Gradients of attention on Hopper's copy engine and tensor cores, with heads of more than 128
+// elements, or with scores that are more than products. A block owns 64 keys of a key-value head,
+// because more do not leave registers for long heads, or for what bends scores. Its two consumers
+// share the work by slabs of 64 elements: each multiplies scores of its half of the queries, both
+// tell each other weights and gradients of scores through shared memory, and each adds up its slabs
+// of dk, dv and dq.
 #pragma once
 
 #include "tessera/device/cuda/fmha/flash_backward_plain.h"
@@ -25,7 +26,8 @@ struct FlashShare {
   FlashSlabs keys, values;  // of dk and dq; of dv
 };
 constexpr FlashShare flash_share(int slabs, int slabs_v, int group) {
-  const int own = (slabs + 1) / 2, own_v = (2 * slabs + slabs_v) / 2 - 2 * own;
+  const int own = (slabs + 1) / 2, lacks = (2 * slabs + slabs_v) / 2 - 2 * own;
+  const int own_v = lacks < 0 ? 0 : lacks;
   if (group == 0) return {{0, own}, {0, own_v}};
   return {{own, slabs - own}, {own_v, slabs_v - own_v}};
 }
@@ -64,12 +66,13 @@ class FlashWideConsumer {
   const FlashBackwardArguments& a;
   const Block block;
   const int thread, lane, warp;
-  const float unit;  // of scores, in powers of 2
+  const float unit;  // turns products, or bent scores, into powers of 2
 
   Ring<Block::kStages> ring;  // of queries and of gradients of outputs
   FlashItem item = {};
   FlashWalk<C> walk;
-  float dk[kSums], dq[kSums], dv[kSumsV > 0 ? kSumsV : 1];
+  FlashBends<C> bends;
+  float dk[kSums > 0 ? kSums : 1], dq[kSums > 0 ? kSums : 1], dv[kSumsV > 0 ? kSumsV : 1];
   float scores[kScores], slopes[kScores];
 
   // ---- products ----
@@ -148,6 +151,10 @@ class FlashWideConsumer {
   __device__ __forceinline__ void load_stats(int part, int i, float (&x)[2]) const {
     load_shared(stats() + part * kQueries * 4 + i * 8, x[0], x[1]);
   }
+  // What is subtracted from scores comes in powers of 2, or as scores are.
+  __device__ __forceinline__ float power(float score, float lse) const {
+    return Block::kBends ? (score - lse) * unit : score * unit - lse;
+  }
   __device__ __forceinline__ void weigh() {
     // The vote tells the compiler that all threads go the same way.
     const u32 flags = block.stats(ring.stage) + static_cast<u32>(lane % 4) * 8;
@@ -157,7 +164,7 @@ class FlashWideConsumer {
       float lse[2];
       load_stats(0, i, lse);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) scores[i + e] = exp2_fast(scores[i + e] * unit - lse[e % 2]);
+      for (int e = 0; e < 4; ++e) scores[i + e] = exp2_fast(power(scores[i + e], lse[e % 2]));
     }
     if (!renews) return;
 #pragma unroll
@@ -174,8 +181,31 @@ class FlashWideConsumer {
       float delta[2];
       load_stats(1, i, delta);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) slopes[i + e] = scores[i + e] * (slopes[i + e] - delta[e % 2]);
+      for (int e = 0; e < 4; ++e) {
+        const float dweight = slopes[i + e] * bends.factor(i + e);
+        slopes[i + e] = scores[i + e] * (dweight - delta[e % 2]);
+      }
     }
+    if constexpr (C::kDbias) bends.store_dbias(a.backward.dbias, slopes);
+    if constexpr (C::kSoftCap) {
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) slopes[i] *= bends.cap(i);
+    }
+  }
+  __device__ __forceinline__ void tell_weights() const {
+    if constexpr (!C::kDropout) return tell(weights(), scores);
+    float kept[kScores];
+#pragma unroll
+    for (int i = 0; i < kScores; ++i) kept[i] = scores[i] * bends.factor(i);
+    tell(weights(), kept);
+  }
+  __device__ __forceinline__ FlashScorePlace place() const {
+    return {item.batch,
+            walk.head,
+            walk.block * kQueries + kGroup * kHalf + lane % 4 * 2,
+            item.key + warp * 16 + lane / 4,
+            Block::queries_of(a, item),
+            Block::keys_of(a, item)};
   }
   // Stores weights or gradients of scores for both consumers: a line of 64 queries for each key.
   __device__ __forceinline__ void tell(u32 to, const float (&from)[kScores]) const {
@@ -234,16 +264,18 @@ class FlashWideConsumer {
   template <bool kLast>
   __device__ __forceinline__ void step() {
     if constexpr (!kAhead) open_scores();
+    if constexpr (Block::kBends) bends.fetch(place());
     barrier_wait(block.douts_full(ring.stage), ring.phase);
     clear<kSlabsV, kQueries>(block.douts(ring.stage), queries_from(walk));
     wgmma_wait<0>();
     wgmma_done(scores);
     wgmma_fence();
     multiply_tokens<Values, Douts>(block.values(), block.douts(ring.stage), slopes);
+    if constexpr (Block::kBends) bends.bend(scores);
     mask();
     weigh();
     threads_sync(kTold, kBoth);  // the other consumer has read weights and gradients of before
-    tell(weights(), scores);
+    tell_weights();
     wgmma_wait<0>();
     wgmma_done(slopes);
     differentiate();
@@ -251,9 +283,11 @@ class FlashWideConsumer {
     copy_engine_fence();
     threads_sync(kTold, kBoth);
     wgmma_fence();
-    start_dq();
-    add_product<QueriesAcross, kShare.keys.begin, kShare.keys.count>(gradients(),
-                                                                     block.queries(ring.stage), dk);
+    if constexpr (kSums > 0) {
+      start_dq();
+      add_product<QueriesAcross, kShare.keys.begin, kShare.keys.count>(
+          gradients(), block.queries(ring.stage), dk);
+    }
     if constexpr (kSumsV > 0) {
       add_product<DoutsAcross, kShare.values.begin, kShare.values.count>(
           weights(), block.douts(ring.stage), dv);
@@ -270,11 +304,13 @@ class FlashWideConsumer {
     ring.next();
     walk.next(a.query_blocks);
     if constexpr (kStarts) open_scores();
-    wgmma_wait<(kSumsV > 0 ? 2 : 1) + (kStarts ? 1 : 0)>();
-    wgmma_done(dq);
+    if constexpr (kSums > 0) {
+      wgmma_wait<(kSumsV > 0 ? 2 : 1) + (kStarts ? 1 : 0)>();
+      wgmma_done(dq);
+    }
     add_dq(now);
     wgmma_wait<kStarts ? 1 : 0>();
-    wgmma_done(dk);
+    if constexpr (kSums > 0) wgmma_done(dk);
     if constexpr (kSumsV > 0) wgmma_done(dv);
     barrier_arrive(block.queries_empty(used.stage));
     barrier_arrive(block.douts_empty(used.stage));
@@ -303,12 +339,14 @@ class FlashWideConsumer {
     const FlashBackwardStore<C> store = {a, block, 0, kGroup, warp, lane, item};
     const FmhaBackwardArguments& g = a.backward;
     if constexpr (C::kSlices > 1) {
-      store.keep(kShare.keys.begin, dk);
+      if constexpr (kSums > 0) store.keep(kShare.keys.begin, dk);
       if constexpr (kSumsV > 0) store.keep(kSlabs + kShare.values.begin, dv);
       return;
     }
-    store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, kShare.keys.begin, g.forward.scale,
-                dk);
+    if constexpr (kSums > 0) {
+      store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, kShare.keys.begin, g.forward.scale,
+                  dk);
+    }
     if constexpr (kSumsV > 0) {
       store.store(&a.dv_map, g.dv, g.dv_stride, g.forward.hdim_v, kShare.values.begin, 1.0F, dv);
     }
@@ -322,7 +360,8 @@ class FlashWideConsumer {
         thread(static_cast<int>(threadIdx.x) % kGroupThreads),
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(uniform(thread / 32)),
-        unit(arguments.backward.forward.scale * 1.44269504F) {}
+        unit((Block::kBends ? 1.0F : arguments.backward.forward.scale) * 1.44269504F),
+        bends(arguments.backward.forward, lane) {}
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
