@@ -3,6 +3,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "tessera/select/select.h"
 #include "tessera/targets/targets.h"
@@ -13,8 +14,13 @@ namespace {
 TEST(GroupedChoices, LayersOfRegNetAreServedInPlace) {
   const Target target = load_target("sm90a");
   for (const char* direction : {"forward", "backward_data"}) {
-    for (const auto& [groups, channels, size, stride] :
-         {std::array{13, 8, 28, 1}, {20, 16, 28, 2}, {9, 16, 56, 2}, {49, 16, 14, 2}}) {
+    for (const auto& [groups, channels, size, stride] : {std::array{13, 8, 28, 1},
+                                                         {20, 16, 28, 2},
+                                                         {9, 16, 56, 2},
+                                                         {49, 16, 14, 2},
+                                                         {11, 112, 14, 1}}) {
+      // Forward, tmaws takes such groups by themselves, and as long as grouped kernels.
+      if (channels == 112 && direction == std::string_view("forward")) continue;
       const std::string line =
           std::string(direction) + " n=16 c=" + std::to_string(groups * channels) +
           " k=" + std::to_string(groups * channels) + " g=" + std::to_string(groups) +

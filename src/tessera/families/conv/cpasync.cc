@@ -301,7 +301,7 @@ void count_gather(const tile::GpuCase& c, const GatherPlan& plan, tile::GpuKerne
 constexpr double kSecondStep = 3e-6;  // seconds, besides its bytes; as of tmaws
 constexpr double kCacheSpeed = 2;     // how much faster than memory L2 moves the sums
 
-// How much longer kernels near the best computed on an H200 than is counted, in the median.
+// How much longer kernels near the best computed on an H200 than is counted, in the mean.
 double gather_factor(ConvDirection direction) {
   constexpr double kForward = 1.6, kByX = 2.0, kByW = 1.75;
   if (direction == ConvDirection::forward) return kForward;
