@@ -11,6 +11,7 @@ from .. import _attention_fields, _attention_shapes
 from .._abi import Error
 from . import _attention_ops, _run
 from ._attention_ops import check_ranks, lengths_of, needed_words, options_of, view_of
+from ._functions import _call, ops
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
@@ -123,8 +124,8 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
         dout = torch.zeros_like(out)
     if dlse is not None:
         dout, v, out = _with_gradient_of_lse(dlse, dout, v, out, ctx.how[0])
-    dq, dk, dv, dbias = torch.ops.tessera.attention_backward(
-        dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words, *ctx.how, has_dbias)
+    tensors = (dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words)
+    dq, dk, dv, dbias = _call(ops.attention_backward, run, 4, tensors, *ctx.how, has_dbias)
     dv = dv if dlse is None else dv.narrow(-1, 0, hdim_v)
     return (dq, dk, dv, dbias if has_dbias else None, *none[4:])
 

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .._abi import Error
-from . import _ops
+from . import _operators, _ops
 
 Tensor = torch.Tensor
 _C: Any = torch._C
@@ -39,8 +39,8 @@ def check_tensors(function: str, names: Sequence[str], tensors: Sequence[Any], n
 
 
 def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
-    """Whether nothing but the memory of the tensors matters: no derivative, no tracing, no other
-    interpretation of the call."""
+    """Whether nothing but the memory of the tensors and their derivatives matter: no tracing, no
+    other interpretation of the call."""
     for position, tensor in enumerate(tensors):
         if tensor is None:
             if position < needed:
@@ -49,8 +49,7 @@ def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
               not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not _STRIDED or
               tensor._is_zerotensor() or tensor.is_nested):
             return False
-    return not (torch.is_grad_enabled() and _C._any_requires_grad(*tensors)
-                or forward_ad._current_level >= 0
+    return not (forward_ad._current_level >= 0
                 or _C._is_any_autocast_enabled() or _C._len_torch_dispatch_stack()
                 or _C._len_torch_function_stack() or _C._get_tracing_state() is not None
                 or _C._functorch.peek_interpreter_stack() is not None
@@ -63,7 +62,11 @@ def _call(op: Any, function: Callable[..., Any], needed: int,
     called at once, which saves the 8 us that PyTorch takes to find it."""
     if not torch.compiler.is_compiling():
         if _is_plain(tensors, needed):
-            return function(*tensors, *others)
+            if not (torch.is_grad_enabled() and _C._any_requires_grad(*tensors)):
+                return function(*tensors, *others)
+            at_once = _operators.direct(op)
+            if at_once is not None:
+                return at_once(*tensors, *others)
         names = [argument.name for argument in op.default._schema.arguments]
         check_tensors(op.default._opname, names, tensors, needed)
     return op(*tensors, *others)

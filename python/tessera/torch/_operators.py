@@ -3,7 +3,7 @@ results without memory, its derivatives in both directions, and its batches unde
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -55,9 +55,33 @@ def register(operator: Operator) -> None:
     torch.library.register_fake(f"tessera::{name}", fake, lib=_library)
     _library.impl(name, _differentiable(op, operator), "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tessera::{name}", _batched(op, operator), lib=_library)
+    if operator.setup is not None and operator.backward is not None:
+        _direct[getattr(torch.ops.tessera, name)] = _without_dispatcher(op, operator)
 
 
 # ---- Derivatives ---------------------------------------------------------------------------------
+
+_direct: Dict[Any, Callable[..., Any]] = {}
+
+
+def _backward_of(operator: Operator) -> Callable[..., Any]:
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if operator.backward is None:
+            name = operator.schema.partition("(")[0]
+            raise Error(f"{name}: {operator.refusal}", "unsupported")
+        found = operator.backward(ctx, *grads)
+        found = found if isinstance(found, tuple) else (found,)
+        return (*found, *(None,) * (len(ctx.needs_input_grad) - len(found)))
+    return backward
+
+
+def _applied(name: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:
+    """A function with this derivative. It is not Function.apply(), which would go through all
+    levels of torch.func once more."""
+    made: Any = type(name, (torch.autograd.Function,),
+                     {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return super(torch.autograd.Function, made).apply
+
 
 def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
     """What runs where PyTorch looks for derivatives. Levels of torch.func come here one by one, and
@@ -80,16 +104,7 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
             operator.setup(ctx, filled(tuple(inputs)), result)
         return result
 
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if operator.backward is None:
-            raise Error(f"{op._opname}: {operator.refusal}", "unsupported")
-        found = operator.backward(ctx, *grads)
-        found = found if isinstance(found, tuple) else (found,)
-        return (*found, *(None,) * (len(ctx.needs_input_grad) - len(found)))
-    made: Any = type(f"{op._opname}_derivative", (torch.autograd.Function,),
-                     {"forward": staticmethod(forward), "backward": staticmethod(backward)})
-    # Not Function.apply(), which would go through all levels of torch.func once more.
-    single = super(torch.autograd.Function, made).apply
+    single = _applied(f"{op._opname}_derivative", forward, _backward_of(operator))
 
     def apply(*arguments: Any) -> Any:
         if not _C._are_functorch_transforms_active():
@@ -108,6 +123,23 @@ def _differentiable(op: Any, operator: Operator) -> Callable[..., Any]:
             return apply(*arguments, keyset)
         return below(keyset, arguments)
     return kernel
+
+
+def direct(op: Any) -> Optional[Callable[..., Any]]:
+    """What computes an operator and its derivative without PyTorch's dispatcher, for calls that
+    nothing else looks at; None where the operator has no derivative."""
+    return _direct.get(op)
+
+
+def _without_dispatcher(op: Any, operator: Operator) -> Callable[..., Any]:
+    setup: Any = operator.setup
+    defaults = tuple(argument.default_value for argument in op._schema.arguments)
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        result = operator.run(*inputs)
+        setup(ctx, (*inputs, *defaults[len(inputs):]), result)
+        return result
+    return _applied(f"{operator.schema.partition('(')[0]}_at_once", forward, _backward_of(operator))
 
 
 def _recording_levels_below() -> Any:

@@ -45,16 +45,18 @@ constexpr RefusedKernel kRefusedKernels[] = {
     {"fmha_backward_bf16_tmaws_128x64x128_3x1x1_1x1x1_splitatomic1_s3_sm90a",
      "tmaws has 2 consumers over m (2x1x1) with kind=backward, got 3x1x1"},
     {"fmha_backward_bf16_tmaws_128x128x128_2x1x1_1x1x1_splitatomic1_s3_sm90a",
-     "tile must be 128x128x64 or 128x64x128 with kind=backward, got 128x128x128"},
+     "tile must be one of 128x128x64, 128x64x128, 64x64x192, 64x64x256 with kind=backward, got "
+     "128x128x128"},
     {"fmha_backward_bf16_tmaws_64x64x128_2x1x1_1x1x1_splitatomic1_s3_sm90a",
-     "tile must be 128x128x64 or 128x64x128 with kind=backward, got 64x64x128"},
+     "tile must be one of 128x128x64, 128x64x128, 64x64x192, 64x64x256 with kind=backward, got "
+     "64x64x128"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_sm90a",
      "stages must be at least 2 with kind=backward, got 1"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_s3_sm90a",
      "split_k must be ordered or atomic with kind=backward, which says how sums of dq are added, "
      "got none"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_slices3_s3_sm90a",
-     "tmaws of fmha has nothing but tile, wave, split_k and stages with kind=backward"},
+     "slices must be one of 1, 2, 4, 8 with kind=backward, got 3"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_s4_sm90a",
      "needs 265552 bytes of shared memory, sm90a has 232448"},
 };
@@ -226,8 +228,10 @@ TEST(FmhaBackwardFlash, RefusesTensorsThatAreNotAligned) {
 
 // A block's parts follow each other in shared memory, at multiples of what swizzled tiles need.
 TEST(FmhaBackwardFlash, PartsOfABlockAreAligned) {
-  for (const device::FlashBackwardShape shape :
-       {device::FlashBackwardShape{128, 64, 3}, {64, 128, 3}, {64, 128, 2}}) {
+  for (const device::FlashBackwardShape shape : {device::FlashBackwardShape{128, 128, 64, 64, 3},
+                                                 {128, 64, 128, 128, 3},
+                                                 {64, 64, 192, 128, 3},
+                                                 {64, 64, 256, 256, 2}}) {
     const device::FlashBackwardSizes z = device::flash_backward_sizes(shape);
     for (const int part : {z.values, z.queries, z.douts, z.gradients, z.out}) {
       EXPECT_EQ(part % 1024, 0);

@@ -32,7 +32,7 @@ constexpr double kOrderShare = 0.95;    // of that, where sums of dq wait for th
 constexpr double kPlainShare = 0.8;     // of the memory's bandwidth, of the steps beside
 
 device::FlashBackwardShape backward_shape(const Algorithm& a) {
-  return {a.tile.n, a.tile.k, a.stages};
+  return {a.tile.m, a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages};
 }
 
 std::int64_t backward_shared_bytes(const FmhaSignature&, const Algorithm& a) {
@@ -41,21 +41,41 @@ std::int64_t backward_shared_bytes(const FmhaSignature&, const Algorithm& a) {
 
 // ---- which kernels there are ----
 
-bool is_plain(const FmhaSignature& s) {
-  return (s.in == DType::fp16 || s.in == DType::bf16) && !s.dropout && !s.soft_cap &&
-         s.bias == FmhaBias::none;
+bool has_products_alone(const FmhaSignature& s) {
+  return !s.dropout && !s.soft_cap && s.bias == FmhaBias::none;
 }
+bool is_wide(const Algorithm& a) { return a.tile.m == device::kFlashWideKeys; }
 
 std::string plain_sentence(const FmhaSignature& s) {
   return fmt::format(
-      "tmaws computes gradients in fp16 or bf16 without bias, soft cap and dropout, got in {}, "
+      "tmaws with {} keys of a block computes gradients without bias, soft cap and dropout, got "
       "bias {}{}{}",
-      to_string(s.in), to_string(s.bias), s.soft_cap ? ", a soft cap" : "",
+      device::kFlashOwnKeys, to_string(s.bias), s.soft_cap ? ", a soft cap" : "",
       s.dropout ? ", dropout" : "");
 }
 
+// Keys and queries of a block, and the longest heads of q and k.
+constexpr std::array kTiles = {
+    Shape3{device::kFlashOwnKeys, 128, 64},  Shape3{device::kFlashOwnKeys, 64, 128},
+    Shape3{device::kFlashWideKeys, 64, 64},  Shape3{device::kFlashWideKeys, 64, 128},
+    Shape3{device::kFlashWideKeys, 64, 192}, Shape3{device::kFlashWideKeys, 64, 256}};
+
+// Into how many parts the queries of a block of keys are cut, so that few keys keep all units busy.
+constexpr std::array kSlices = {1, 2, 4, 8};
+
+std::string tiles_text() {
+  std::vector<std::string> names;
+  for (const Shape3& tile : kTiles) names.push_back(to_string(tile));
+  return fmt::format("one of {}", fmt::join(names, ", "));
+}
+
 constexpr Rule kGradientRules[] = {
-    {[](const Case& c) { return is_plain(c.signature); },
+    {[](const Case& c) { return c.signature.in == DType::fp16 || c.signature.in == DType::bf16; },
+     [](const Case& c) {
+       return fmt::format("tmaws computes gradients in fp16 or bf16, got in {}",
+                          to_string(c.signature.in));
+     }},
+    {[](const Case& c) { return is_wide(c.algorithm) || has_products_alone(c.signature); },
      [](const Case& c) { return plain_sentence(c.signature); }},
     {[](const Case& c) {
        return c.algorithm.wave == Shape3{2, 1, 1};
@@ -64,13 +84,9 @@ constexpr Rule kGradientRules[] = {
        return fmt::format("tmaws has 2 consumers over m (2x1x1) with kind=backward, got {}",
                           to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) {
-       const Shape3& t = c.algorithm.tile;
-       return t.m == device::kFlashOwnKeys && (t.k == 64 || t.k == 128) &&
-              t.n * t.k == 2 * device::kFlashPartFloats;
-     },
+    {[](const Case& c) { return std::ranges::find(kTiles, c.algorithm.tile) != kTiles.end(); },
      [](const Case& c) {
-       return fmt::format("tile must be 128x128x64 or 128x64x128 with kind=backward, got {}",
+       return fmt::format("tile must be {} with kind=backward, got {}", tiles_text(),
                           to_string(c.algorithm.tile));
      }},
     {[](const Case& c) { return c.algorithm.stages >= kLeastRing; },
@@ -92,28 +108,38 @@ constexpr Rule kGradientRules[] = {
                                .wave = a.wave,
                                .warp_tile = {},
                                .split_k = a.split_k,
+                               .slices = a.slices,
                                .stages = a.stages};
        return a == only;
      },
      [](const Case&) {
        return std::string(
-           "tmaws of fmha has nothing but tile, wave, split_k and stages with kind=backward");
+           "tmaws of fmha has nothing but tile, wave, split_k, slices and stages with "
+           "kind=backward");
+     }},
+    {[](const Case& c) { return std::ranges::find(kSlices, c.algorithm.slices) != kSlices.end(); },
+     [](const Case& c) {
+       return fmt::format("slices must be one of {} with kind=backward, got {}",
+                          fmt::join(kSlices, ", "), c.algorithm.slices);
      }},
     kFitsSharedMemory,
 };
 
-// For each length of heads one that adds sums of dq by atomic additions, which is faster, and one
-// that adds them in the order of the keys.
+// For each length of heads and number of slices one that adds sums of dq by atomic additions, which
+// is faster, and one that adds them in the order of the keys.
 std::vector<Algorithm> flash_backward_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
-    for (const int hdim : {64, 128}) {
-      all.push_back({.pipeline = Pipeline::tmaws,
-                     .tile = {device::kFlashOwnKeys, 2 * device::kFlashPartFloats / hdim, hdim},
-                     .wave = {device::kFlashOwnConsumers, 1, 1},
-                     .warp_tile = {},
-                     .split_k = adds,
-                     .stages = 3});
+    for (const Shape3& tile : kTiles) {
+      for (const int slices : kSlices) {
+        all.push_back({.pipeline = Pipeline::tmaws,
+                       .tile = tile,
+                       .wave = {device::kFlashOwnConsumers, 1, 1},
+                       .warp_tile = {},
+                       .split_k = adds,
+                       .slices = slices,
+                       .stages = tile.k == 256 ? 2 : 3});
+      }
     }
   }
   return all;
@@ -140,12 +166,9 @@ std::array<WindowTokens, kMaps + 2> backward_tokens(const FmhaProblem& p) {
 double query_blocks(const Algorithm& a, const FmhaProblem& p) {
   return double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) * double(p.batch);
 }
-constexpr std::int64_t kSumBytes = std::int64_t{2} * device::kFlashPartFloats * 4;
-std::int64_t stat_bytes(const Algorithm& a) {
-  return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
+std::int64_t sum_bytes(const Algorithm& a) {
+  return std::int64_t{4} * device::kFlashPartFloats * device::flash_dq_parts(a.tile.n, a.tile.k);
 }
-constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4;
-
 // At most, where sequences have lengths of their own.
 double most_items(const Algorithm& a, const FmhaProblem& p) {
   const double each = double(tile::ceil_div(p.seqlen_k, a.tile.m)) * double(p.batch);
@@ -154,24 +177,53 @@ double most_items(const Algorithm& a, const FmhaProblem& p) {
          double(p.heads_kv);
 }
 
+// The sums of dk and dv of all items, where several have the same keys.
+double slice_bytes(const Algorithm& a, const FmhaProblem& p) {
+  const double each = 4.0 * a.tile.m * (a.tile.k + most_hdim_v(a.tile.k));
+  return a.slices == 1 ? 0 : most_items(a, p) * a.slices * each;
+}
+std::int64_t stat_bytes(const Algorithm& a) {
+  return std::int64_t{4} * device::flash_stats_floats(a.tile.n);
+}
+constexpr std::int64_t kSliceUnit = 16;  // bytes; sums of slices begin at a multiple
+constexpr std::int64_t kTurnBytes = std::int64_t{device::kFlashOwnConsumers} * 4;
+
 std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t unit = tma_elements(p.in);
   const std::array<SizeLimit, 7> limits = {
       {{"hdim", p.hdim, unit, a.tile.k},
-       {"hdim_v", p.hdim_v, unit, a.tile.k},
+       {"hdim_v", p.hdim_v, unit, most_hdim_v(a.tile.k)},
        {"batch", p.batch, 1, kMostTokens},
        {"seqlen_q", p.seqlen_q, 1, kMostTokens},
        {"seqlen_k", p.seqlen_k, 1, kMostTokens},
        {"tokens_q", is_packed(p) ? p.tokens_q : 1, 1, kMostTokens},
        {"tokens_k", is_packed(p) ? p.tokens_k : 1, 1, kMostTokens}}};
   if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
-  const double items = std::max(most_items(a, p), query_blocks(a, p));
+  const double items = std::max(most_items(a, p) * a.slices, query_blocks(a, p));
   if (items > kMostBlocks) {
     return fmt::format("tmaws counts its blocks up to {}, got about {:.0f}", kMostBlocks, items);
   }
-  const double sums = query_blocks(a, p) * double(kSumBytes);
+  const double sums = query_blocks(a, p) * double(sum_bytes(a)) + slice_bytes(a, p);
   if (sums <= kMostSums) return {};
-  return fmt::format("tmaws has up to {:.0f} bytes of sums of dq, got {:.0f}", kMostSums, sums);
+  return fmt::format(
+      "tmaws has up to {:.0f} bytes of sums of dq, and of dk and dv in slices, got "
+      "{:.0f}",
+      kMostSums, sums);
+}
+
+// Blocks store gradients of their scores, which nothing adds up.
+std::string dbias_reason(const FmhaProblem& p) {
+  if (!p.dbias) return {};
+  const std::array<std::int64_t, 4> sizes = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
+  constexpr std::array<std::string_view, 4> kNames = {"batch", "heads", "seqlen_q", "seqlen_k"};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 1 || p.bias_strides[i] != 0) continue;
+    return fmt::format(
+        "tmaws needs a bias of its own for each of {} {} with dbias=1, got a stride "
+        "of 0",
+        sizes[i], kNames[i]);
+  }
+  return {};
 }
 
 Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
@@ -180,6 +232,7 @@ Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, cons
     if (std::string why = window_reason(t); !why.empty()) return {why};
   }
   if (std::string why = sink_reason(p); !why.empty()) return {why};
+  if (std::string why = dbias_reason(p); !why.empty()) return {why};
   // Masked scores are minus infinity before they are scaled.
   if (!(p.scale > 0)) return {fmt::format("tmaws needs a scale above 0, got {}", p.scale)};
   return {};
@@ -187,26 +240,41 @@ Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, cons
 
 // ---- the text ----
 
+// The instructions of a kernel; see the consumers of flash_backward.h and flash_backward_wide.h.
+std::vector<tile::Wgmma> products_of(DType in, const Algorithm& a) {
+  using enum tile::WgmmaFrom;
+  if (!is_wide(a)) {
+    return {{in, in, a.tile.n, k_lines, k_lines},
+            {in, in, a.tile.k, registers, row_lines},
+            {in, in, 64, row_lines, row_lines}};
+  }
+  std::vector<tile::Wgmma> all = {{in, in, a.tile.n / 2, k_lines, k_lines}};
+  for (const int columns : {64, 128}) {
+    all.push_back({in, in, columns, k_lines, row_lines});
+    all.push_back({in, in, columns, row_lines, row_lines});
+  }
+  return all;
+}
+
 Source emit_flash_backward(const KernelSpec& spec, const Target&) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  using enum tile::WgmmaFrom;
-  const std::array<tile::Wgmma, 3> products = {{{s.in, s.in, a.tile.n, k_lines, k_lines},
-                                                {s.in, s.in, a.tile.k, registers, row_lines},
-                                                {s.in, s.in, 64, row_lines, row_lines}}};
-  const std::string config = fmt::format(
-      "  using In = {};\n"
-      "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
-      "  static constexpr bool kMasked = {}, kOrdered = {};\n"
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kStages = {};\n",
-      to_string(s.in), to_string(s.lengths), s.masked, a.split_k == SplitK::ordered, a.tile.m,
-      a.tile.n, a.tile.k, a.stages);
-  constexpr std::array<tile::GpuEntry, 3> kEntries = {
-      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}}};
+  const std::string config =
+      types_text(s) +
+      fmt::format(
+          "  static constexpr bool kMasked = {}, kSoftCap = {}, kDropout = {}, kDbias = {};\n"
+          "  static constexpr bool kOrdered = {};\n"
+          "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {}, kHdimV = {};\n"
+          "  static constexpr int kStages = {}, kSlices = {};\n",
+          s.masked, s.soft_cap, s.dropout, s.dbias, a.split_k == SplitK::ordered, a.tile.m,
+          a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages, a.slices);
+  constexpr std::array<tile::GpuEntry, 4> kEntries = {
+      {{"", "run"}, {"_prepare", "prepare"}, {"_convert", "convert"}, {"_merge", "merge"}}};
   return tile::cuda_source(spec, kAbi,
                            {"fmha/flash_backward.h", "FlashBackward", "FlashBackwardArguments",
-                            config, tile::wgmma_text(products)},
-                           device::flash_threads(a.wave.m), kEntries);
+                            config, tile::wgmma_text(products_of(s.in, a))},
+                           device::flash_threads(a.wave.m),
+                           std::span(kEntries).first(a.slices == 1 ? 3 : 4));
 }
 
 // ---- the launch ----
@@ -219,10 +287,12 @@ std::int64_t head_bytes(const FmhaProblem& p) {
 void set_workspace(const Algorithm& a, const FmhaProblem& p, FlashBackwardArguments& g,
                    Launch& launch) {
   const auto blocks = static_cast<std::int64_t>(query_blocks(a, p));
-  g.stats = device::kCounterBytes + blocks * kSumBytes;
+  g.stats = device::kCounterBytes + blocks * sum_bytes(a);
   g.turns = g.stats + blocks * stat_bytes(a);
   const std::int64_t turns = a.split_k == SplitK::ordered ? blocks * kTurnBytes : 0;
-  launch.workspace.bytes = static_cast<std::size_t>(g.turns + turns);
+  g.slices = tile::ceil_div(g.turns + turns, kSliceUnit) * kSliceUnit;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(g.slices + static_cast<std::int64_t>(slice_bytes(a, p)));
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
   launch.workspace.address_offset = offsetof(FlashBackwardArguments, workspace);
 }
@@ -265,8 +335,13 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   plain.grid = {static_cast<unsigned>(query_blocks(a, p)), 1, 1};
   plain.block = {device::kFlashPlainThreads, 1, 1};
   launch.steps.push(plain);
-  launch.steps.push(flash_step(g.items, a.wave.m, backward_shared_bytes(signature_in(spec), a)));
+  launch.steps.push(
+      flash_step(g.items * a.slices, a.wave.m, backward_shared_bytes(signature_in(spec), a)));
   plain.entry = 2;
+  launch.steps.push(plain);
+  if (a.slices == 1) return launch;
+  plain.entry = 3;
+  plain.grid = {static_cast<unsigned>(g.items), 1, 1};
   launch.steps.push(plain);
   return launch;
 }
@@ -288,13 +363,18 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
   const double all = heads * keys * queries;
   const double met = std::min(all, (scores(p) + cut) * padding);
-  const double items = std::max(1.0, most_items(a, p));
+  const double walked =
+      double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) / double(p.heads_kv);
+  const double items = std::max(1.0, most_items(a, p) * std::min(double(a.slices), walked));
   const double waves = std::ceil(items / target.units) * target.units / items;
-  const double compute = met * 5 * a.tile.k / rate * waves;
+  const double depth = 3.0 * a.tile.k + 2.0 * most_hdim_v(a.tile.k);
+  const double compute = met * depth / rate * waves;
   const double bandwidth = target.memory_gb_per_s * 1e9;
-  const double beside = query_blocks(a, p) * double(kSumBytes + 2 * a.tile.n * a.tile.k) * 2 /
-                        (bandwidth * kPlainShare);
-  return tile::total_of(compute, bytes(p) / bandwidth, 3 * target.launch_us * 1e-6 + beside);
+  const double moved =
+      query_blocks(a, p) * double(sum_bytes(a) + 2 * a.tile.n * a.tile.k) + slice_bytes(a, p);
+  const double launches = (a.slices == 1 ? 3 : 4) * target.launch_us * 1e-6;
+  return tile::total_of(compute, bytes(p) / bandwidth,
+                        launches + 2 * moved / (bandwidth * kPlainShare));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tessera/base/forever.h"
+#include "tessera/device/cuda/fmha/flash_backward_sizes.h"
 #include "tessera/device/fmha.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/features_internal.h"
@@ -58,6 +59,14 @@ Problem plain(const Problem& problem) {
   p.tokens_k = standard.tokens_k;
   p.k_strides = p.v_strides = standard.k_strides;
   return p;
+}
+
+// No shipped model has learned from gradients with slices, nor from blocks of 64 keys.
+bool is_described(const KernelSpec& spec) {
+  const Algorithm& a = spec.algorithm;
+  const bool is_gradient = signature_in(spec).kind == FmhaKind::backward;
+  if (!is_gradient || a.pipeline != Pipeline::tmaws) return true;
+  return a.slices == 1 && a.tile.m == device::kFlashOwnKeys;
 }
 
 // Appending takes the same time whatever kernel attends. The tensor cores of GPUs multiply both

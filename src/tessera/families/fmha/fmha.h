@@ -17,7 +17,7 @@ extern const Family kFamily;
 inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
-inline constexpr int kAbi = 6;
+inline constexpr int kAbi = 7;
 
 // The longest heads that kernels exist for.
 inline constexpr std::int64_t kMostHdim = 576;
@@ -114,6 +114,7 @@ void extract(const Problem& problem, const Target& target, int threads,
              std::span<const FeatureUse> wanted = {});
 Problem plain(const Problem& problem);
 Problem twin(const Problem& problem, const Target& target);
+bool is_described(const KernelSpec& spec);
 
 // draw.cc: lists to learn from, and problems that exercise a kernel
 std::span<const std::string_view> problem_sets();

@@ -7,14 +7,11 @@
 // Launch: `prepare` and `convert`: a block of kFlashPlainThreads threads for each block of queries
 // of each head and sequence. `run`, between the two: blocks of flash_threads(2) threads with
 // flash_backward_sizes().bytes of dynamic shared memory; any number of blocks, which take items
-// from a counter.
+// from a counter. With slices, `merge` comes last: a block of kFlashPlainThreads threads for each
+// block of keys.
 #pragma once
 
-#include "tessera/device/cuda/fmha/flash_backward_plain.h"
-#include "tessera/device/cuda/fmha/flash_backward_producer.h"
-#include "tessera/device/cuda/fmha/flash_backward_store.h"
-#include "tessera/device/cuda/fmha/flash_rows.h"
-#include "tessera/device/cuda/wgmma.h"
+#include "tessera/device/cuda/fmha/flash_backward_wide.h"
 
 namespace tessera::device {
 
@@ -37,7 +34,7 @@ class FlashBackwardConsumer {
   static constexpr int kKeySteps = Block::kKeys / 16;  // steps of dq
   static constexpr int kScores = kQueries / 2;         // of a thread
   static constexpr int kSums = kHdim / 2;
-  static constexpr int kParts = kFlashPartFloats / kGroupThreads;  // of dq
+  static constexpr int kParts = kFlashPartFloats / kGroupThreads;  // of a thread's dq
   // Whether dv is multiplied while gradients of scores are made. More queries leave no registers
   // for that.
   static constexpr bool kEarly = kQueries == 64;
@@ -293,10 +290,16 @@ class FlashBackwardConsumer {
     item = block.told(lane);
     barrier_arrive_if(block.keys_empty(), lane == 0);
     barrier_arrive_if(block.values_empty(), lane == 0);
-    const FlashBackwardStore<C> store = {a, block, group, warp, lane, item};
+    const FlashBackwardStore<C> store = {a, block, group * kWgmmaRows, group, warp, lane, item};
     const FmhaBackwardArguments& g = a.backward;
-    store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, g.forward.scale, dk);
-    store.store(&a.dv_map, g.dv, g.dv_stride, g.forward.hdim_v, 1.0F, dv);
+    if constexpr (C::kSlices > 1) {
+      constexpr int kSlabs = kHdim / kFlashSlab;
+      store.keep(group * kSlabs, dk);
+      store.keep((kFlashOwnConsumers + group) * kSlabs, dv);
+      return;
+    }
+    store.store(&a.dk_map, g.dk, g.dk_stride, g.forward.hdim, 0, g.forward.scale, dk);
+    store.store(&a.dv_map, g.dv, g.dv_stride, g.forward.hdim_v, 0, 1.0F, dv);
   }
 
  public:
@@ -315,7 +318,7 @@ class FlashBackwardConsumer {
     for (u32 phase = 0;; phase ^= 1) {
       barrier_wait(block.keys_full(), phase);
       item = block.told(lane);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       run_item(phase);
     }
     stores_wait_all();
@@ -342,7 +345,7 @@ struct FlashBackward {
       }
     } else {
       registers_grow<flash_registers(kFlashOwnConsumers)>();
-      FlashBackwardConsumer<C>(arguments, block, group).run();
+      consume(arguments, block, group);
     }
   }
 
@@ -351,6 +354,21 @@ struct FlashBackward {
   }
   static __device__ __forceinline__ void convert(const FlashBackwardArguments& arguments) {
     FlashBackwardPlain<C>(arguments).convert();
+  }
+  static __device__ __forceinline__ void merge(const FlashBackwardArguments& arguments) {
+    FlashBackwardMerge<C>::merge(arguments);
+  }
+
+ private:
+  static __device__ __forceinline__ void consume(const FlashBackwardArguments& arguments,
+                                                 const Block& block, int group) {
+    if constexpr (!Block::kWide) {
+      FlashBackwardConsumer<C>(arguments, block, group).run();
+    } else if (group == 0) {
+      FlashWideConsumer<C, 0>(arguments, block).run();
+    } else {
+      FlashWideConsumer<C, 1>(arguments, block).run();
+    }
   }
 };
 

@@ -16,9 +16,9 @@ namespace tessera::device {
 struct FlashBackwardArguments {
   CudaTensorMap q_map, k_map, v_map, dout_map, dk_map, dv_map;
   FmhaBackwardArguments backward;
-  void* workspace;   // two counters: items that blocks took, blocks that are done
-  i64 stats, turns;  // where these begin in the workspace, in bytes
-  int query_blocks;  // of the longest sequence, and
+  void* workspace;           // two counters: items that blocks took, blocks that are done
+  i64 stats, turns, slices;  // where these begin in the workspace, in bytes
+  int query_blocks;          // of the longest sequence, and
   int key_blocks;
   int items;    // blocks of keys of all key-value heads and sequences, where all are equally long
   int section;  // key-value heads whose items are computed side by side

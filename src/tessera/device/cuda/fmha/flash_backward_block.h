@@ -10,24 +10,32 @@
 
 namespace tessera::device {
 
-// A block of keys of a key-value head and a sequence, from `key` on; is_there: 0 where there are no
-// more. The rest is told only where sequences have lengths of their own.
+// A block of keys of a key-value head and a sequence, from `key` on; number: 1 and up, 0 where
+// there are no more. With slices, a block of keys has as many items, one after the other. The rest
+// is told only where sequences have lengths of their own.
 struct FlashItem {
-  int key, head, batch, is_there;
+  int key, head, batch, number;
   int queries, keys, first_query, first_key;
 };
 
 template <class C>
 struct FlashBackwardBlock {
   using T = typename C::In;
-  static constexpr int kKeys = kFlashOwnKeys;
+  static constexpr int kKeys = C::kTileM;
   static constexpr int kQueries = C::kTileN;
   static constexpr int kHdim = C::kTileK;
+  static constexpr int kHdimV = C::kHdimV;
   static constexpr int kStages = C::kStages;
+  static constexpr int kParts = flash_dq_parts(kQueries, kHdim);
+  static constexpr bool kWide = kKeys == kFlashWideKeys;
+  // Whether a score is more than a product times the scale, or a weight may be dropped.
+  static constexpr bool kBends = C::kSoftCap || C::kBias != FmhaBias::none || C::kDropout;
   static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
-  static constexpr FlashBackwardSizes kSizes = flash_backward_sizes({kQueries, kHdim, kStages});
-  static_assert(C::kTileM == kKeys, "a consumer has 64 keys");
-  static_assert(kQueries * kHdim == 2 * kFlashPartFloats, "a consumer has half of dq");
+  static constexpr FlashBackwardSizes kSizes =
+      flash_backward_sizes({kKeys, kQueries, kHdim, kHdimV, kStages});
+  static_assert(kWide || (kKeys == kFlashOwnKeys && kHdim == kHdimV), "a consumer has 64 keys");
+  static_assert(kWide || !kBends, "only wide kernels have more than products");
+  static_assert(kWide ? kQueries == kWgmmaRows : kParts == 2, "consumers share dq by whole parts");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
   static_assert(flash_registers_suffice(kFlashOwnConsumers, flash_registers(kFlashOwnConsumers),
                                         flash_fetch_registers(kFlashOwnConsumers)),
@@ -36,10 +44,14 @@ struct FlashBackwardBlock {
   // Tiles whose heads lie along k, and the same memory where tokens lie along k.
   using Keys = OperandTile<T, kKeys, kHdim, true>;
   using KeysAcross = OperandTile<T, kHdim, kKeys, false>;
+  using Values = OperandTile<T, kKeys, kHdimV, true>;
   using Queries = OperandTile<T, kQueries, kHdim, true>;
   using QueriesAcross = OperandTile<T, kHdim, kQueries, false>;
+  using Douts = OperandTile<T, kQueries, kHdimV, true>;
+  using DoutsAcross = OperandTile<T, kHdimV, kQueries, false>;
   // Gradients of scores: a line of 64 queries for each key.
   using Gradients = OperandTile<T, kQueries, kKeys, false>;
+  using GradientsAcross = OperandTile<T, kKeys, kQueries, true>;
 
   u32 shared;
 
@@ -49,7 +61,7 @@ struct FlashBackwardBlock {
     return shared + kSizes.queries + stage * kSizes.query_bytes;
   }
   __device__ __forceinline__ u32 douts(u32 stage) const {
-    return shared + kSizes.douts + stage * kSizes.query_bytes;
+    return shared + kSizes.douts + stage * kSizes.dout_bytes;
   }
   __device__ __forceinline__ u32 gradients(u32 buffer) const {
     return shared + kSizes.gradients + buffer * kSizes.gradient_bytes;
@@ -101,7 +113,7 @@ struct FlashBackwardBlock {
   // ---- the place of an item ----
 
   __device__ __forceinline__ void tell(const FlashItem& item) const {
-    store_shared(place(), item.key, item.head, item.batch, item.is_there);
+    store_shared(place(), item.key, item.head, item.batch, item.number);
     if constexpr (!kEqual) {
       store_shared(place() + 16, item.queries, item.keys, item.first_query, item.first_key);
     }
@@ -111,7 +123,7 @@ struct FlashBackwardBlock {
     FlashItem item = {};
     load_shared_if(place(), words, lane == 0);
     item.key = uniform(words[0]), item.head = uniform(words[1]);
-    item.batch = uniform(words[2]), item.is_there = uniform(words[3]);
+    item.batch = uniform(words[2]), item.number = uniform(words[3]);
     if constexpr (!kEqual) {
       load_shared_if(place() + 16, words, lane == 0);
       item.queries = uniform(words[0]), item.keys = uniform(words[1]);
@@ -138,11 +150,18 @@ struct FlashBackwardBlock {
   // all heads and sequences.
   static __device__ __forceinline__ float* sums_of(const FlashBackwardArguments& a, int index) {
     char* const all = static_cast<char*>(a.workspace) + kCounterBytes;
-    return reinterpret_cast<float*>(all) + i64{index} * (2 * kFlashPartFloats);
+    return reinterpret_cast<float*>(all) + i64{index} * (kParts * kFlashPartFloats);
   }
   static __device__ __forceinline__ float* stats_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.stats) +
            i64{index} * flash_stats_floats(kQueries);
+  }
+  // The sums of dk and dv of an item, where several items have the same keys: for each consumer's
+  // slab of 64 keys by 64 elements as many floats as a part of dq has. `index` counts items.
+  static constexpr int kItemFloats = kKeys * (kHdim + kHdimV);
+  static __device__ __forceinline__ float* slice_of(const FlashBackwardArguments& a, int index) {
+    return reinterpret_cast<float*>(static_cast<char*>(a.workspace) + a.slices) +
+           i64{index} * kItemFloats;
   }
   static __device__ __forceinline__ u32* turns_of(const FlashBackwardArguments& a, int index) {
     return reinterpret_cast<u32*>(static_cast<char*>(a.workspace) + a.turns) +
@@ -177,7 +196,15 @@ struct FlashWalk {
     left = (end - first) * group;
     head = item.head * group;
     block = end - 1;
+    if (C::kSlices > 1 && left > 0) take_slice((item.number - 1) % C::kSlices);
     base = (item.batch * static_cast<int>(a.backward.forward.heads) + head) * a.query_blocks;
+  }
+  // Leaves out the blocks of other slices.
+  __device__ __forceinline__ void take_slice(int slice) {
+    const int begin = left * slice / C::kSlices, heads = begin / (end - first);
+    left = left * (slice + 1) / C::kSlices - begin;
+    head += heads;
+    block -= begin - heads * (end - first);
   }
   __device__ __forceinline__ void next(int query_blocks) {
     --left;
@@ -207,7 +234,7 @@ class FlashItems {
   FmhaSequence own;  // its lengths
 
   static __device__ __forceinline__ int blocks_of(i64 keys) {
-    return static_cast<int>((keys + kFlashOwnKeys - 1) / kFlashOwnKeys);
+    return static_cast<int>((keys + Block::kKeys - 1) / Block::kKeys);
   }
   __device__ __forceinline__ FlashItem place(int index, int pairs, int blocks) const {
     const int per_section = a.section * blocks;
@@ -215,7 +242,7 @@ class FlashItems {
     const int rest = index - section * per_section;
     const int width = min(a.section, pairs - section * a.section);
     const int down = rest / width;
-    return {down * kFlashOwnKeys, section * a.section + rest - down * width, 0, 1, 0, 0, 0, 0};
+    return {down * Block::kKeys, section * a.section + rest - down * width, 0, 0, 0, 0, 0, 0};
   }
 
  public:
@@ -224,11 +251,13 @@ class FlashItems {
     if constexpr (!kEqual) own = sequence_of<C::kLengths>(g, batch);
   }
 
-  // Item `index`, which is above those that were asked for before.
-  __device__ __forceinline__ FlashItem find(int index) {
+  // Item `number` - 1, which is above those that were asked for before.
+  __device__ __forceinline__ FlashItem find(int number) {
+    const int index = number / C::kSlices;
     FlashItem item = {};
+    // Sums of lengths may promise more keys than there is room for slices of.
+    if ((kEqual || C::kSlices > 1) && index >= a.items) return item;
     if constexpr (kEqual) {
-      if (index >= a.items) return item;
       item = place(index, heads * static_cast<int>(g.batch), a.key_blocks);
       item.batch = item.head / heads;
       item.head -= item.batch * heads;
@@ -245,6 +274,7 @@ class FlashItems {
       item.first_query = static_cast<int>(own.first_query);
       item.first_key = static_cast<int>(own.first_key);
     }
+    item.number = number + 1;
     return item;
   }
 };

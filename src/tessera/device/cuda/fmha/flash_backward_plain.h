@@ -2,6 +2,7 @@
 // 2 and sums of dq that are 0; and dq from its sums.
 #pragma once
 
+#include "tessera/device/cuda/fmha/flash_backward_bends.h"
 #include "tessera/device/cuda/fmha/flash_backward_store.h"
 #include "tessera/device/cuda/math.h"
 
@@ -12,15 +13,47 @@ namespace tessera::device {
 // that follow.
 inline constexpr float kFarProducts = 0x1p16F, kFurthestProducts = 0x1p28F;
 
+// Adds up a part of sums, as `slices` sums that are `apart` floats from each other, and gives its
+// rows to store(row, element, words), 8 elements at a time. `thread` is one of a warpgroup; `from`
+// is where it would have its first sums as a consumer.
+template <class T, class Store>
+__device__ __forceinline__ void convert_sums(const float* from, int slices, i64 apart, float by,
+                                             int thread, Store store) {
+  const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    u32 words[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* const at = from + (half * 4 + i) * kGroupThreads * 4;
+      float x[4];
+      load_global(at, x);
+#pragma unroll 1
+      for (int slice = 1; slice < slices; ++slice) {
+        float more[4];
+        load_global(at + slice * apart, more);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) x[e] += more[e];
+      }
+      words[0][i] = round_pair<T>(x[0] * by, x[1] * by);
+      words[1][i] = round_pair<T>(x[2] * by, x[3] * by);
+    }
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      transpose_quad(words[x], lane);
+      store(row + 8 * x, half * 32 + lane % 4 * 8, words[x]);
+    }
+  }
+}
+
 // A thread of a block that has a block of queries of a head and a sequence.
 template <class C>
 class FlashBackwardPlain {
   using Block = FlashBackwardBlock<C>;
   using T = typename C::In;
   static constexpr int kQueries = Block::kQueries;
-  static constexpr int kHdim = Block::kHdim;
   static constexpr int kVector = 8;                              // elements of 16 bytes
-  static constexpr int kLanes = kHdim / kVector;                 // that share a token
+  static constexpr int kLanes = Block::kHdimV / kVector;         // that share a token
   static constexpr int kTogether = kFlashPlainThreads / kLanes;  // tokens
   static_assert(kQueries % kTogether == 0, "all threads have equally many tokens");
 
@@ -70,11 +103,24 @@ class FlashBackwardPlain {
     return sum;
   }
 
-  // The largest score of each query in powers of 2, and by what weights that are compared with it
-  // are to be multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded
-  // as the tensor cores' weights are. A query that sees no key has weights of 0.
+  // The score of a query and a key: in powers of 2 where it is a product.
+  __device__ __forceinline__ float score_of(const T* q, const T* keys, int row, i64 key) const {
+    const float product = product_of(q, keys + key * g.k_stride[kToken]);
+    if constexpr (!Block::kBends) return product * g.scale * 1.44269504F;
+    const FlashScorePlace at = {batch,
+                                head,
+                                row,
+                                static_cast<int>(key),
+                                static_cast<int>(s.queries),
+                                static_cast<int>(s.keys)};
+    return flash_capped<C>(g, product).score + flash_added<C>(g, at, 0, 0);
+  }
+
+  // The largest score of each query, and by what weights that are compared with it are to be
+  // multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded as the
+  // tensor cores' weights are. A query that sees no key has weights of 0.
   __device__ __forceinline__ void renew(float* stats) const {
-    const float unit = g.scale * 1.44269504F;
+    constexpr float kUnit = Block::kBends ? 1.44269504F : 1.0F;  // of scores, in powers of 2
     const int lane = thread % 32;
     const i64 head_kv = head / static_cast<int>(g.heads / g.heads_kv);
     const T* const keys =
@@ -88,12 +134,12 @@ class FlashBackwardPlain {
       float most = minus_infinity(), total = 0;
 #pragma unroll 1
       for (i64 key = seen.begin + lane; key < end; key += 32) {
-        most = fmaxf(most, product_of(q, keys + key * g.k_stride[kToken]));
+        most = fmaxf(most, score_of(q, keys, row, key));
       }
-      most = most_of_warp(most) * unit;
+      most = most_of_warp(most);
 #pragma unroll 1
       for (i64 key = seen.begin + lane; key < end; key += 32) {
-        total += exp2_fast(product_of(q, keys + key * g.k_stride[kToken]) * unit - most);
+        total += exp2_fast((score_of(q, keys, row, key) - most) * kUnit);
       }
       total = sum_of_warp(total);
       if (lane != 0) continue;
@@ -101,6 +147,17 @@ class FlashBackwardPlain {
       stats[i] = sees_none ? -most : most;
       stats[2 * kQueries + i] = sees_none ? 0.0F : 1.0F / total;
     }
+  }
+
+  // Pairs of queries and keys that no block computes have gradients of 0.
+  __device__ __forceinline__ void clear_dbias() const {
+    using Bias = typename C::Bias;
+    const FmhaBiasSizes sizes = sizes_of_dbias(g);
+    const i64 rows = min(i64{kQueries}, sizes.of[2] - i64{block} * kQueries);
+    Bias* const to = static_cast<Bias*>(a.backward.dbias) +
+                     offset_of_dbias(sizes, batch, head, i64{block} * kQueries, 0);
+    for (i64 i = thread; i < rows * sizes.of[3]; i += kFlashPlainThreads)
+      to[i] = rounded<Bias>(0.0F);
   }
 
  public:
@@ -116,6 +173,7 @@ class FlashBackwardPlain {
   // A query that saw no key has an lse of minus infinity, and one behind the last has none: all of
   // their weights become 0.
   __device__ __forceinline__ void prepare() const {
+    if constexpr (C::kDbias) clear_dbias();
     if (block * kQueries >= s.queries) return;
     float* const stats = Block::stats_of(a, index());
     const i64 lse_batch = C::kLengths == FmhaLengths::packed ? 0 : batch;
@@ -132,8 +190,9 @@ class FlashBackwardPlain {
       if (thread % kLanes != 0) continue;
       float lse = minus_infinity();
       if (is_there) lse = g.lse[offset_of_lse(g, lse_batch, head, s.first_query + row)];
-      far = far || is_far(lse, kFarProducts, kFurthestProducts);
-      stats[i] = lse == minus_infinity() ? -lse : lse * 1.44269504F;
+      far = far || (Block::kBends ? is_far(lse) : is_far(lse, kFarProducts, kFurthestProducts));
+      const float compared = Block::kBends ? lse : lse * 1.44269504F;
+      stats[i] = lse == minus_infinity() ? -lse : compared;
       stats[kQueries + i] = sum;
     }
     const bool renews = __syncthreads_or(far ? 1 : 0) != 0;
@@ -141,41 +200,84 @@ class FlashBackwardPlain {
     if (renews) renew(stats);
     float* const sums = Block::sums_of(a, index());
     const float zeros[4] = {0, 0, 0, 0};
-    for (int i = thread * 4; i < 2 * kFlashPartFloats; i += kFlashPlainThreads * 4) {
+    for (int i = thread * 4; i < Block::kParts * kFlashPartFloats; i += kFlashPlainThreads * 4) {
       store_global(sums + i, zeros);
     }
     if (C::kOrdered && thread < kFlashOwnConsumers) Block::turns_of(a, index())[thread] = 0;
   }
 
-  // A warpgroup has a consumer's part. A thread reads the sums that it would have as a consumer.
+  // A warpgroup takes every second part. A thread reads the sums that it would have as a consumer.
   __device__ __forceinline__ void convert() const {
-    if (block * kQueries >= s.queries) return;
     constexpr bool kByQueries = kQueries > kWgmmaRows;
-    const int part = thread / kGroupThreads, lane = thread % 32;
-    const float* const from =
-        Block::sums_of(a, index()) + part * kFlashPartFloats + thread % kGroupThreads * 4;
-    const int row = block * kQueries + (kByQueries ? part * kWgmmaRows : 0) +
-                    thread % kGroupThreads / 32 * 16 + lane / 4;
-    const int first = (kByQueries ? 0 : part * kFlashSlab) + lane % 4 * kVector;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      u32 words[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float x[4];
-        load_global(from + (half * 4 + i) * kGroupThreads * 4, x);
-        words[0][i] = round_pair<T>(x[0] * g.scale, x[1] * g.scale);
-        words[1][i] = round_pair<T>(x[2] * g.scale, x[3] * g.scale);
-      }
-#pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        transpose_quad(words[x], lane);
-        const int element = first + half * 32;
-        if (row + 8 * x >= s.queries || element >= g.hdim) continue;
-        store_global(token<T>(a.backward.dq, a.backward.dq_stride, row + 8 * x) + element,
-                     words[x]);
-      }
+    if (block * kQueries >= s.queries) return;
+#pragma unroll 1
+    for (int part = first_part(); part < Block::kParts; part += kTogetherParts) {
+      const float* const from = Block::sums_of(a, index()) + part * kFlashPartFloats;
+      const int first = block * kQueries + (kByQueries ? part * kWgmmaRows : 0);
+      const int slab = kByQueries ? 0 : part;
+      convert_part(from, 1, g.scale, [&](int row, int element, const u32(&words)[4]) {
+        const int query = first + row, at = slab * kFlashSlab + element;
+        if (query >= s.queries || at >= g.hdim) return;
+        store_global(token<T>(a.backward.dq, a.backward.dq_stride, query) + at, words);
+      });
     }
+  }
+
+ private:
+  static constexpr int kTogetherParts = kFlashPlainThreads / kGroupThreads;
+  __device__ __forceinline__ int first_part() const { return thread / kGroupThreads; }
+  template <class Store>
+  __device__ __forceinline__ void convert_part(const float* from, int slices, float by,
+                                               Store store) const {
+    convert_sums<T>(from + thread % kGroupThreads * 4, slices, Block::kItemFloats, by,
+                    thread % kGroupThreads, store);
+  }
+};
+
+// What follows where several items have the same keys: their sums of dk and dv are added up in the
+// order of the slices. A thread of a block that has a block of keys.
+template <class C>
+struct FlashBackwardMerge {
+  using Block = FlashBackwardBlock<C>;
+  using T = typename C::In;
+  static constexpr int kSlabs = Block::kHdim / kFlashSlab, kSlabsV = Block::kHdimV / kFlashSlab;
+  static constexpr int kGroups = Block::kKeys / kWgmmaRows;
+
+  static __device__ __forceinline__ void merge(const FlashBackwardArguments& a) {
+    const int thread = static_cast<int>(threadIdx.x), index = static_cast<int>(blockIdx.x);
+    const FlashItem item = FlashItems<C>(a).find(index * C::kSlices);
+    if (item.number == 0) return;
+#pragma unroll 1
+    for (int part = thread / kGroupThreads; part < kGroups * (kSlabs + kSlabsV);
+         part += kFlashPlainThreads / kGroupThreads) {
+      const bool of_values = part >= kGroups * kSlabs;
+      const int slabs = of_values ? kSlabsV : kSlabs;
+      const int own = of_values ? part - kGroups * kSlabs : part;
+      put(a, item, part, {own / slabs * kWgmmaRows, own % slabs * kFlashSlab}, of_values, thread);
+    }
+  }
+
+ private:
+  struct Place {
+    int key, element;
+  };
+  static __device__ __forceinline__ void put(const FlashBackwardArguments& a, const FlashItem& item,
+                                             int part, const Place& place, bool of_values,
+                                             int thread) {
+    const FmhaBackwardArguments& g = a.backward;
+    const i64(&stride)[kTokenStrides] = of_values ? g.dv_stride : g.dk_stride;
+    const int hdim = static_cast<int>(of_values ? g.forward.hdim_v : g.forward.hdim);
+    const int keys = Block::keys_of(a, item);
+    T* const to = static_cast<T*>(of_values ? g.dv : g.dk) + item.batch * stride[kTokenBatch] +
+                  item.head * stride[kTokenHead] + i64{item.first_key} * stride[kToken];
+    const float* const from = Block::slice_of(a, item.number - 1) + part * kFlashPartFloats;
+    convert_sums<T>(from + thread % kGroupThreads * 4, C::kSlices, Block::kItemFloats,
+                    of_values ? 1.0F : g.forward.scale, thread % kGroupThreads,
+                    [&](int row, int element, const u32(&words)[4]) {
+                      const int key = item.key + place.key + row, at = place.element + element;
+                      if (key >= keys || at >= hdim) return;
+                      store_global(to + key * stride[kToken] + at, words);
+                    });
   }
 };
 

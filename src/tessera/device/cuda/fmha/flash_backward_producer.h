@@ -13,16 +13,17 @@ class FlashBackwardProducer {
   using Block = FlashBackwardBlock<C>;
   using Walk = FlashWalk<C>;
   static constexpr int kSlabs = Block::kHdim / kFlashSlab;
+  static constexpr int kSlabsV = Block::kHdimV / kFlashSlab;
 
   const FlashBackwardArguments& a;
   const Block block;
   Ring<Block::kStages> ring;
 
-  template <int kRows>
+  template <int kRows, int kCount>
   static __device__ __forceinline__ void load(const CudaTensorMap* map, TmaTarget target, int token,
                                               int head, int batch) {
 #pragma unroll
-    for (int slab = 0; slab < kSlabs; ++slab) {
+    for (int slab = 0; slab < kCount; ++slab) {
       tma_load<false>(target, TmaBox<4>{map, {slab * kFlashSlab, token, head, batch}});
       target.to += kRows * kLineBytes;
     }
@@ -33,29 +34,30 @@ class FlashBackwardProducer {
   }
 
   // Only this block reads its keys. Others read the same queries and gradients of outputs.
+  template <int kCount>
   __device__ __forceinline__ void put_keys(const CudaTensorMap* map, u32 to, u32 full,
                                            const FlashItem& item) const {
-    barrier_expect(full, Block::kSizes.key_bytes);
-    load<Block::kKeys>(map, {to, full, 0, kEvictFirst}, item.first_key + item.key, item.head,
-                       batch_of(item));
+    barrier_expect(full, kCount * Block::kKeys * kLineBytes);
+    load<Block::kKeys, kCount>(map, {to, full, 0, kEvictFirst}, item.first_key + item.key,
+                               item.head, batch_of(item));
   }
   __device__ __forceinline__ void put_queries(const FlashItem& item, const Walk& walk) const {
     const u32 full = block.queries_full(ring.stage);
     barrier_wait(block.queries_empty(ring.stage), ring.phase ^ 1);
     barrier_expect(full, Block::kSizes.query_bytes + Block::kSizes.stats_bytes);
-    load<Block::kQueries>(&a.q_map, {block.queries(ring.stage), full, 0, kEvictLast},
-                          item.first_query + walk.block * Block::kQueries, walk.head,
-                          batch_of(item));
+    load<Block::kQueries, kSlabs>(&a.q_map, {block.queries(ring.stage), full, 0, kEvictLast},
+                                  item.first_query + walk.block * Block::kQueries, walk.head,
+                                  batch_of(item));
     bulk_load<false>({block.stats(ring.stage), full, 0, kEvictLast},
                      Block::stats_of(a, walk.index()), Block::kSizes.stats_bytes);
   }
   __device__ __forceinline__ void put_douts(const FlashItem& item, const Walk& walk) const {
     const u32 full = block.douts_full(ring.stage);
     barrier_wait(block.douts_empty(ring.stage), ring.phase ^ 1);
-    barrier_expect(full, Block::kSizes.query_bytes);
-    load<Block::kQueries>(&a.dout_map, {block.douts(ring.stage), full, 0, kEvictLast},
-                          item.first_query + walk.block * Block::kQueries, walk.head,
-                          batch_of(item));
+    barrier_expect(full, Block::kSizes.dout_bytes);
+    load<Block::kQueries, kSlabsV>(&a.dout_map, {block.douts(ring.stage), full, 0, kEvictLast},
+                                   item.first_query + walk.block * Block::kQueries, walk.head,
+                                   batch_of(item));
   }
 
   __device__ __forceinline__ int take() const {
@@ -78,13 +80,13 @@ class FlashBackwardProducer {
       const FlashItem item = items.find(index);
       barrier_wait(block.keys_empty(), phase ^ 1);
       block.tell(item);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       index = take();
-      put_keys(&a.k_map, block.keys(), block.keys_full(), item);
+      put_keys<kSlabs>(&a.k_map, block.keys(), block.keys_full(), item);
       Walk walk(a, item);
       if (walk.left > 0) put_queries(item, walk);
       barrier_wait(block.values_empty(), phase ^ 1);
-      put_keys(&a.v_map, block.values(), block.values_full(), item);
+      put_keys<kSlabsV>(&a.v_map, block.values(), block.values_full(), item);
 #pragma unroll 1
       while (walk.left > 0) {
         put_douts(item, walk);
@@ -115,7 +117,7 @@ class FlashTurns {
     for (u32 phase = 0;; phase ^= 1) {
       barrier_wait(block.keys_full(), phase);
       const FlashItem item = block.told(lane);
-      if (item.is_there == 0) break;
+      if (item.number == 0) break;
       FlashWalk<C> walk(a, item);
 #pragma unroll 1
       for (; walk.left > 0; walk.next(a.query_blocks)) {

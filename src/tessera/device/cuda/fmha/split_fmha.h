@@ -179,10 +179,12 @@ class SplitFmha {
     }
   }
 
+  // A row whose maximum stays keeps its sums: a reference of a large maximum is rounded, so that
+  // its weight is not 1.
   __device__ __forceinline__ void rescale(const float (&top)[2], const float (&offset)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float factor = split_weight<C::kBias>(most[r], offset[r]);
+      const float factor = top[r] == most[r] ? 1.0F : split_weight<C::kBias>(most[r], offset[r]);
       most[r] = top[r];
       total[r] *= factor;
 #pragma unroll
