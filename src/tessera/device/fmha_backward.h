@@ -10,6 +10,7 @@ namespace tessera::device {
 struct FmhaBackwardArguments {
   FmhaArguments forward;  // out and lse are read
   const void* dout;
+  const float* dlse;  // lies as lse does; null: lse has no gradient
   void *dq, *dk, *dv, *dbias;
   i64 dout_stride[kTokenStrides], dq_stride[kTokenStrides];
   i64 dk_stride[kTokenStrides], dv_stride[kTokenStrides];
@@ -28,8 +29,13 @@ inline bool is_far(float lse, float least = kFarLse, float most = 3.40282347e38F
   return size >= least && size <= most;
 }
 
+// The gradient by lse of the query whose lse lies at `at`.
+inline float dlse_at(const FmhaBackwardArguments& a, i64 at) {
+  return a.dlse == nullptr ? 0.0F : a.dlse[at];
+}
+
 // What is known of the queries of all heads, an array of each: weights are
-// exp(score - lse - log_sum), and delta is the product of dout and out.
+// exp(score - lse - log_sum), and delta is the product of dout and out, less the gradient by lse.
 struct QueryRows {
   float *lse, *log_sum, *delta;
 };
@@ -52,7 +58,7 @@ inline i64 row_of_query(const FmhaArguments& g, FmhaLengths lengths, i64 batch, 
 }
 
 // A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with,
-// `dweight` the product of dout and v, `delta` the product of dout and out.
+// `dweight` the product of dout and v, `delta` as above.
 template <class T>
 inline T score_gradient(T weight, T kept, T dweight, T delta) {
   return weight * (kept * dweight - delta);
@@ -67,16 +73,46 @@ inline T cap_gradient(T capped, Scalar soft_cap) {
 
 // ---- the bias's gradient ----
 
-// Sizes of dbias, {batch, head, query, key}: one index where all share the bias.
+// The type of dbias: of the bias, or of ALiBi's slopes.
+template <class C, bool kOfSlopes = C::kBias == FmhaBias::alibi>
+struct FmhaDbias {
+  using Type = typename C::Bias;
+};
+template <class C>
+struct FmhaDbias<C, true> {
+  using Type = float;
+};
+
+// Sizes of dbias, {batch, head, query, key}: one index where all share the bias. A slope of ALiBi
+// is shared by all queries and keys of its head.
 struct FmhaBiasSizes {
   i64 of[kTokenStrides];
 };
-inline FmhaBiasSizes sizes_of_dbias(const FmhaArguments& g) {
+inline FmhaBiasSizes sizes_of_dbias(const FmhaArguments& g, FmhaBias bias) {
+  if (bias == FmhaBias::alibi) return {{g.slope_stride == 0 ? 1 : g.batch, g.heads, 1, 1}};
   FmhaBiasSizes sizes = {{g.batch, g.heads, g.seqlen_q, g.seqlen_k}};
   for (int i = 0; i < kTokenStrides; ++i) {
     if (g.bias_stride[i] == 0 && sizes.of[i] > 1) sizes.of[i] = 1;
   }
   return sizes;
+}
+// The distances of its elements: 0 where there is one index.
+struct FmhaBiasSteps {
+  i64 of[kTokenStrides];
+};
+inline FmhaBiasSteps steps_of_dbias(const FmhaBiasSizes& sizes) {
+  FmhaBiasSteps steps = {};
+  i64 apart = 1;
+  for (int i = kTokenStrides - 1; i >= 0; --i) {
+    steps.of[i] = sizes.of[i] == 1 ? 0 : apart;
+    apart *= sizes.of[i];
+  }
+  return steps;
+}
+// What the bias's element, or the slope, is multiplied with in a score.
+template <FmhaBias kBias>
+inline float bias_factor(const FmhaSequence& s, i64 query, i64 key) {
+  return kBias == FmhaBias::alibi ? alibi_of(1.0F, s, query, key) : 1.0F;
 }
 inline i64 offset_of_dbias(const FmhaBiasSizes& sizes, i64 batch, i64 head, i64 query, i64 key) {
   return ((batch * sizes.of[1] + head) * sizes.of[2] + query) * sizes.of[3] + key;

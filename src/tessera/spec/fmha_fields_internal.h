@@ -74,6 +74,7 @@ struct Fields<FmhaProblem> {
       fields("dk_stride_", &S::dk_strides, kOfTokens),
       fields("dv_stride_", &S::dv_strides, kOfTokens),
       field("dbias", &S::dbias),
+      field("dlse", &S::dlse),
   };
 };
 

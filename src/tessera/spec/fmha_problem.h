@@ -109,7 +109,8 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // With kind=backward, out and lse are what attention gave, and dout is a loss's gradient by out.
 // With c[i][j] the capped score before the bias, and z[i][j] what dropout multiplies a weight with
 // (1 without dropout):
-//   delta[i] = <dout[i], out[i]>
+//   delta[i] = <dout[i], out[i]>, with `dlse` less dlse[i], a loss's gradient by lse, which lies as
+//     lse does
 //   p[i][j] = exp(s[i][j] - lse[i]) where key j is seen by query i and lse[i] > -infinity, else 0
 //   ds[i][j] = p[i][j] * (z[i][j] * <dout[i], v[j]> - delta[i])
 //   dx[i][j] = ds[i][j] * (1 - (c[i][j] / soft_cap)^2), without a soft cap ds[i][j]
@@ -119,7 +120,9 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // queries of a sequence that have nothing to add up get zeros. With `dbias` the gradient of an
 // elementwise bias is written, too: ds[b][h][i][j], added up over each dimension whose stride in
 // bias_strides is 0. dbias is {batch, head, query, key} without gaps in dtype_bias, with one index
-// in those dimensions.
+// in those dimensions. With bias=alibi dbias is the gradient of the slopes, {batch, head} without
+// gaps in fp32, with one index of the batch where slope_stride is 0: the sum of ds[i][j] times
+// minus the distance of i' and j.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
   DType in = DType::fp32;  // of q, k and v
@@ -184,7 +187,8 @@ struct FmhaProblem {
   FmhaStrides dq_strides = kPackedTokens;
   FmhaStrides dk_strides = kPackedTokens;
   FmhaStrides dv_strides = kPackedTokens;
-  bool dbias = false;  // whether the gradient of an elementwise bias is written
+  bool dbias = false;  // whether the gradient of the bias, or of slopes, is written
+  bool dlse = false;   // whether lse has a gradient
   friend bool operator==(const FmhaProblem&, const FmhaProblem&) = default;
 };
 
@@ -240,6 +244,7 @@ struct FmhaOperands {
   void* q_turned = nullptr;  // extend with rotate_q
   // backward, which reads out and lse
   const void* dout = nullptr;
+  const float* dlse = nullptr;
   void* dq = nullptr;
   void* dk = nullptr;
   void* dv = nullptr;

@@ -84,7 +84,7 @@ TEST_F(FmhaBackward, SamplesAreCorrect) {
     any.mask = FmhaMask::bottom_right;
     any.lengths = static_cast<FmhaLengths>(random_.integer(0, 2));
     any.bias = static_cast<FmhaBias>(random_.integer(0, 2));
-    any.dbias = any.bias == FmhaBias::elementwise;
+    any.dbias = any.bias != FmhaBias::none, any.dlse = random_.coin();
     for (const KernelSpec& spec : serving(any, target)) {
       for (const Problem& sample : family_.samples(spec, target)) {
         check(spec, std::get<FmhaProblem>(sample), target, random_.coin());

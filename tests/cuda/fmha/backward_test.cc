@@ -41,11 +41,15 @@ TEST_F(GpuFmhaBackward, AnyFeaturesTogetherAreCorrect) {
 
 std::int64_t in_eights(std::int64_t hdim) { return std::max<std::int64_t>(8, hdim / 8 * 8); }
 
-// Scores that are more than products, and the gradient of a bias that nothing shares.
+// Scores that are more than products, and the gradient of a bias, or of slopes.
 void bend(fmha::RandomFmhas& random, FmhaProblem& p) {
   p.bias = static_cast<FmhaBias>(random.integer(0, 2));
   if (p.bias == FmhaBias::elementwise) p.dtype_bias = random.coin() ? p.in : DType::fp32;
-  p.dbias = p.bias == FmhaBias::elementwise && random.coin();
+  if (p.bias == FmhaBias::alibi && random.coin()) p.slope_stride = p.heads;
+  p.dbias = p.bias != FmhaBias::none && random.coin();
+  if (p.dbias && p.bias == FmhaBias::elementwise && random.coin()) {
+    for (std::int64_t& stride : p.bias_strides) stride = random.coin() ? 0 : kPacked;
+  }
   if (random.coin()) p.soft_cap = static_cast<float>(random.integer(1, 8)) / 2;
   if (random.coin()) p.p_drop = static_cast<float>(random.integer(1, 999)) / 1000;
 }
@@ -71,7 +75,9 @@ FmhaProblem for_tensor_cores(fmha::RandomFmhas& random, std::int64_t longest) {
   if (p.mask != FmhaMask::none && random.coin()) {
     p.window_left = random.integer(-1, longest);
     p.window_right = random.integer(-1, longest);
+    if (random.coin()) p.sink = random.integer(0, longest);
   }
+  p.dlse = random.coin();
   p.lengths = static_cast<FmhaLengths>(random.integer(0, 2));
   if (p.lengths != FmhaLengths::equal && random.coin()) p.skip_q = random.integer(0, p.seqlen_q);
   if (p.lengths == FmhaLengths::packed || random.coin()) return p;

@@ -19,8 +19,9 @@ inline FmhaProblem random_backward(RandomFmhas& random, std::int64_t longest, st
   p.qscale_block_q = p.qscale_block_k = kPacked;
   p.lse = p.random = false;
   p.num_splits = 0;
-  p.dbias = p.bias == FmhaBias::elementwise && random.coin();
-  if (p.dbias && random.coin()) {
+  p.dbias = p.bias != FmhaBias::none && random.coin();
+  p.dlse = random.coin();
+  if (p.dbias && p.bias == FmhaBias::elementwise && random.coin()) {
     for (std::int64_t& stride : p.bias_strides) stride = random.coin() ? 0 : kPacked;
   }
   // Gradients with heads before tokens, and gaps. What comes in may have elements in one place.

@@ -39,7 +39,6 @@ constexpr RefusedBackward kRefusedBackwards[] = {
     {"rotary_dim=4", "fmha: rotary_dim must be 0 with kind=backward, got 4"},
     {"k_new_stride_s=4", "fmha: k_new_stride_s must be left out with kind=backward, got 4"},
     {"dbias=1", "fmha: dbias must be 0 with bias=none, got 1"},
-    {"bias=alibi dbias=1", "fmha: dbias must be 0 with bias=alibi, got 1"},
     {"dk_stride_s=7",
      "fmha: strides must not fold dk onto itself: 7 is less than the 8 elements that smaller "
      "strides span"},
@@ -61,6 +60,7 @@ TEST(FmhaBackwardValidate, OtherKindsHaveNoneOfItsFields) {
       return refusal(parse_problem(fmt::format("fmha kind={} {}{}", kind, kBackwardSizes, fields)));
     };
     EXPECT_EQ(of("dbias=1"), fmt::format("fmha: dbias must be 0 with kind={}, got 1", kind));
+    EXPECT_EQ(of("dlse=1"), fmt::format("fmha: dlse must be 0 with kind={}, got 1", kind));
     EXPECT_EQ(of("dq_stride_d=2"),
               fmt::format("fmha: dq_stride_d must be left out with kind={}, got 2", kind));
   }
@@ -71,7 +71,7 @@ TEST(FmhaBackwardValidate, AcceptsWhatIsAllowed) {
        {"", "dtype=bf16", "lengths=padded skip_q=2", "lengths=packed tokens_q=0",
         "mask=bottom_right window_left=3 sink=1", "soft_cap=3 bias=alibi", "p_drop=0.25",
         "bias=elementwise dbias=1 bias_stride_b=0", "bias=elementwise", "dout_stride_b=0",
-        "dtype=fp16,fp32 bias=elementwise dbias=1"}) {
+        "bias=alibi dbias=1 dlse=1", "dtype=fp16,fp32 bias=elementwise dbias=1"}) {
     EXPECT_EQ(refusal(backward_of(fields)), "") << fields;
   }
   const std::uint64_t seed = std::random_device{}();
@@ -116,6 +116,26 @@ TEST(FmhaBackwardTensors, DbiasHasOneIndexWhereTheBiasIsShared) {
   EXPECT_EQ(strides(dbias_of(kOfKeys)), (Sizes{1, 9, 9, 9}));
   EXPECT_EQ(sizes(dbias_of("bias_stride_b=24 bias_stride_h=6 bias_stride_q=1 bias_stride_k=0")),
             (Sizes{1, 6, 4, 2}));
+}
+
+TEST(FmhaBackwardTensors, DbiasOfAlibiHasTheSlopesOfTheSequences) {
+  for (const auto& [stride, sequences] : {std::pair{0, 1}, {4, 2}}) {
+    const Tensors all =
+        tensors(backward_of(fmt::format("bias=alibi dbias=1 dtype=bf16 slope_stride={}", stride)));
+    const Tensor& dbias = all[all.size() - 1];
+    EXPECT_EQ(sizes(dbias), (Sizes{1, 1, 4, sequences}));
+    EXPECT_EQ(dbias.dtype, DType::fp32);
+  }
+}
+
+TEST(FmhaBackwardTensors, DlseLiesAsLseDoes) {
+  std::map<std::string_view, Tensor> all;
+  for (const Tensor& tensor : tensors(backward_of("lengths=packed dlse=1"))) {
+    all[tensor.name] = tensor;
+  }
+  EXPECT_EQ(all.at("dlse").access, Access::read);
+  EXPECT_EQ(sizes(all.at("dlse")), sizes(all.at("lse")));
+  EXPECT_EQ(strides(all.at("dlse")), strides(all.at("lse")));
 }
 
 TEST(FmhaBackwardTensors, CountFiveProducts) {
@@ -207,10 +227,15 @@ double plain_dout(const PlainCase& c, const PlainRow& row, std::int64_t column) 
   return c.load("dout", row.place(s, row.h, row.first_query + row.i) + column * s[3]);
 }
 
+double plain_dlse(const PlainCase& c, const PlainRow& row) {
+  return c.p.dlse ? c.load("dlse", row.lse_place()) : 0;
+}
+
 // Computes the gradients of `c` plainly and stores them.
 void store_plain(const PlainCase& forward, PlainCase& c) {
   PlainBackward plain(forward, c.problem);
-  plain.compute([&](const PlainRow& row, std::int64_t d) { return plain_dout(c, row, d); });
+  plain.compute([&](const PlainRow& row, std::int64_t d) { return plain_dout(c, row, d); },
+                [&](const PlainRow& row) { return plain_dlse(c, row); });
   for (std::size_t t = 0; t < c.list.size(); ++t) {
     if (!c.list[t].is_written()) continue;
     const std::vector<long double>& values = plain.of(c.list[t].name);
@@ -286,7 +311,7 @@ TEST(FmhaBackwardReference, AgreesWithDifferences) {
     fill_both(random, forward, c);
     const auto dout = [&](const PlainRow& row, std::int64_t d) { return plain_dout(c, row, d); };
     PlainBackward plain(forward, p);
-    plain.compute(dout);
+    plain.compute(dout, [&](const PlainRow& row) { return plain_dlse(c, row); });
     const auto loss = [&] {
       forward.compute();
       long double sum = 0;
@@ -294,6 +319,8 @@ TEST(FmhaBackwardReference, AgreesWithDifferences) {
         for (std::int64_t d = 0; d < forward.p.hdim_v; ++d) {
           sum += static_cast<long double>(dout(row, d)) * forward.load("out", row.out_place(d));
         }
+        const double lse = forward.load("lse", row.lse_place());
+        if (std::isfinite(lse)) sum += static_cast<long double>(plain_dlse(c, row)) * lse;
       });
       return static_cast<double>(sum);
     };

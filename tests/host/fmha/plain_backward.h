@@ -34,11 +34,11 @@ class PlainBackward {
     return values_.front();
   }
 
-  // `dout_at(row, column)` is the loss's gradient by an element of out.
-  template <class DoutAt>
-  void compute(const DoutAt& dout_at) {
+  // `dout_at(row, column)` is the loss's gradient by an element of out, `dlse_at(row)` by lse.
+  template <class DoutAt, class DlseAt>
+  void compute(const DoutAt& dout_at, const DlseAt& dlse_at) {
     set_zeros();
-    for_each_row(forward_, [&](const PlainRow& row) { add_row(row, dout_at); });
+    for_each_row(forward_, [&](const PlainRow& row) { add_row(row, dout_at, -dlse_at(row)); });
   }
 
  private:
@@ -80,10 +80,9 @@ class PlainBackward {
   }
 
   template <class DoutAt>
-  void add_row(const PlainRow& row, const DoutAt& dout_at) {
+  void add_row(const PlainRow& row, const DoutAt& dout_at, long double delta) {
     const double lse = forward_.load("lse", row.lse_place());
     if (lse == -std::numeric_limits<double>::infinity()) return;
-    long double delta = 0;
     for (std::int64_t d = 0; d < p_.hdim_v; ++d) {
       delta += static_cast<long double>(dout_at(row, d)) * forward_.load("out", row.out_place(d));
     }
@@ -117,7 +116,13 @@ class PlainBackward {
       at(of("dk"), place(sk, row.b, row.kv_head(), row.first_key + j) + d * sk[3]) +=
           dx * query(row, d);
     }
-    if (p_.dbias) at(of("dbias"), dbias_place(row, j)) += ds;
+    if (p_.dbias) at(of("dbias"), dbias_place(row, j)) += ds * bias_factor(row, j);
+  }
+
+  // ALiBi multiplies a slope with minus the distance.
+  long double bias_factor(const PlainRow& row, std::int64_t j) const {
+    if (p_.bias != FmhaBias::alibi) return 1;
+    return -std::abs(static_cast<long double>(row.i + row.keys - row.queries - j));
   }
 
   double query(const PlainRow& row, std::int64_t d) const {
@@ -139,6 +144,7 @@ class PlainBackward {
   std::int64_t dbias_place(const PlainRow& row, std::int64_t j) const {
     const std::array<std::int64_t, 4> sizes = {p_.batch, p_.heads, p_.seqlen_q, p_.seqlen_k};
     const std::array<std::int64_t, 4> index = {row.b, row.h, row.i, j};
+    if (p_.bias == FmhaBias::alibi) return (p_.slope_stride == 0 ? 0 : row.b * p_.heads) + row.h;
     std::int64_t place = 0;
     for (std::size_t i = 0; i < 4; ++i) {
       const bool is_shared = p_.bias_strides[i] == 0;
@@ -157,7 +163,7 @@ class PlainBackward {
 inline FmhaProblem forward_of(FmhaProblem p) {
   p.kind = FmhaKind::forward;
   p.dout_strides = p.dq_strides = p.dk_strides = p.dv_strides = kPackedTokens;
-  p.dbias = false;
+  p.dbias = p.dlse = false;
   p.lse = true;
   return p;
 }

@@ -222,7 +222,7 @@ class RandomSpecs {
     p.rotary_dim = coin() ? 0 : integer(-4, 5000);
     p.rotary_positions = stride();
     p.rotate_q = coin();
-    p.dbias = coin();
+    p.dbias = coin(), p.dlse = coin();
     return p;
   }
 

@@ -114,6 +114,7 @@ device::FmhaBackwardArguments backward_arguments(const FmhaProblem& p, const Fmh
   device::FmhaBackwardArguments g{};
   g.forward = arguments_of(p, o);
   g.dout = o.dout, g.dq = o.dq, g.dk = o.dk, g.dv = o.dv, g.dbias = o.dbias;
+  g.dlse = o.dlse;
   copy_strides(p.dout_strides, g.dout_stride), copy_strides(p.dq_strides, g.dq_stride);
   copy_strides(p.dk_strides, g.dk_stride), copy_strides(p.dv_strides, g.dv_stride);
   if (is_packed(p)) {

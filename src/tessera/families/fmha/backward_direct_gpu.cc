@@ -56,7 +56,7 @@ void add_gpu_steps(const KernelSpec& spec, const FmhaProblem& p,
   add_gpu_step(0, {tile::ceil_div(p.seqlen_k, a.tile.n), p.heads_kv, p.batch}, step, launch);
   add_gpu_step(2, queries, step, launch);
   if (!p.dbias) return;
-  const auto [of] = device::sizes_of_dbias(g.forward);
+  const auto [of] = device::sizes_of_dbias(g.forward, static_cast<device::FmhaBias>(p.bias));
   const std::int64_t query_blocks = of[2] > 1 ? tile::ceil_div(of[2], a.tile.m) : of[2];
   const std::int64_t key_blocks = of[3] > 1 ? tile::ceil_div(of[3], a.tile.n) : of[3];
   add_gpu_step(3, {query_blocks * key_blocks, of[1], of[0]}, step, launch);

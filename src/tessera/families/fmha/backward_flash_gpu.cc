@@ -211,19 +211,27 @@ std::string gradient_size_reason(const Algorithm& a, const FmhaProblem& p) {
       kMostSums, sums);
 }
 
-// Blocks store gradients of their scores, which nothing adds up.
-std::string dbias_reason(const FmhaProblem& p) {
-  if (!p.dbias) return {};
-  const std::array<std::int64_t, 4> sizes = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
-  constexpr std::array<std::string_view, 4> kNames = {"batch", "heads", "seqlen_q", "seqlen_k"};
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 1 || p.bias_strides[i] != 0) continue;
-    return fmt::format(
-        "tmaws needs a bias of its own for each of {} {} with dbias=1, got a stride "
-        "of 0",
-        sizes[i], kNames[i]);
-  }
-  return {};
+// Elements of dbias, and whether pairs of queries and keys share one.
+struct BiasElements {
+  std::int64_t count;
+  bool are_shared;
+};
+BiasElements bias_elements(const FmhaProblem& p) {
+  const auto [of] =
+      device::sizes_of_dbias(arguments_of(p, {}), static_cast<device::FmhaBias>(p.bias));
+  const std::array<std::int64_t, 4> all = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
+  return {of[0] * of[1] * of[2] * of[3], !std::ranges::equal(of, all)};
+}
+bool adds_bias(const FmhaProblem& p) { return p.dbias && bias_elements(p).are_shared; }
+
+// Blocks end in any order.
+std::string dbias_reason(const Algorithm& a, const FmhaProblem& p) {
+  if (a.split_k == SplitK::atomic || !adds_bias(p)) return {};
+  return fmt::format(
+      "tmaws adds up the gradient of what {} scores share in {} elements of dbias by atomic "
+      "additions, got split_k {}",
+      double(p.batch) * double(p.heads) * double(p.seqlen_q) * double(p.seqlen_k),
+      bias_elements(p).count, to_string(a.split_k));
 }
 
 Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
@@ -231,8 +239,7 @@ Verdict serves_flash_backward(const KernelSpec& spec, const FmhaProblem& p, cons
   for (const WindowTokens& t : backward_tokens(p)) {
     if (std::string why = window_reason(t); !why.empty()) return {why};
   }
-  if (std::string why = sink_reason(p); !why.empty()) return {why};
-  if (std::string why = dbias_reason(p); !why.empty()) return {why};
+  if (std::string why = dbias_reason(spec.algorithm, p); !why.empty()) return {why};
   // Masked scores are minus infinity before they are scaled.
   if (!(p.scale > 0)) return {fmt::format("tmaws needs a scale above 0, got {}", p.scale)};
   return {};
@@ -291,8 +298,12 @@ void set_workspace(const Algorithm& a, const FmhaProblem& p, FlashBackwardArgume
   g.turns = g.stats + blocks * stat_bytes(a);
   const std::int64_t turns = a.split_k == SplitK::ordered ? blocks * kTurnBytes : 0;
   g.slices = tile::ceil_div(g.turns + turns, kSliceUnit) * kSliceUnit;
-  launch.workspace.bytes =
-      static_cast<std::size_t>(g.slices + static_cast<std::int64_t>(slice_bytes(a, p)));
+  std::int64_t end = g.slices + static_cast<std::int64_t>(slice_bytes(a, p));
+  if (adds_bias(p)) {
+    g.bias_sums = end;
+    end += bias_elements(p).count * 4;
+  }
+  launch.workspace.bytes = static_cast<std::size_t>(end);
   launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
   launch.workspace.address_offset = offsetof(FlashBackwardArguments, workspace);
 }
@@ -327,6 +338,7 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   g.section = section_of(p.heads_kv * p.batch, head_bytes(p), 1);
   const SeenKeys seen = seen_keys(p);
   g.left = seen.left, g.right = seen.right;
+  g.sink = static_cast<int>(std::min<std::int64_t>(p.sink, kMostTokens));
   set_workspace(a, p, g, launch);
   launch.arguments.set(g);
   push_windows(a, p, o, launch);

@@ -120,7 +120,8 @@ class Gradients {
 
   // The keys of a query of dbias, each added up over what shares its bias.
   void compute_dbias(i64 row, Bounded* to) const {
-    const device::FmhaBiasSizes sizes = device::sizes_of_dbias(g_.forward);
+    const device::FmhaBiasSizes sizes =
+        device::sizes_of_dbias(g_.forward, static_cast<device::FmhaBias>(p_.bias));
     std::vector<tile::Products> sums(static_cast<std::size_t>(sizes.of[3]));
     Doubles errors(sums.size());
     const auto each = [](i64 at, i64 size, i64 all, const auto& visit) {
@@ -174,9 +175,14 @@ class Gradients {
       read(dout_, g_.dout_stride, query, v);
       if (!are_finite(q) || !are_finite(v)) return true;
       read(out_, g_.forward.out_stride, query, v);
-      if (!are_finite(v)) return true;
+      if (!are_finite(v) || !std::isfinite(dlse_of(query))) return true;
     }
     return false;
+  }
+
+  double dlse_of(const Query& query) const {
+    const i64 batch = p_.lengths == FmhaLengths::packed ? 0 : query.batch;
+    return device::dlse_at(g_, device::offset_of_lse(g_.forward, batch, query.head, query.token));
   }
 
   GradientRow row_of(const Query& query) const {
@@ -192,6 +198,10 @@ class Gradients {
     const i64 batch = p_.lengths == FmhaLengths::packed ? 0 : query.batch;
     row.lse = g_.forward.lse[device::offset_of_lse(g_.forward, batch, query.head, query.token)];
     row.delta = product_sum(row.dout, out);
+    if (!p_.dlse) return row;
+    const double dlse = dlse_of(query);
+    row.delta.error += kUnit * (std::abs(row.delta.value) + row.delta.error + std::abs(dlse));
+    row.delta.value -= dlse;
     return row;
   }
 
@@ -265,6 +275,13 @@ class Gradients {
     }
   }
 
+  // What the bias, or the slope, is multiplied with in a score.
+  Bounded factor_of(const Query& query, i64 key) const {
+    if (p_.bias != FmhaBias::alibi) return {1, 0};
+    return {device::bias_factor<device::FmhaBias::alibi>(sequence(query.batch), query.index, key),
+            0};
+  }
+
   // The gradients of a query's scores, which go to one sum where all keys share the bias.
   void add_scores(const Query& query, std::vector<tile::Products>& sums, Doubles& errors) const {
     const GradientRow row = row_of(query);
@@ -272,7 +289,8 @@ class Gradients {
     for (const i64 key : scores_.keys_of(query)) {
       scores_.read_key(query, key, k.data());
       scores_.read_value(query, key, v.data());
-      const Bounded dscore = is_spoiled(query) ? kUnbounded : pair_of(row, key, k, v).dscore;
+      const Bounded dscore = product_of(
+          is_spoiled(query) ? kUnbounded : pair_of(row, key, k, v).dscore, factor_of(query, key));
       const std::size_t at = std::ssize(sums) == p_.seqlen_k ? static_cast<std::size_t>(key) : 0;
       ++sums[at].count;
       sums[at].sum += dscore.value;

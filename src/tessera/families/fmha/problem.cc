@@ -54,6 +54,7 @@ enum Operand : std::size_t {
   kSin,
   kQTurned,
   kDout,
+  kDlse,
   kDq,
   kDk,
   kDv,
@@ -87,6 +88,7 @@ constexpr std::array<OperandRow, kOperands> kOperandRows = {
     row<&O::sin>("sin"),
     row<&O::q_turned>("q_turned", kWritten),
     row<&O::dout>("dout"),
+    row<&O::dlse>("dlse"),
     row<&O::dq>("dq", kWritten),
     row<&O::dk>("dk", kWritten),
     row<&O::dv>("dv", kWritten),
@@ -306,11 +308,17 @@ void add_attended(const FmhaProblem& p, Tensors& all) {
   add_new_tokens(p, all);
 }
 
-void add_lse(const FmhaProblem& p, Tensors& all) {
+// What lies as lse does.
+Tensor& add_like_lse(Operand operand, const FmhaProblem& p, Tensors& all) {
   const LseLayout lse = lse_layout(p);
-  Tensor& tensor = add(kLse, DType::fp32, all);
+  Tensor& tensor = add(operand, DType::fp32, all);
   set_rows(tensor, {1, lse.tokens, p.heads, lse.batches},
            {lse.strides[0], lse.strides[1], lse.strides[2], 1});
+  return tensor;
+}
+
+void add_lse(const FmhaProblem& p, Tensors& all) {
+  Tensor& tensor = add_like_lse(kLse, p, all);
   if (!goes_back(p)) return;
   tensor.access = Access::read;
   tensor.fill = Fill::log_sums, tensor.most = p.seqlen_k;
@@ -335,10 +343,12 @@ void add_inputs(const FmhaProblem& p, Tensors& all) {
   if (p.p_drop != 0) add_dropout_rng(all);
 }
 
-// Without gaps, and with one index where the bias is shared.
+// Without gaps, and with one index where the bias, or a slope, is shared.
 void add_dbias(const FmhaProblem& p, Tensors& all) {
-  const auto [sizes] = device::sizes_of_dbias(arguments_of(p, {}));
-  set_rows(add(kDbias, p.dtype_bias, all), {sizes[3], sizes[2], sizes[1], sizes[0]},
+  const auto [sizes] =
+      device::sizes_of_dbias(arguments_of(p, {}), static_cast<device::FmhaBias>(p.bias));
+  set_rows(add(kDbias, p.bias == FmhaBias::alibi ? DType::fp32 : p.dtype_bias, all),
+           {sizes[3], sizes[2], sizes[1], sizes[0]},
            {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1});
 }
 
@@ -348,6 +358,7 @@ Tensors backward_tensors(const FmhaProblem& p) {
   add_tokens(kOut, p.out, p, p.heads, p.hdim_v, p.out_strides, all).access = Access::read;
   add_lse(p, all);
   add_tokens(kDout, p.in, p, p.heads, p.hdim_v, p.dout_strides, all);
+  if (p.dlse) add_like_lse(kDlse, p, all);
   add_tokens(kDq, p.in, p, p.heads, p.hdim, p.dq_strides, all);
   add_tokens(kDk, p.in, p, p.heads_kv, p.hdim, p.dk_strides, all);
   add_tokens(kDv, p.in, p, p.heads_kv, p.hdim_v, p.dv_strides, all);

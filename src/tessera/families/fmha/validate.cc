@@ -351,14 +351,15 @@ std::string backward_signature_reason(const FmhaSignature& s) {
   for (const auto& [name, value] : {std::pair{"lse", s.lse}, std::pair{"random", s.random}}) {
     if (value) return fmt::format("{} must be 0 with kind=backward, got 1", name);
   }
-  if (!s.dbias || s.bias == FmhaBias::elementwise) return {};
-  return fmt::format("dbias must be 0 with bias={}, got 1", to_string(s.bias));
+  if (!s.dbias || s.bias != FmhaBias::none) return {};
+  return "dbias must be 0 with bias=none, got 1";
 }
 
 void refuse_backward_fields(const FmhaProblem& given) {
   for (const Strides& strides : gradients_of(given)) {
     check_left_out(strides, fmt::format("kind={}", to_string(given.kind)));
   }
+  if (given.dlse) refuse("dlse must be 0 with kind={}, got 1", to_string(given.kind));
 }
 
 void check_backward(const FmhaProblem& given, const FmhaProblem& p) {

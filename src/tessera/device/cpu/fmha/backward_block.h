@@ -216,14 +216,20 @@ struct BackwardBlock {
 
   // ---- weights and the gradients of scores ----
 
+  // What the bias, or ALiBi's slope, is multiplied with in the scores of a key and the queries from
+  // i on.
+  static f32v bias_factors(const Queries& at, i64 key, i64 i) {
+    if constexpr (C::kBias != FmhaBias::alibi) return splat(1.0F);
+    const FmhaSequence& s = at.sequence;
+    const i64 first = at.first + i + s.keys - s.queries - key;
+    const i32v distance = splat(static_cast<int>(first)) + lane_numbers(AllLanes{});
+    return magnitude(__builtin_convertvector(distance, f32v)) * -1.0F;
+  }
+
   // What is added to the scores of a key and the queries from i on.
   static f32v bias_of(const FmhaArguments& g, const Queries& at, i64 key, i64 i) {
     if constexpr (C::kBias == FmhaBias::alibi) {
-      const FmhaSequence& s = at.sequence;
-      const i64 first = at.first + i + s.keys - s.queries - key;
-      const i32v distance = splat(static_cast<int>(first)) + lane_numbers(AllLanes{});
-      const float slope = g.slopes[at.batch * g.slope_stride + at.head];
-      return magnitude(__builtin_convertvector(distance, f32v)) * -slope;
+      return bias_factors(at, key, i) * g.slopes[at.batch * g.slope_stride + at.head];
     }
     if constexpr (C::kBias == FmhaBias::elementwise) {
       const i64 step = g.bias_stride[2];

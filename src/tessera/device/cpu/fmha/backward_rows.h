@@ -19,7 +19,8 @@ struct BackwardRows {
   static void read(const Arguments& a, const Queries& at, const Buffers& b) {
     const FmhaArguments& g = a.forward;
     for (i64 i = 0; i < at.count; ++i) {
-      const float lse = g.lse[offset_of_lse(g, at.batch, at.head, at.token() + i)];
+      const i64 place = offset_of_lse(g, at.batch, at.head, at.token() + i);
+      const float lse = g.lse[place];
       b.lse[i] = lse == -__builtin_inff() ? __builtin_inff() : lse;
       b.log_sum[i] = 0;
       const In* const dout = static_cast<const In*>(a.dout) +
@@ -33,7 +34,7 @@ struct BackwardRows {
         sum = sum + load_elements(dout + d * of_dout, of_dout, lanes) *
                         load_elements(out + d * step, step, lanes);
       }
-      b.delta[i] = sum_of_lanes(sum);
+      b.delta[i] = sum_of_lanes(sum) - dlse_at(a, place);
     }
   }
 

@@ -1,6 +1,6 @@
-// The gradient of an element-wise bias on a CPU: a second pass over queries and keys. A thread
-// takes a block of elements of dbias and adds up the gradients of all scores that share them, so
-// that sums have one order and no two threads write one element.
+// The gradient of an element-wise bias, or of ALiBi's slopes, on a CPU: a second pass over queries
+// and keys. A thread takes a block of elements of dbias and adds up the gradients of all scores
+// that share them, so that sums have one order and no two threads write one element.
 #pragma once
 
 #include "tessera/device/cpu/fmha/backward_block.h"
@@ -37,7 +37,9 @@ struct FlashDbias {
       for (i64 r = 0; r < rows; ++r) {
         float* const sums = b.dbias.row(r);
         for (i64 i = 0; i < at.count; i += kLanes) {
-          store(sums + i, load<f32v>(sums + i) + load<f32v>(b.scores.row(r) + i));
+          const f32v gradients = load<f32v>(b.scores.row(r) + i);
+          const f32v factors = Block::bias_factors(at, block.first + r, i);
+          store(sums + i, load<f32v>(sums + i) + gradients * factors);
         }
       }
     }
@@ -72,7 +74,7 @@ struct FlashDbias {
 
   static void run_item(const Arguments& a, const FmhaBiasSizes& sizes, const Item& item,
                        const Buffers& b) {
-    using Bias = typename C::Bias;
+    using Bias = typename FmhaDbias<C>::Type;
     const FmhaArguments& g = a.forward;
     clear_rows(b.dbias, 0, kKeys, kQueries);
     for (i64 batch = item.batches.begin; batch < item.batches.end; ++batch) {
@@ -97,7 +99,7 @@ struct FlashDbias {
 
   static void run(const Arguments& a, const CpuThread& thread, const Buffers& b) {
     const FmhaArguments& g = a.forward;
-    const FmhaBiasSizes sizes = sizes_of_dbias(g);
+    const FmhaBiasSizes sizes = sizes_of_dbias(g, C::kBias);
     const i64 queries = blocks_of(sizes.of[2], kQueries), keys = blocks_of(sizes.of[3], kKeys);
     for (i64 i = thread.index; i < sizes.of[0] * sizes.of[1] * queries * keys; i += thread.count) {
       const i64 pair = i / keys / queries;

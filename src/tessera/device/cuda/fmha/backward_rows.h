@@ -25,23 +25,24 @@ struct BackwardRows : BackwardScores<C> {
   using typename Scores::In;
   using typename Scores::Range;
 
-  // lse and delta = <dout, out> of this warp's queries of the block, which was brought. Whether one
-  // of them has an lse far from zero.
+  // lse and delta = <dout, out> - dlse of this warp's queries of the block, which was brought.
+  // Whether one of them has an lse far from zero.
   __device__ __forceinline__ bool read(i64 first) {
     bool far = false;
 #pragma unroll 1
     for (int r = 0; r < kQueries; ++r) {
       const int row = warp * kQueries + r;
-      float sum = 0, logarithm = minus_infinity();
+      float sum = 0, logarithm = minus_infinity(), subtracted = 0;
       if (first + row < s.queries) {
         const i64 at = s.first_query + first + row;
         const In* const out = this->template token<const In>(g.out, g.out_stride, head, at);
         for (int i = lane; i < static_cast<int>(g.hdim_v); i += 32) {
           sum += this->dout_row(row)[i] * to_float(out[i * g.out_stride[kTokenElement]]);
         }
-        logarithm = g.lse[offset_of_lse(g, batch, head, at)];
+        const i64 place = offset_of_lse(g, batch, head, at);
+        logarithm = g.lse[place], subtracted = dlse_at(a, place);
       }
-      sum = sum_of_warp(sum);
+      sum = sum_of_warp(sum) - subtracted;
       far = far || is_far(logarithm);
 #pragma unroll
       for (int i = 0; i < kQueries; ++i) {

@@ -189,7 +189,8 @@ class FmhaBackwardKernel : BackwardRows<C> {
     i64 begin[kTokenStrides], end[kTokenStrides];
   };
 
-  // Adds the gradients of this lane's key and this warp's queries, block after block.
+  // Adds the gradients of this lane's key and this warp's queries, block after block, each times
+  // what its score has of the bias.
   __device__ __forceinline__ void add_biases(const BiasTile& t, float (&sums)[kQueries]) {
 #pragma unroll 1
     for (batch = t.begin[0]; batch < t.end[0]; ++batch) {
@@ -212,7 +213,9 @@ class FmhaBackwardKernel : BackwardRows<C> {
             this->template compute<true>(query, key);
 #pragma unroll
             for (int r = 0; r < kQueries; ++r) {
-              sums[r] += this->gradient_row(warp * kQueries + r)[lane];
+              const int row = warp * kQueries + r;
+              sums[r] +=
+                  this->gradient_row(row)[lane] * bias_factor<C::kBias>(s, query + row, key + lane);
             }
           }
         }
@@ -245,7 +248,7 @@ class FmhaBackwardKernel : BackwardRows<C> {
       const i64 key = has_keys ? t.begin[3] + lane : lane;
       if (query >= sizes.of[2] || key >= sizes.of[3]) continue;
       const i64 at = offset_of_dbias(sizes, t.begin[0], t.begin[1], query, key);
-      using Bias = typename C::Bias;
+      using Bias = typename FmhaDbias<C>::Type;
       static_cast<Bias*>(a.dbias)[at] = rounded<Bias>(sums[r]);
     }
   }
@@ -300,7 +303,7 @@ class FmhaBackwardKernel : BackwardRows<C> {
 
   static __device__ __forceinline__ void dbias(const DirectBackwardArguments& a) {
     const FmhaArguments& g = a.backward.forward;
-    const FmhaBiasSizes sizes = sizes_of_dbias(g);
+    const FmhaBiasSizes sizes = sizes_of_dbias(g, C::kBias);
     const i64 all[kTokenStrides] = {g.batch, g.heads, g.seqlen_q, g.seqlen_k};
     const i64 step[kTokenStrides] = {1, 1, C::kTileM, kKeys};
     const i64 key_blocks = sizes.of[3] > 1 ? (sizes.of[3] + kKeys - 1) / kKeys : sizes.of[3];

@@ -124,8 +124,8 @@ class FlashBackwardConsumer {
     if constexpr (C::kMasked) {
       const int begin = key - right() + 1 - query;
       hide_before(scores, begin, begin + 8);
-      end = key - left() + 1 - query;
-      end_below = end + 8;
+      if (key >= a.sink) end = key - left() + 1 - query;
+      if (key + 8 >= a.sink) end_below = key + 8 - left() + 1 - query;
     }
     hide(scores, key < keys ? end : 0, key + 8 < keys ? end_below : 0);
   }

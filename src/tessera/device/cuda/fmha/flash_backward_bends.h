@@ -81,6 +81,19 @@ class FlashBends {
     for (int i = 0; i < kQueries; ++i) kept[i] = __shfl_sync(~0U, bits, i * 4 + lane % 4);
   }
 
+  // All scores of a head, and where they share the slopes of all sequences, have one sum.
+  __device__ __forceinline__ void add_slope(float* sums, const float (&gradients)[kCount]) const {
+    const FmhaBiasSteps step = steps_of_dbias(sizes_of_dbias(g, C::kBias));
+    const int first = place.query + place.keys - place.queries - place.key;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      sum -= gradients[i] * fabsf(static_cast<float>(first + down(i) - across(i)));
+    }
+    sum = sum_of_warp(sum);
+    if (lane == 0) atomicAdd(sums + place.batch * step.of[0] + place.head * step.of[1], sum);
+  }
+
  public:
   __device__ __forceinline__ FlashBends(const FmhaArguments& arguments, int of_warp)
       : g(arguments), lane(of_warp) {}
@@ -112,17 +125,23 @@ class FlashBends {
   // The slope of the soft cap.
   __device__ __forceinline__ float cap(int i) const { return C::kSoftCap ? caps[i] : 1.0F; }
 
-  // The gradients of scores are those of the bias, which nothing shares.
-  __device__ __forceinline__ void store_dbias(void* dbias, const float (&gradients)[kCount]) const {
+  // The gradients of scores are those of the bias. Where others share its elements, there are sums.
+  __device__ __forceinline__ void store_dbias(void* dbias, float* sums,
+                                              const float (&gradients)[kCount]) const {
+    if constexpr (C::kBias == FmhaBias::alibi) return add_slope(sums, gradients);
     using Bias = typename C::Bias;
-    const FmhaBiasSizes sizes = sizes_of_dbias(g);
-    Bias* const to = static_cast<Bias*>(dbias) +
-                     offset_of_dbias(sizes, place.batch, place.head, place.query, place.key);
+    const FmhaBiasSteps step = steps_of_dbias(sizes_of_dbias(g, C::kBias));
+    const i64 first = place.batch * step.of[0] + place.head * step.of[1] +
+                      place.query * step.of[2] + place.key * step.of[3];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const bool is_there =
-          place.query + down(i) < place.queries && place.key + across(i) < place.keys;
-      if (is_there) to[down(i) * sizes.of[3] + across(i)] = rounded<Bias>(gradients[i]);
+      if (place.query + down(i) >= place.queries || place.key + across(i) >= place.keys) continue;
+      const i64 at = first + down(i) * step.of[2] + across(i) * step.of[3];
+      if (sums == nullptr) {
+        static_cast<Bias*>(dbias)[at] = rounded<Bias>(gradients[i]);
+      } else {
+        atomicAdd(sums + at, gradients[i]);
+      }
     }
   }
 };

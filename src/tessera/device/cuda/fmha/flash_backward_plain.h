@@ -116,6 +116,11 @@ class FlashBackwardPlain {
     return flash_capped<C>(g, product).score + flash_added<C>(g, at, 0, 0);
   }
 
+  // The key that a query sees as its number `each`.
+  static __device__ __forceinline__ i64 key_of(const FmhaKeys& seen, i64 each) {
+    return each < seen.sink ? each : seen.begin + each - seen.sink;
+  }
+
   // The largest score of each query, and by what weights that are compared with it are to be
   // multiplied: a warp has a query, and a lane of it every 32nd key. Weights are rounded as the
   // tensor cores' weights are. A query that sees no key has weights of 0.
@@ -129,17 +134,17 @@ class FlashBackwardPlain {
     for (int i = thread / 32; i < kQueries; i += kFlashPlainThreads / 32) {
       const int row = block * kQueries + i;
       const FmhaKeys seen = keys_of<C::kMasked>(g, s, row);
-      const i64 end = row < s.queries ? seen.end : 0;
+      const i64 count = row < s.queries ? seen.sink + seen.end - seen.begin : 0;
       const T* const q = token<const T>(g.q, g.q_stride, row);
       float most = minus_infinity(), total = 0;
 #pragma unroll 1
-      for (i64 key = seen.begin + lane; key < end; key += 32) {
-        most = fmaxf(most, score_of(q, keys, row, key));
+      for (i64 each = lane; each < count; each += 32) {
+        most = fmaxf(most, score_of(q, keys, row, key_of(seen, each)));
       }
       most = most_of_warp(most);
 #pragma unroll 1
-      for (i64 key = seen.begin + lane; key < end; key += 32) {
-        total += exp2_fast((score_of(q, keys, row, key) - most) * kUnit);
+      for (i64 each = lane; each < count; each += 32) {
+        total += exp2_fast((score_of(q, keys, row, key_of(seen, each)) - most) * kUnit);
       }
       total = sum_of_warp(total);
       if (lane != 0) continue;
@@ -149,15 +154,31 @@ class FlashBackwardPlain {
     }
   }
 
-  // Pairs of queries and keys that no block computes have gradients of 0.
+  // Calls visit(i) for this thread's share of the elements of dbias.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_bias(Visit visit) const {
+    const FmhaBiasSizes sizes = sizes_of_dbias(g, C::kBias);
+    const i64 count = sizes.of[0] * sizes.of[1] * sizes.of[2] * sizes.of[3];
+    const i64 step = i64{gridDim.x} * kFlashPlainThreads;
+    for (i64 i = i64{blockIdx.x} * kFlashPlainThreads + thread; i < count; i += step) visit(i);
+  }
+  // Pairs of queries and keys that no block computes have gradients of 0, and sums begin with 0.
   __device__ __forceinline__ void clear_dbias() const {
-    using Bias = typename C::Bias;
-    const FmhaBiasSizes sizes = sizes_of_dbias(g);
-    const i64 rows = min(i64{kQueries}, sizes.of[2] - i64{block} * kQueries);
-    Bias* const to = static_cast<Bias*>(a.backward.dbias) +
-                     offset_of_dbias(sizes, batch, head, i64{block} * kQueries, 0);
-    for (i64 i = thread; i < rows * sizes.of[3]; i += kFlashPlainThreads)
-      to[i] = rounded<Bias>(0.0F);
+    using Bias = typename FmhaDbias<C>::Type;
+    float* const sums = Block::bias_sums_of(a);
+    for_each_bias([&](i64 i) {
+      if (sums == nullptr) {
+        static_cast<Bias*>(a.backward.dbias)[i] = rounded<Bias>(0.0F);
+      } else {
+        sums[i] = 0;
+      }
+    });
+  }
+  __device__ __forceinline__ void convert_dbias() const {
+    using Bias = typename FmhaDbias<C>::Type;
+    const float* const sums = Block::bias_sums_of(a);
+    if (sums == nullptr) return;
+    for_each_bias([&](i64 i) { static_cast<Bias*>(a.backward.dbias)[i] = rounded<Bias>(sums[i]); });
   }
 
  public:
@@ -189,7 +210,10 @@ class FlashBackwardPlain {
       }
       if (thread % kLanes != 0) continue;
       float lse = minus_infinity();
-      if (is_there) lse = g.lse[offset_of_lse(g, lse_batch, head, s.first_query + row)];
+      if (is_there) {
+        const i64 place = offset_of_lse(g, lse_batch, head, s.first_query + row);
+        lse = g.lse[place], sum -= dlse_at(a.backward, place);
+      }
       far = far || (Block::kBends ? is_far(lse) : is_far(lse, kFarProducts, kFurthestProducts));
       const float compared = Block::kBends ? lse : lse * 1.44269504F;
       stats[i] = lse == minus_infinity() ? -lse : compared;
@@ -209,6 +233,7 @@ class FlashBackwardPlain {
   // A warpgroup takes every second part. A thread reads the sums that it would have as a consumer.
   __device__ __forceinline__ void convert() const {
     constexpr bool kByQueries = kQueries > kWgmmaRows;
+    if constexpr (C::kDbias) convert_dbias();
     if (block * kQueries >= s.queries) return;
 #pragma unroll 1
     for (int part = first_part(); part < Block::kParts; part += kTogetherParts) {

@@ -119,19 +119,20 @@ class FlashTurns {
       const FlashItem item = block.told(lane);
       if (item.number == 0) break;
       FlashWalk<C> walk(a, item);
+      if (walk.left > 0 && lane == 0) wait_for(turn_of(a, item, walk, group));
 #pragma unroll 1
-      for (; walk.left > 0; walk.next(a.query_blocks)) {
-        u32* const turn = Block::turns_of(a, walk.index()) + group;
-        const u32 mine = static_cast<u32>(item.key / Block::kKeys - first_of(a, item, walk.block));
-        if (lane == 0) {
-          while (load_acquired(turn) != mine) __nanosleep(20);
-        }
+      while (walk.left > 0) {
         __syncwarp();
         threads_arrive(kGo + group, kThreads);
         threads_sync(kDone + group, kThreads);
-        if (lane == 0) {
-          device_fence();  // of the whole consumer, which the barrier has put before it
-          store_released(turn, mine + 1);
+        const Turn own = turn_of(a, item, walk, group);
+        walk.next(a.query_blocks);
+        if (lane != 0) continue;
+        if (walk.left > 0) {
+          pass_on(own, turn_of(a, item, walk, group));
+        } else {
+          device_fence();
+          store_relaxed(own.at, own.mine + 1);
         }
       }
       barrier_arrive_if(block.keys_empty(), lane == 0);
@@ -139,12 +140,43 @@ class FlashTurns {
   }
 
  private:
-  // The first block of keys that sees a query of the block.
-  static __device__ __forceinline__ int first_of(const FlashBackwardArguments& a,
-                                                 const FlashItem& item, int queries) {
-    if (!C::kMasked) return 0;
-    const int key = queries * Block::kQueries + a.left + Block::diagonal(a, item);
-    return max(0, key) / Block::kKeys;
+  // The count of blocks that have added to some sums, and how many come before this one.
+  struct Turn {
+    u32* at;
+    u32 mine;
+  };
+  static __device__ __forceinline__ Turn turn_of(const FlashBackwardArguments& a,
+                                                 const FlashItem& item, const FlashWalk<C>& walk,
+                                                 int group) {
+    return {Block::turns_of(a, walk.index()) + group,
+            static_cast<u32>(blocks_before(a, item, walk.block))};
+  }
+  static __device__ __forceinline__ void wait_for(const Turn& turn) {
+    while (load_acquired(turn.at) != turn.mine) __nanosleep(20);
+  }
+  // Tells that the consumer, whom a barrier has put before this, has added, and waits for the next
+  // turn. One fence orders both where the next turn has come already.
+  static __device__ __forceinline__ void pass_on(const Turn& own, const Turn& next) {
+    const u32 seen = load_relaxed(next.at);
+    device_fence();
+    store_relaxed(own.at, own.mine + 1);
+    if (seen != next.mine) wait_for(next);
+  }
+
+  // How many blocks of keys that see a query of the block come before the item's: with a mask those
+  // of later keys. The first keys, which all later queries see, come last.
+  static __device__ __forceinline__ int blocks_before(const FlashBackwardArguments& a,
+                                                      const FlashItem& item, int queries) {
+    const int own = item.key / Block::kKeys;
+    if (!C::kMasked) return own;
+    const int diagonal = Block::diagonal(a, item);
+    const int last_query = min((queries + 1) * Block::kQueries, Block::queries_of(a, item)) - 1;
+    const int last_key = min(Block::keys_of(a, item), last_query + a.right + diagonal) - 1;
+    const int last = last_key / Block::kKeys;
+    const int sinks = (a.sink + Block::kKeys - 1) / Block::kKeys;
+    if (own >= sinks) return last - own;
+    const int first = max(0, queries * Block::kQueries + a.left + diagonal) / Block::kKeys;
+    return max(0, last - max(first, sinks) + 1) + min(sinks - 1, last) - own;
   }
 };
 

@@ -142,8 +142,8 @@ class FlashWideConsumer {
     if constexpr (C::kMasked) {
       const int begin = key - right() + 1 - query;
       hide_before(scores, begin, begin + 8);
-      end = key - left() + 1 - query;
-      end_below = end + 8;
+      if (key >= a.sink) end = key - left() + 1 - query;
+      if (key + 8 >= a.sink) end_below = key + 8 - left() + 1 - query;
     }
     hide(scores, key < keys ? end : 0, key + 8 < keys ? end_below : 0);
   }
@@ -186,7 +186,9 @@ class FlashWideConsumer {
         slopes[i + e] = scores[i + e] * (dweight - delta[e % 2]);
       }
     }
-    if constexpr (C::kDbias) bends.store_dbias(a.backward.dbias, slopes);
+    if constexpr (C::kDbias) {
+      bends.store_dbias(a.backward.dbias, Block::bias_sums_of(a), slopes);
+    }
     if constexpr (C::kSoftCap) {
 #pragma unroll
       for (int i = 0; i < kScores; ++i) slopes[i] *= bends.cap(i);

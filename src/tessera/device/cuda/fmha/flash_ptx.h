@@ -62,8 +62,14 @@ __device__ __forceinline__ u32 load_acquired(const u32* from) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
   return x;
 }
-__device__ __forceinline__ void store_released(u32* to, u32 x) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
+// These order nothing else: a fence between what they touch does.
+__device__ __forceinline__ u32 load_relaxed(const u32* from) {
+  u32 x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(from) : "memory");
+  return x;
+}
+__device__ __forceinline__ void store_relaxed(u32* to, u32 x) {
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 
 }  // namespace tessera::device
