@@ -8,6 +8,10 @@ Each line of attention becomes tensors. Both functions run forward once; then ea
 reading of both backward passes: torch.autograd.grad() of q, k and v for one gradient of the
 output. Their results are compared with fp64 first; where the scores in fp64 would be too large for
 that, ours is compared with PyTorch's.
+
+--graph replays captured graphs, which leaves the kernels alone. --parts prints what a call of ours
+takes of the host: the whole call, PyTorch's engine around a function that computes nothing, and the
+parts of our function: room for the gradients, the launch and all else.
 """
 import argparse
 import json
@@ -22,6 +26,7 @@ from torch.nn.attention import sdpa_kernel
 
 import tessera
 import tessera.torch
+from tessera.torch import _attention_backward, _run
 import torch_attention
 from torch_peers import DTYPES, read_problems
 
@@ -71,6 +76,90 @@ def errors_of(calls, exact):
     return [max(tessera.torch.worst_error(x, y) for x, y in zip(got, wanted)) for got in found]
 
 
+# ---- What the kernels and the host take ---------------------------------------------------------
+
+def in_graph(call, stream):
+    """A function that replays the call, which has run on the stream before."""
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        graph.results = call()
+    return graph.replay
+
+
+class Nothing(torch.autograd.Function):
+    """What computes no gradients."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        ctx.found = [torch.empty_like(x) for x in (q, k, v)]
+        return torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
+
+    @staticmethod
+    def backward(ctx, _):
+        return tuple(ctx.found)
+
+
+def host_us(call, wait, calls=50, rounds=21):
+    """The median of what a call takes until it returns, in us; the device has nothing to do when
+    readings begin."""
+    readings = []
+    for _ in range(rounds):
+        wait()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            call()
+        readings.append((time.perf_counter() - begin) / calls)
+    return statistics.median(readings) * 1e6
+
+
+class Clock:
+    """Counts the time that functions of modules take inside of calls."""
+
+    def __init__(self, *places):
+        self.places = [(module, name, getattr(module, name)) for module, name in places]
+        self.seconds = {name: 0.0 for _, name, _ in self.places}
+
+    def __enter__(self):
+        for module, name, function in self.places:
+            setattr(module, name, self.counting(name, function))
+        return self
+
+    def __exit__(self, *_):
+        for module, name, function in self.places:
+            setattr(module, name, function)
+
+    def counting(self, name, function):
+        def counted(*args):
+            begin = time.perf_counter()
+            result = function(*args)
+            self.seconds[name] += time.perf_counter() - begin
+            return result
+        return counted
+
+
+def host_parts(call, made, dout, device):
+    """What a call of ours takes of the host, in us, by its parts."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    nothing = gradients_of(lambda *x: Nothing.apply(*x), made, dout, {})
+    for warm in (call, nothing):
+        host_us(warm, wait, rounds=3)
+    parts = {"call": host_us(call, wait), "engine": host_us(nothing, wait)}
+    calls = 300
+    with Clock((_attention_backward, "_gradients_at_once"), (_attention_backward, "_gradient_of"),
+               (_run, "launch")) as clock:
+        for i in range(calls):
+            if i % 20 == 0:
+                wait()
+            call()
+    seconds = {name: clock.seconds[name] / calls * 1e6 for name in clock.seconds}
+    parts["room"], parts["launch"] = seconds["_gradient_of"], seconds["launch"]
+    parts["rest"] = seconds["_gradients_at_once"] - parts["room"] - parts["launch"]
+    return parts
+
+
 def measure(problem, given):
     reason = torch_attention.refusal(problem)
     if reason:
@@ -82,13 +171,17 @@ def measure(problem, given):
     exact = None
     if scores_of(problem) <= MOST_SCORES:
         exact = gradients_of(theirs, made, dout, how, torch.float64)
-    with sdpa_kernel([torch_attention.NAMES[given.backend]]):
+    stream = torch.cuda.Stream() if given.graph else None
+    with sdpa_kernel([torch_attention.NAMES[given.backend]]), torch.cuda.stream(stream):
         calls = [gradients_of(function, made, dout, how)
                  for function in (tessera.torch.scaled_dot_product_attention, theirs)]
         error, peer_error = errors_of(calls, exact)
+        parts = host_parts(calls[0], made, dout, device) if given.parts else {}
+        if given.graph:
+            calls = [in_graph(call, stream) for call in calls]
         row = tessera.torch.compare(*calls, rounds=given.rounds, device=given.device,
                                     clock=time.process_time if given.busy else time.perf_counter)
-    return {"problem": problem.line, "error": error, "peer_error": peer_error,
+    return {"problem": problem.line, "error": error, "peer_error": peer_error, "parts": parts,
             "is_exact": exact is not None, "gflops": flops_of(problem) / row["ours"] / 1e9, **row}
 
 
@@ -99,6 +192,9 @@ def report(problem, row):
     print(f"{row['ours'] * 1e6:10.1f} {row['theirs'] * 1e6:10.1f} {row['gflops'] / 1e3:8.3f} "
           f"{row['speedup']:6.2f} {row['spread']:4.0%}  {problem}"
           f"{'' if is_right else '  WRONG ' + format(row['error'], '.1e')}", flush=True)
+    if row["parts"]:
+        print("    of the host, in us: " + ", ".join(f"{name} {us:.1f}"
+                                                     for name, us in row["parts"].items()))
     return is_right
 
 
@@ -113,6 +209,8 @@ def main():
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--busy", action="store_true",
                         help="count the processor's time, with --threads 1 on a busy machine")
+    parser.add_argument("--graph", action="store_true", help="replay captured graphs, on a GPU")
+    parser.add_argument("--parts", action="store_true", help="print what the host does in a call")
     parser.add_argument("--json", default="", help="write the rows into this file")
     given = parser.parse_args()
     given.op, given.direction, given.layout = "fmha", "", ""

@@ -72,11 +72,11 @@ def _broadcast(view: View, shape: Tuple[int, ...]) -> List[Dimension]:
     return [(wanted, 0 if size == 1 else stride) for (size, stride), wanted in zip(pairs, shape)]
 
 
-def _check_lse(lse: View, rows: Tuple[int, ...]) -> None:
+def _check_lse(lse: View, rows: Tuple[int, ...], name: str = "lse") -> None:
     if lse.dtype != "fp32" or lse.shape != rows:
-        raise Error(f"lse must have the shape {rows} and the type float32, got {lse.shape} and "
+        raise Error(f"{name} must have the shape {rows} and the type float32, got {lse.shape} and "
                     f"{_dtypes.NAMES[lse.dtype]}")
-    check_packed("lse", lse)
+    check_packed(name, lse)
 
 
 def _bias_fields(view: View, shape: Tuple[int, ...]) -> Dict[str, Any]:
@@ -135,6 +135,8 @@ def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
 def gradient_fields(options: Options, views: Views) -> Dict[str, Any]:
     """The same of gradients; views has out and lse, which are read, and dout, dq, dk and dv."""
     fields = problem_fields(options, views)
+    if "dlse" in views:
+        _check_lse(views["dlse"], views["lse"].shape, "dlse")
     for name, like in (("dout", "out"), ("dq", "q"), ("dk", "k"), ("dv", "v")):
         if views[name].shape != views[like].shape:
             raise Error(f"{name} must have the shape {views[like].shape} of {like}, got "
@@ -144,4 +146,5 @@ def gradient_fields(options: Options, views: Views) -> Dict[str, Any]:
                         f"{_dtypes.NAMES[views[name].dtype]}")
         part = tokens_of(name, views[name], options.layout)
         fields.update(stride_fields(name, part[1:]))
-    return {**fields, "kind": "backward", "lse": False, "dbias": "dbias" in views}
+    return {**fields, "kind": "backward", "lse": False, "dbias": "dbias" in views,
+            "dlse": "dlse" in views}

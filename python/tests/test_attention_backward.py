@@ -130,6 +130,44 @@ class AttentionBackward(Case):
         dq, dk, _ = tessera.attention_backward(dout, q, k, v, out, lse, **how)
         self.assertTrue((dq[1, 3:] == 0).all() and (dk[0, 11:] == 0).all())
 
+    def test_slopes(self):
+        """Their gradient is that of a bias, added up with minus the distances."""
+        q, k, v, dout = self.arrays()
+        far = -abs(numpy.arange(20)[:, None] + 10 - numpy.arange(30)).astype("float32")
+        for shape in ((4,), (2, 4), (1, 4)):
+            sequences = 1 if shape[0] == 1 else 2
+            q, k, v, dout = (x[:sequences] for x in self.arrays())
+            slopes = numpy.abs(self.draw(*shape)) / 8
+            bias = numpy.broadcast_to(slopes, (sequences, 4))[..., None, None] * far
+            how = {"mask": "bottom_right"}
+            out, lse = tessera.attention(q, k, v, slopes=slopes, return_lse=True, **how)
+            *same, dbias = tessera.attention_backward(dout, q, k, v, out, lse, bias=bias,
+                                                      return_dbias=True, **how)
+            *found, dslopes = tessera.attention_backward(dout, q, k, v, out, lse, slopes=slopes,
+                                                         return_dslopes=True, **how)
+            for got, want in zip(found, same):
+                self.assert_near(got, want, "float32", "beside a bias")
+            wanted = (dbias.astype("float64") * far).sum((2, 3))
+            wanted = wanted.sum(0) if len(shape) == 1 else wanted
+            self.assertEqual(dslopes.shape, shape)
+            self.assert_near(dslopes, wanted, "float32", "dslopes")
+
+    def test_dlse(self):
+        """A score's gradient has the weight times that of lse in addition."""
+        q, k, v, dout = self.arrays(heads_kv=4)
+        out, lse = tessera.attention(q, k, v, return_lse=True)
+        dlse = self.draw(*lse.shape)
+        dq, dk, dv = tessera.attention_backward(dout, q, k, v, out, lse)
+        found = tessera.attention_backward(dout, q, k, v, out, lse, dlse=dlse)
+        wide_q, wide_k = (wide(x).swapaxes(1, 2) for x in (q, k))
+        scale = q.shape[-1]**-0.5
+        weights = numpy.exp(wide_q @ wide_k.swapaxes(2, 3) * scale - lse[..., None])
+        added = weights * dlse[..., None] * scale
+        self.assert_near(found[0], dq + (added @ wide_k).swapaxes(1, 2), "float32", "dq")
+        self.assert_near(found[1], dk + (added.swapaxes(2, 3) @ wide_q).swapaxes(1, 2), "float32",
+                         "dk")
+        self.assert_near(found[2], dv, "float32", "dv")
+
     def test_no_scores(self):
         """A bias that all sequences, queries or keys share gets the sum of nothing."""
         unwritten = unittest.mock.patch.object(
@@ -156,11 +194,16 @@ class AttentionBackward(Case):
         refused("^attention_backward: dout must have the shape", dout[:, :3], q, k, v, out, lse)
         refused("lse must have the shape", dout, q, k, v, out, lse[:1])
         refused("return_dbias=True needs a bias", dout, q, k, v, out, lse, return_dbias=True)
+        refused("return_dslopes=True needs slopes", dout, q, k, v, out, lse, return_dslopes=True)
         refused("lse must be an array, got None", dout, q, k, v, out, None)
+        refused("dlse must have the shape", dout, q, k, v, out, lse, dlse=lse[:1])
         refused("dout must have the type float32 of q, got float16", dout.astype("float16"), q, k,
                 v, out, lse)
         bias = numpy.broadcast_to(self.draw(1, 1, 20, 30), (2, 4, 20, 30))
         refused("bias repeats elements", dout, q, k, v, out, lse, bias=bias, return_dbias=True)
+        slopes = numpy.broadcast_to(self.draw(4), (2, 4))
+        refused("slopes repeats elements", dout, q, k, v, out, lse, slopes=slopes,
+                return_dslopes=True)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     both, int64, on q's device. descale_q, descale_k, descale_v, scale_o: of tensors of float8,
     numbers or float32 tensors on q's device. out_dtype: float16, bfloat16, float32 or one of
     float8; None is q's, and float16 for float8. num_splits: as in tessera.attention(). The results
-    of queries that are left out hold 0, and minus infinity in lse. Gradients of q, k, v and
-    bias are computed, except with 8 bits or pages.
+    of queries that are left out hold 0, and minus infinity in lse. Gradients of q, k, v, bias and
+    slopes are computed, except with 8 bits or pages.
     """
     check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
                                           page_starts), 3)

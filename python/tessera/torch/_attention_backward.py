@@ -3,7 +3,7 @@ torch.ops.tessera.attention differentiable."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -11,18 +11,18 @@ from .. import _attention_fields, _attention_shapes
 from .._abi import Error
 from . import _attention_ops, _run
 from ._attention_ops import check_ranks, lengths_of, needed_words, options_of, view_of
-from ._functions import _call, ops
+from ._functions import _call, _is_plain, ops
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
 _NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "out", "lse",
-          "dout", "dq", "dk", "dv", "dbias")
-MOST_HDIM_V = 512  # as families/fmha/fmha.h has it
+          "dout", "dlse", "dq", "dk", "dv", "dbias")
 _SCHEMA = ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, "
            "Tensor? slopes, Tensor out, Tensor lse, Tensor? seqlens_q, Tensor? seqlens_k, "
            "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
            "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
-           "float dropout, bool has_dbias) -> (Tensor, Tensor, Tensor, Tensor)")
+           "float dropout, bool has_dbias, Tensor? dlse=None) -> (Tensor, Tensor, Tensor, Tensor)")
+_HOW = 10  # arguments from layout on, up to dropout
 
 
 def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Optional[str]:
@@ -30,8 +30,6 @@ def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Op
     for name, tensor in named:
         if tensor is None or not tensor.requires_grad:
             continue
-        if name == "slopes":
-            return "slopes require a gradient, which attention has of q, k, v and bias alone"
         if is_paged:
             return f"{name} requires a gradient, which attention has not where keys lie in pages"
         if tensor.itemsize == 1:
@@ -58,13 +56,38 @@ def _without_copies(bias: Tensor) -> Tensor:
     return bias.contiguous() if repeats else bias
 
 
-def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
-        slopes: Optional[Tensor], out: Tensor, lse: Tensor, seqlens_q: Optional[Tensor],
-        seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], *others: Any
-        ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """dq, dk, dv and dbias, which is empty where it is not asked for. out, lse: what attention
-    gave; dropout_rng: the same two words."""
-    *how, has_dbias = others
+def _new_dbias(bias: Optional[Tensor], slopes: Optional[Tensor], make: Any) -> Optional[Tensor]:
+    """Room for the gradient of what there is of the two."""
+    given = slopes if bias is None else bias
+    if given is None:
+        return None
+    return make(given.shape, dtype=given.dtype, device=given.device)
+
+
+class Known(NamedTuple):
+    """How gradients are computed that were computed before, from tensors that lie alike."""
+
+    bound: _run.Bound
+    leaves: bool  # whether a kernel leaves parts of dq, dk and dv as they are
+
+
+Results = Tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def run(*arguments: Any) -> Results:
+    """dq, dk, dv and the gradient of bias or slopes, which is empty where it is not asked for. out,
+    lse: what attention gave; dropout_rng: the same two words."""
+    return _run_keeping(*arguments)[0]
+
+
+def _run_keeping(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
+                 slopes: Optional[Tensor], out: Tensor, lse: Tensor, seqlens_q: Optional[Tensor],
+                 seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor], *others: Any
+                 ) -> Tuple[Results, Optional[Known]]:
+    """The same, and how, where the tensors are taken as they were given."""
+    how, has_dbias, *rest = others[:_HOW], *others[_HOW:]
+    dlse: Optional[Tensor] = rest[0] if rest else None  # left out where it is None
+    given = (dout, seqlens_q, seqlens_k, dropout_rng, lse)
     options = options_of(*how)[0]
     check_ranks(q, k, v, options.layout, False)
     lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), options)
@@ -73,23 +96,27 @@ def run(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         dout = dout.contiguous()
     leaves = _attention_shapes.leaves_gradients(options, q.shape, k.shape, lengths[0] is not None)
     dbias = None
-    if has_dbias and bias is not None:
-        bias = _without_copies(bias)
-        make = torch.zeros if leaves else torch.empty
-        dbias = make(bias.shape, dtype=bias.dtype, device=bias.device)
+    if has_dbias:
+        bias, slopes = (x if x is None else _without_copies(x) for x in (bias, slopes))
+        dbias = _new_dbias(bias, slopes, torch.zeros if leaves else torch.empty)
     dq, dk, dv = (_gradient_of(tensor, leaves) for tensor in (q, k, v))
-    tensors = (q, k, v, bias, slopes, *lengths, words, out, lse.contiguous(), dout, dq, dk, dv,
-               dbias)
-    _run.run(_ROW, options, tensors, dq)
-    return dq, dk, dv, q.new_empty(0) if dbias is None else dbias
+    lse = lse.contiguous()
+    tensors = (q, k, v, bias, slopes, *lengths, words, out, lse, dout,
+               dlse if dlse is None else dlse.float().contiguous(), dq, dk, dv, dbias)
+    bound = _run.bound_of(_ROW, options, tensors)
+    _run.launch(bound, tensors, dq)
+    taken = (dout, *lengths, words, lse)
+    as_given = dlse is dbias is None and all(x is y for x, y in zip(given, taken))
+    results = (dq, dk, dv, q.new_empty(0) if dbias is None else dbias)
+    return results, Known(bound, leaves) if as_given else None
 
 
-def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], *others: Any
-          ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    dbias = q.new_empty(0)
-    if others[-1] and bias is not None:
-        dbias = torch.empty(bias.shape, dtype=bias.dtype, device=bias.device)
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), dbias
+def _fake(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
+          slopes: Optional[Tensor], *others: Any) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    has_dbias = others[5 + _HOW]  # behind out, lse, the lengths, dropout_rng and how
+    dbias = _new_dbias(bias, slopes, torch.empty) if has_dbias else None
+    return (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v),
+            q.new_empty(0) if dbias is None else dbias)
 
 
 # ---- What PyTorch calls --------------------------------------------------------------------------
@@ -102,7 +129,7 @@ def _setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
     out, lse, _ = output
     ctx.save_for_backward(q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse)
     ctx.inputs = inputs[8:]
-    ctx.how = inputs[10:20]  # from layout on, up to dropout
+    ctx.how = inputs[10:10 + _HOW]
     ctx.count = len(inputs)
 
 
@@ -118,49 +145,43 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
             out, lse, _ = torch.ops.tessera.attention(
                 q, k, v, bias, slopes, seqlens_q, seqlens_k, words, *ctx.inputs[:2], *ctx.how, True,
                 False)
-    has_dbias = bias is not None and ctx.needs_input_grad[3]
-    hdim_v = v.shape[-1]
+    forward = getattr(ctx, "known", None)
+    if forward is not None and dlse is None and not any(ctx.needs_input_grad[3:5]) and \
+            _is_plain((dout,), 1) and not torch.is_grad_enabled():
+        given = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse, dout)
+        return (*_gradients_at_once(forward, given, ctx.how), *none[3:])
+    of_bias = bias is not None and ctx.needs_input_grad[3]
+    of_slopes = slopes is not None and ctx.needs_input_grad[4]
     if dout is None:
         dout = torch.zeros_like(out)
-    if dlse is not None:
-        dout, v, out = _with_gradient_of_lse(dlse, dout, v, out, ctx.how[0])
     tensors = (dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words)
-    dq, dk, dv, dbias = _call(ops.attention_backward, run, 4, tensors, *ctx.how, has_dbias)
-    dv = dv if dlse is None else dv.narrow(-1, 0, hdim_v)
-    return (dq, dk, dv, dbias if has_dbias else None, *none[4:])
+    dq, dk, dv, dbias = _call(ops.attention_backward, run, 4, tensors, *ctx.how,
+                              of_bias or of_slopes, dlse)
+    return (dq, dk, dv, dbias if of_bias else None, dbias if of_slopes else None, *none[5:])
 
 
-def _with_gradient_of_lse(dlse: Tensor, dout: Tensor, v: Tensor, out: Tensor, layout: str
-                          ) -> Tuple[Tensor, Tensor, Tensor]:
-    """dout, v and out with more elements in each head, which let a kernel subtract dlse.
-
-    A score's gradient is weight * (dout @ v - dout @ out + dlse). An element in which v holds 0,
-    dout a number and out -dlse over that number changes the second product alone. Narrow types
-    need three such elements for the digits of dlse.
-    """
-    factors = (1.0,) if out.dtype == torch.float32 else (256.0, 1.0, 1 / 256)
-    # Kernels for GPUs load 16 bytes at once.
-    width = len(factors) if out.device.type == "cpu" else 8
-    if v.shape[-1] + width > MOST_HDIM_V:
-        raise Error(f"the gradient of lse needs heads of v of at most {MOST_HDIM_V - width} "
-                    f"elements, got {v.shape[-1]}", "unsupported")
-    left = dlse.float().mT if layout == "bshd" else dlse.float()
-    parts = []
-    for factor in factors:
-        parts.append((left / factor).to(out.dtype))
-        left = left - parts[-1].float() * factor
-    parts += [torch.zeros_like(parts[0])] * (width - len(parts))
-    numbers = out.new_tensor([*factors, *[0.0] * (width - len(factors))])
-    return (torch.cat((dout, numbers.to(dout.dtype).expand(*dout.shape[:-1], width)), -1),
-            torch.nn.functional.pad(v, (0, width)),
-            torch.cat((out, -torch.stack(parts, -1)), -1))
+def _gradients_at_once(forward: _run.Bound, given: Tuple[Any, ...], how: Tuple[Any, ...]
+                       ) -> Tuple[Tensor, ...]:
+    """dq, dk and dv where nothing but the memory of tensors matters. forward: attention's plan.
+    given: attention's tensors from q on, its results, and dout, in the order of _NAMES."""
+    q, k, v, *_, out, lse, dout = given
+    key = (*[tensor.stride() for tensor in (q, k, v, out, lse, dout)], q.dtype, _run.settings())
+    known = forward.later.get(key)
+    if known is None:
+        results, known = _run_keeping(dout, *given[:5], out, lse, *given[5:8], *how, False)
+        if known is not None:
+            forward.later[key] = known
+        return results[:3]
+    dq, dk, dv = (_gradient_of(tensor, known.leaves) for tensor in (q, k, v))
+    _run.launch(known.bound, (*given, None, dq, dk, dv, None), dq)
+    return dq, dk, dv
 
 
 _NO_TANGENTS = ("attention has no derivative in forward mode (jvp, jacfwd); torch.func.vjp and "
                 "jacrev compute it in reverse mode")
 
 register(Operator(_attention_ops.SCHEMA, _attention_ops.run, _attention_ops.fake, _setup, _backward,
-                  refusal=_NO_TANGENTS))
+                  refusal=_NO_TANGENTS, keeping=_attention_ops.run_keeping))
 register(Operator(_SCHEMA, run, _fake, refusal="attention has no second derivative"))
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
     _library.impl("attention", _attention_ops.cast_and_call(_device), _key)

@@ -157,8 +157,16 @@ def check_ranks(q: Tensor, k: Tensor, v: Tensor, layout: str, is_paged: bool) ->
     return _attention_shapes.check_ranks({"q": q.dim(), "k": k.dim(), "v": v.dim()})
 
 
-def run(*arguments: Any) -> Tuple[Tensor, Tensor, Tensor]:
+Results = Tuple[Tensor, Tensor, Tensor]
+
+
+def run(*arguments: Any) -> Results:
     """out, lse and dropout's random values, which are empty where they are not asked for."""
+    return run_keeping(*arguments)[0]
+
+
+def run_keeping(*arguments: Any) -> Tuple[Results, Optional[_run.Bound]]:
+    """The same, and the plan where it takes the tensors as they were given."""
     try:
         return _run_attention(*arguments)
     except Error as error:
@@ -169,7 +177,7 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
                    slopes: Optional[Tensor], seqlens_q: Optional[Tensor],
                    seqlens_k: Optional[Tensor], dropout_rng: Optional[Tensor],
                    page_table: Optional[Tensor], page_starts: Optional[Tensor], *how: Any
-                   ) -> Tuple[Tensor, Tensor, Tensor]:
+                   ) -> Tuple[Results, Optional[_run.Bound]]:
     options, check_pages, scales, out_dtype = options_of(*how)
     if bias is not None and slopes is not None:
         raise Error("bias and slopes cannot both be given; add the slopes to the bias")
@@ -180,10 +188,12 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     out, lse, random = _new_results(q, k, v, options, lengths[0] is not None, out_dtype)
     tensors = (q, k, v, bias, slopes, *lengths, words, *pages, report, out,
                lse if options.lse else None, random if options.random else None, *scales)
-    _run.run(_ROW, options, tensors, out)
+    bound = _run.bound_of(_ROW, options, tensors)
+    _run.launch(bound, tensors, out)
     if report is not None:
         _sequences.check_report(report, pages, k)
-    return out, lse, random
+    as_given = lengths[0] is seqlens_q and lengths[1] is seqlens_k and words is dropout_rng
+    return (out, lse, random), bound if as_given else None
 
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------

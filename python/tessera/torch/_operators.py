@@ -30,6 +30,8 @@ class Operator(NamedTuple):
     tangents: Optional[Callable[..., Any]] = None    # (inputs, their tangents, results), a tuple
     refusal: str = ""
     rows: Tuple[int, ...] = ()                       # inputs that may get one more dimension first
+    # As run(), whose results it returns with what `backward` finds in ctx.known.
+    keeping: Optional[Callable[..., Tuple[Any, Any]]] = None
 
 
 def check(condition: Any, sentence: str) -> None:
@@ -133,10 +135,11 @@ def direct(op: Any) -> Optional[Callable[..., Any]]:
 
 def _without_dispatcher(op: Any, operator: Operator) -> Callable[..., Any]:
     setup: Any = operator.setup
+    keeping = operator.keeping or (lambda *inputs: (operator.run(*inputs), None))
     defaults = tuple(argument.default_value for argument in op._schema.arguments)
 
     def forward(ctx: Any, *inputs: Any) -> Any:
-        result = operator.run(*inputs)
+        result, ctx.known = keeping(*inputs)
         setup(ctx, (*inputs, *defaults[len(inputs):]), result)
         return result
     return _applied(f"{operator.schema.partition('(')[0]}_at_once", forward, _backward_of(operator))

@@ -39,6 +39,9 @@ class Bound(NamedTuple):
     # because of its strides. Empty: no tensor is copied.
     makers: Sequence[Callable[[Tensor], Tensor]]
     copies: Sequence[Optional[Callable[[Tensor], Tensor]]]
+    # What later calls on the same tensors need, by what else they depend on: of attention its
+    # gradients.
+    later: Dict[Any, Any]
 
 
 _bound: Dict[Any, Bound] = {}
@@ -91,14 +94,14 @@ def bind(plan: Optional[Plan], sources: Sequence[int], tensors: Sequence[Optiona
     whose addresses they are, or tensors without memory that lie alike."""
     copies = copies if any(copies) else ()
     if plan is None:
-        return Bound(None, 0, tuple, None, 0, 0, None, makers, copies)
+        return Bound(None, 0, tuple, None, 0, 0, None, makers, copies, {})
     for operand, source in zip(plan.operands, sources):
         _check_operand(plan, operand, tensors[source])
     pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
     on_gpu = device.type != "cpu"
     return Bound(plan, plan._address, pick, ctypes.c_void_p * len(sources), len(sources),
                  plan.workspace_bytes if on_gpu else 0,
-                 (device.index or 0) if on_gpu else None, makers, copies)
+                 (device.index or 0) if on_gpu else None, makers, copies, {})
 
 
 # Types that stand for one of the problem's, of as many bytes.
@@ -143,7 +146,13 @@ def settings() -> Tuple[int, bool]:
     return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
 
 
-def launch(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
+def launch(bound: Bound, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
+    """Launches a call whose tensors need no copies."""
+    if bound.plan is not None:
+        launch_at(bound, [0 if t is None else t.data_ptr() for t in tensors], like)
+
+
+def launch_at(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
     """On a GPU: on PyTorch's current stream, with a workspace of PyTorch's allocator, which may be
     used again by later work of this stream. On a CPU the library's own memory is the workspace,
     because it is kept between calls, and PyTorch would ask the system for it each time."""
@@ -199,20 +208,25 @@ def remember(key: Any, bound: Bound) -> Bound:
     return bound
 
 
-def run(bind_call: Callable[[Any, Any], Bound], options: Any, tensors: Sequence[Optional[Tensor]],
-        like: Tensor) -> List[Tensor]:
-    """Launches a call, and returns its new results. bind_call: makes the plan of a function's call
-    from the options and the tensors, at the first call of such tensors."""
+def bound_of(bind_call: Callable[[Any, Any], Bound], options: Any,
+             tensors: Sequence[Optional[Tensor]]) -> Bound:
+    """bind_call: makes the plan of a function's call from the options and the tensors, at the first
+    call of such tensors."""
     key = (bind_call, options, settings(),
            *[None if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in tensors])
     bound = _bound.get(key)
-    if bound is None:
-        bound = remember(key, bind_call(options, tensors))
+    return remember(key, bind_call(options, tensors)) if bound is None else bound
+
+
+def run(bind_call: Callable[[Any, Any], Bound], options: Any, tensors: Sequence[Optional[Tensor]],
+        like: Tensor) -> List[Tensor]:
+    """Launches a call, and returns its new results."""
+    bound = bound_of(bind_call, options, tensors)
     made = [make(like) for make in bound.makers]
     if bound.plan is not None:
         if bound.copies:
             tensors = copied(tensors, bound.copies)
-        launch(bound, [0 if t is None else t.data_ptr() for t in (*tensors, *made)], like)
+        launch(bound, (*tensors, *made), like)
     return made
 
 

@@ -119,8 +119,14 @@ TEST_F(GpuFmhaBackward, TensorCoresAreCorrectOnManyBlocks) {
         "heads=4 heads_kv=1 seqlen_q=1500 seqlen_k=1500 hdim=192 hdim_v=128 dtype=fp16"}) {
     const Problem p = parse_problem(std::string("fmha kind=backward ") + fields);
     const std::vector<KernelSpec> specs = kernels(Pipeline::tmaws, p);
-    ASSERT_GE(specs.size(), 2U) << fields;
-    for (const KernelSpec& spec : specs) check(spec, p);
+    ASSERT_GE(specs.size(), 8U) << fields;
+    const auto least = std::ranges::min(specs, {}, [](const KernelSpec& spec) {
+                         return spec.algorithm.tile.k;
+                       }).algorithm.tile.k;
+    for (const KernelSpec& spec : specs) {
+      const Algorithm& a = spec.algorithm;
+      if (a.tile.k == least && (a.slices == 1 || a.slices == 4)) check(spec, p);
+    }
   }
 }
 

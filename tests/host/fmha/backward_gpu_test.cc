@@ -36,20 +36,19 @@ struct RefusedKernel {
 };
 constexpr RefusedKernel kRefusedKernels[] = {
     {"fmha_backward_fp32_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_s3_sm90a",
-     "tmaws computes gradients in fp16 or bf16 without bias, soft cap and dropout, got in fp32, "
-     "bias none"},
+     "tmaws computes gradients in fp16 or bf16, got in fp32"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_biasalibi_softcap_dropout_splitatomic1_s3_"
      "sm90a",
-     "tmaws computes gradients in fp16 or bf16 without bias, soft cap and dropout, got in bf16, "
+     "tmaws with 128 keys of a block computes gradients without bias, soft cap and dropout, got "
      "bias alibi, a soft cap, dropout"},
     {"fmha_backward_bf16_tmaws_128x64x128_3x1x1_1x1x1_splitatomic1_s3_sm90a",
      "tmaws has 2 consumers over m (2x1x1) with kind=backward, got 3x1x1"},
     {"fmha_backward_bf16_tmaws_128x128x128_2x1x1_1x1x1_splitatomic1_s3_sm90a",
-     "tile must be one of 128x128x64, 128x64x128, 64x64x192, 64x64x256 with kind=backward, got "
-     "128x128x128"},
-    {"fmha_backward_bf16_tmaws_64x64x128_2x1x1_1x1x1_splitatomic1_s3_sm90a",
-     "tile must be one of 128x128x64, 128x64x128, 64x64x192, 64x64x256 with kind=backward, got "
-     "64x64x128"},
+     "tile must be one of 128x128x64, 128x64x128, 64x64x64, 64x64x128, 64x64x192, 64x64x256 with "
+     "kind=backward, got 128x128x128"},
+    {"fmha_backward_bf16_tmaws_64x64x96_2x1x1_1x1x1_splitatomic1_s3_sm90a",
+     "tile must be one of 128x128x64, 128x64x128, 64x64x64, 64x64x128, 64x64x192, 64x64x256 with "
+     "kind=backward, got 64x64x96"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_sm90a",
      "stages must be at least 2 with kind=backward, got 1"},
     {"fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_s3_sm90a",
@@ -102,12 +101,33 @@ TEST(FmhaBackwardFlash, SaysWhichProblemsItDoesNotServe) {
         family().supports(parse_name(kGradients128), gradients_of(row.fields), gpu);
     EXPECT_EQ(verdict.reason, row.sentence) << row.fields;
   }
-  const KernelSpec masked =
-      parse_name("fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_masked_splitatomic1_s3_sm90a");
-  EXPECT_EQ(family()
-                .supports(masked, gradients_of("hdim=64 mask=top_left window_left=5 sink=2"), gpu)
-                .reason,
-            "tmaws keeps no keys outside of a window, got a sink of 2 with a window_left of 5");
+}
+
+// Elements of dbias that scores share are added up in any order.
+TEST(FmhaBackwardFlash, OrderedSumsNeedABiasOfTheirOwn) {
+  const Target gpu = load_target("sm90a");
+  struct Row {
+    const char *bias, *fields, *sentence;
+  };
+  constexpr Row kRows[] = {
+      {"elementwise", "bias=elementwise", ""},
+      {"elementwise", "bias=elementwise bias_stride_h=0",
+       "tmaws adds up the gradient of what 600000 scores share in 150000 elements of dbias by "
+       "atomic additions, got split_k ordered"},
+      {"alibi", "bias=alibi",
+       "tmaws adds up the gradient of what 600000 scores share in 4 elements of dbias by atomic "
+       "additions, got split_k ordered"},
+  };
+  for (const Row& row : kRows) {
+    for (const bool is_ordered : {false, true}) {
+      const std::string name = fmt::format(
+          "fmha_backward_bf16_tmaws_64x64x128_2x1x1_1x1x1_bias{}_dbias_split{}1_s3_sm90a", row.bias,
+          is_ordered ? "ordered" : "atomic");
+      const Problem p = gradients_of(fmt::format("hdim=64 dbias=1 {}", row.fields));
+      EXPECT_EQ(family().supports(parse_name(name), p, gpu).reason, is_ordered ? row.sentence : "")
+          << name << " on " << row.fields;
+    }
+  }
 }
 
 TEST(FmhaBackwardFlash, AtomicSumsAreNotDeterministic) {
@@ -117,22 +137,27 @@ TEST(FmhaBackwardFlash, AtomicSumsAreNotDeterministic) {
   EXPECT_EQ(family().is_deterministic(parse_name(kInOrder128), gpu).reason, "");
 }
 
-// Heads of up to 64 and of up to 128 elements; with fields that tensor cores do not have, the
-// general kernel.
+// Blocks of 128 keys where there are many of them and scores are products alone; of 64 keys, or in
+// slices, where there are few; fp32 has the general kernel.
 TEST(FmhaBackwardFlash, IsChosenWhereItServes) {
   struct Row {
     const char *fields, *begin;
   };
   constexpr Row kRows[] = {
-      {"hdim=128", "fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_s3"},
-      {"hdim=72 mask=top_left dtype=fp16",
+      {"heads=99 hdim=128", "fmha_backward_bf16_tmaws_128x64x128_2x1x1_1x1x1_splitatomic1_s3"},
+      {"heads=99 hdim=72 mask=top_left dtype=fp16",
        "fmha_backward_fp16_tmaws_128x64x128_2x1x1_1x1x1_masked_splitatomic1_s3"},
-      {"hdim=64 lengths=packed",
+      {"heads=99 hdim=64 lengths=packed",
        "fmha_backward_bf16_tmaws_128x128x64_2x1x1_1x1x1_packed_splitatomic1_s3"},
-      {"hdim=32", "fmha_backward_bf16_tmaws_128x128x64_2x1x1_1x1x1_splitatomic1_s3"},
-      {"hdim=64 soft_cap=3", "fmha_backward_bf16_direct_16x32x64"},
+      {"heads=99 hdim=32", "fmha_backward_bf16_tmaws_128x128x64_2x1x1_1x1x1_splitatomic1_s3"},
+      {"hdim=128", "fmha_backward_bf16_tmaws_64x64x128_2x1x1_1x1x1_splitatomic1_s3"},
+      {"heads=2 hdim=128 seqlen_q=4000",
+       "fmha_backward_bf16_tmaws_64x64x128_2x1x1_1x1x1_splitatomic1_slices8_s3"},
+      {"hdim=64 soft_cap=3",
+       "fmha_backward_bf16_tmaws_64x64x64_2x1x1_1x1x1_softcap_splitatomic1_s3"},
       {"hdim=64 dtype=fp32", "fmha_backward_fp32_direct_16x32x64"},
-      {"hdim=192", "fmha_backward_bf16_direct_16x32x256"},
+      {"hdim=192", "fmha_backward_bf16_tmaws_64x64x256_2x1x1_1x1x1_splitatomic1_s2"},
+      {"hdim=192 hdim_v=128", "fmha_backward_bf16_tmaws_64x64x192_2x1x1_1x1x1_splitatomic1_s3"},
   };
   const Target gpu = load_target("sm90a");
   for (const Row& row : kRows) {

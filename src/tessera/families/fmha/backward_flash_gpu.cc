@@ -25,11 +25,15 @@ using device::FlashBackwardArguments;
 constexpr int kLeastRing = 2;  // stages: queries that are multiplied, and the next ones
 constexpr double kMostSums = double(std::int64_t{1} << 40);  // bytes of the workspace
 
-// Reckoned from the cycles of tensor cores and of shared memory, not measured: docs/performance/
-// hopper_fmha_backward.md has the sums.
-constexpr double kGradientShare = 0.6;  // of the tensor cores
-constexpr double kOrderShare = 0.95;    // of that, where sums of dq wait for their turn
-constexpr double kPlainShare = 0.8;     // of the memory's bandwidth, of the steps beside
+// Fitted to 20 problems of all kernels on an H200; docs/performance/hopper_fmha_backward.md has
+// them.
+constexpr double kPlainShare = 0.4;    // of the memory's bandwidth, of the steps beside
+constexpr double kItemSeconds = 3e-6;  // until an item's keys are there, and its sums stored
+// Heads side by side where sums of dq have an order and a mask cuts them: the fewer blocks of one
+// head there are at a time, the fewer wait for each other. It is worth more than what the cache
+// then does not hold.
+constexpr std::int64_t kOrderedSection = 64;
+constexpr double kMaskedTail = 0.5;  // of an item, for which units wait at the end
 
 device::FlashBackwardShape backward_shape(const Algorithm& a) {
   return {a.tile.m, a.tile.n, a.tile.k, most_hdim_v(a.tile.k), a.stages};
@@ -54,18 +58,25 @@ std::string plain_sentence(const FmhaSignature& s) {
       s.dropout ? ", dropout" : "");
 }
 
-// Keys and queries of a block, and the longest heads of q and k.
-constexpr std::array kTiles = {
-    Shape3{device::kFlashOwnKeys, 128, 64},  Shape3{device::kFlashOwnKeys, 64, 128},
-    Shape3{device::kFlashWideKeys, 64, 64},  Shape3{device::kFlashWideKeys, 64, 128},
-    Shape3{device::kFlashWideKeys, 64, 192}, Shape3{device::kFlashWideKeys, 64, 256}};
+// Keys and queries of a block and the longest heads of q and k; and the share of the tensor cores'
+// rate that blocks reach, with sums of dq in any order and in one.
+struct Tile {
+  Shape3 shape;
+  double share, ordered_share;
+};
+constexpr std::array kTiles = {Tile{{device::kFlashOwnKeys, 128, 64}, 0.52, 0.47},
+                               Tile{{device::kFlashOwnKeys, 64, 128}, 0.56, 0.53},
+                               Tile{{device::kFlashWideKeys, 64, 64}, 0.33, 0.27},
+                               Tile{{device::kFlashWideKeys, 64, 128}, 0.42, 0.37},
+                               Tile{{device::kFlashWideKeys, 64, 192}, 0.43, 0.36},
+                               Tile{{device::kFlashWideKeys, 64, 256}, 0.47, 0.41}};
 
 // Into how many parts the queries of a block of keys are cut, so that few keys keep all units busy.
 constexpr std::array kSlices = {1, 2, 4, 8};
 
 std::string tiles_text() {
   std::vector<std::string> names;
-  for (const Shape3& tile : kTiles) names.push_back(to_string(tile));
+  for (const Tile& tile : kTiles) names.push_back(to_string(tile.shape));
   return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
@@ -84,7 +95,9 @@ constexpr Rule kGradientRules[] = {
        return fmt::format("tmaws has 2 consumers over m (2x1x1) with kind=backward, got {}",
                           to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) { return std::ranges::find(kTiles, c.algorithm.tile) != kTiles.end(); },
+    {[](const Case& c) {
+       return std::ranges::find(kTiles, c.algorithm.tile, &Tile::shape) != kTiles.end();
+     },
      [](const Case& c) {
        return fmt::format("tile must be {} with kind=backward, got {}", tiles_text(),
                           to_string(c.algorithm.tile));
@@ -130,15 +143,15 @@ constexpr Rule kGradientRules[] = {
 std::vector<Algorithm> flash_backward_algorithms(const Target&) {
   std::vector<Algorithm> all;
   for (const SplitK adds : {SplitK::atomic, SplitK::ordered}) {
-    for (const Shape3& tile : kTiles) {
+    for (const Tile& tile : kTiles) {
       for (const int slices : kSlices) {
         all.push_back({.pipeline = Pipeline::tmaws,
-                       .tile = tile,
+                       .tile = tile.shape,
                        .wave = {device::kFlashOwnConsumers, 1, 1},
                        .warp_tile = {},
                        .split_k = adds,
                        .slices = slices,
-                       .stages = tile.k == 256 ? 2 : 3});
+                       .stages = tile.shape.k == 256 ? 2 : 3});
       }
     }
   }
@@ -336,6 +349,10 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
   g.key_blocks = static_cast<int>(tile::ceil_div(p.seqlen_k, a.tile.m));
   g.items = static_cast<int>(most_items(a, p));
   g.section = section_of(p.heads_kv * p.batch, head_bytes(p), 1);
+  if (a.split_k == SplitK::ordered && p.mask != FmhaMask::none) {
+    const std::int64_t heads = std::min(p.heads_kv * p.batch, kOrderedSection);
+    g.section = std::max(g.section, static_cast<int>(heads));
+  }
   const SeenKeys seen = seen_keys(p);
   g.left = seen.left, g.right = seen.right;
   g.sink = static_cast<int>(std::min<std::int64_t>(p.sink, kMostTokens));
@@ -360,12 +377,32 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
 
 // ---- predicted times ----
 
+// What bends scores takes of a unit, in seconds for each score, beside the products.
+double bend_seconds(const FmhaProblem& p) {
+  double sum = 0;
+  if (p.soft_cap != 0) sum += 0.15e-9;
+  if (p.p_drop != 0) sum += 0.6e-9;
+  if (p.bias == FmhaBias::alibi) sum += p.dbias ? 0.2e-9 : 0.06e-9;
+  if (p.bias == FmhaBias::elementwise) sum += p.dbias ? 1.5e-9 : 0.5e-9;
+  return sum;
+}
+
+// How much longer the units take than if all were busy to the end. With a mask items end one by
+// one, but the longest one has up to twice the scores of the others.
+double idle_factor(const FmhaProblem& p, double items, double units) {
+  if (p.mask == FmhaMask::none) return std::ceil(items / units) * units / items;
+  const double all = double(p.batch) * double(p.heads) * double(p.seqlen_q) * double(p.seqlen_k);
+  const double longest = std::min(2.0, all / std::max(1.0, scores(p)));
+  return std::max(1 + kMaskedTail * units / items, longest * units / items);
+}
+
 // The steps before and behind read out, dout and sums, and write dq and sums.
 Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
                                  int) {
   const Algorithm& a = spec.algorithm;
-  const double rate = product_rate(target, p.in) * target.units * kGradientShare *
-                      (a.split_k == SplitK::ordered ? kOrderShare : 1);
+  const Tile& tile = *std::ranges::find(kTiles, a.tile, &Tile::shape);
+  const double rate = product_rate(target, p.in) * target.units *
+                      (a.split_k == SplitK::ordered ? tile.ordered_share : tile.share);
   // Blocks that a mask cuts are multiplied as a whole, and so is the padding of heads.
   const double heads = double(p.batch) * double(p.heads);
   const double cut =
@@ -373,14 +410,14 @@ Estimate estimate_flash_backward(const KernelSpec& spec, const FmhaProblem& p, c
   const double keys = double(tile::ceil_div(p.seqlen_k, a.tile.m)) * a.tile.m;
   const double queries = double(tile::ceil_div(p.seqlen_q, a.tile.n)) * a.tile.n;
   const double padding = keys * queries / (double(p.seqlen_q) * double(p.seqlen_k));
-  const double all = heads * keys * queries;
-  const double met = std::min(all, (scores(p) + cut) * padding);
+  const double met = std::min(heads * keys * queries, (scores(p) + cut) * padding);
   const double walked =
       double(tile::ceil_div(p.seqlen_q, a.tile.n)) * double(p.heads) / double(p.heads_kv);
   const double items = std::max(1.0, most_items(a, p) * std::min(double(a.slices), walked));
-  const double waves = std::ceil(items / target.units) * target.units / items;
   const double depth = 3.0 * a.tile.k + 2.0 * most_hdim_v(a.tile.k);
-  const double compute = met * depth / rate * waves;
+  const double compute =
+      met * (depth / rate + bend_seconds(p) / target.units) * idle_factor(p, items, target.units) +
+      items * kItemSeconds / target.units;
   const double bandwidth = target.memory_gb_per_s * 1e9;
   const double moved =
       query_blocks(a, p) * double(sum_bytes(a) + 2 * a.tile.n * a.tile.k) + slice_bytes(a, p);

@@ -31,11 +31,6 @@ struct FlashBackwardBlock {
   // Whether a score is more than a product times the scale, or a weight may be dropped.
   static constexpr bool kBends = C::kSoftCap || C::kBias != FmhaBias::none || C::kDropout;
   static constexpr bool kEqual = C::kLengths == FmhaLengths::equal;
-  // Whether blocks of keys come, and add to sums of dq, from the last one on, and walk over queries
-  // from the first one that sees them on. Where a mask cuts a triangle and sums have an order, no
-  // block then waits for its first turn, and for the next ones only as long as the one before it is
-  // behind.
-  static constexpr bool kBackwards = C::kOrdered && C::kMasked;
   static constexpr FlashBackwardSizes kSizes =
       flash_backward_sizes({kKeys, kQueries, kHdim, kHdimV, kStages});
   static_assert(kWide || (kKeys == kFlashOwnKeys && kHdim == kHdimV), "a consumer has 64 keys");
@@ -181,7 +176,7 @@ struct FlashBackwardBlock {
 
 // The blocks of queries that meet the keys of an item, of all heads that share these: from the last
 // block of each head to the first, because blocks that run side by side then read the same queries
-// whatever the mask is; see kBackwards for the other way.
+// whatever the mask is.
 template <class C>
 struct FlashWalk {
   using Block = FlashBackwardBlock<C>;
@@ -205,7 +200,7 @@ struct FlashWalk {
     if (from <= last) first = from / kQueries, end = last / kQueries + 1;
     left = (end - first) * group;
     head = item.head * group;
-    block = Block::kBackwards ? first : end - 1;
+    block = end - 1;
     if (C::kSlices > 1 && left > 0) take_slice((item.number - 1) % C::kSlices);
     base = (item.batch * static_cast<int>(a.backward.forward.heads) + head) * a.query_blocks;
   }
@@ -214,25 +209,23 @@ struct FlashWalk {
     const int begin = left * slice / C::kSlices, heads = begin / (end - first);
     left = left * (slice + 1) / C::kSlices - begin;
     head += heads;
-    const int blocks = begin - heads * (end - first);
-    block += Block::kBackwards ? blocks : -blocks;
+    block -= begin - heads * (end - first);
   }
   __device__ __forceinline__ void next(int query_blocks) {
     --left;
-    block += Block::kBackwards ? 1 : -1;
-    if (block >= first && block < end) return;
-    block = Block::kBackwards ? first : end - 1;
-    ++head;
-    base += query_blocks;
+    if (--block < first) {
+      block = end - 1;
+      ++head;
+      base += query_blocks;
+    }
   }
   __device__ __forceinline__ int index() const { return base + block; }
 };
 
 // The items of all key-value heads and sequences, in the order in which blocks take them: section
 // by section, and within a section from the first keys of all its heads on, which most queries see
-// with a mask, or from the last ones. Where sequences have lengths of their own, one sequence
-// follows the other. Keys of a head come in their order, or in the opposite one, which the order of
-// sums of dq relies on.
+// with a mask. Where sequences have lengths of their own, one sequence follows the other. Keys of a
+// head come in their order, which the order of sums of dq relies on.
 template <class C>
 class FlashItems {
   using Block = FlashBackwardBlock<C>;
@@ -254,8 +247,7 @@ class FlashItems {
     const int rest = index - section * per_section;
     const int width = min(a.section, pairs - section * a.section);
     const int down = rest / width;
-    const int block = Block::kBackwards ? blocks - 1 - down : down;
-    return {block * Block::kKeys, section * a.section + rest - down * width, 0, 0, 0, 0, 0, 0};
+    return {down * Block::kKeys, section * a.section + rest - down * width, 0, 0, 0, 0, 0, 0};
   }
 
  public:

@@ -163,20 +163,16 @@ class FlashTurns {
     if (seen != next.mine) wait_for(next);
   }
 
-  // How many blocks of keys that see a query of the block come before the item's: with a mask those
-  // of later keys. The first keys, which all later queries see, come last.
+  // How many blocks of earlier keys see a query of the block: those from the first one of its
+  // window on, and those of the first keys that all later queries see.
   static __device__ __forceinline__ int blocks_before(const FlashBackwardArguments& a,
                                                       const FlashItem& item, int queries) {
     const int own = item.key / Block::kKeys;
     if (!C::kMasked) return own;
-    const int diagonal = Block::diagonal(a, item);
-    const int last_query = min((queries + 1) * Block::kQueries, Block::queries_of(a, item)) - 1;
-    const int last_key = min(Block::keys_of(a, item), last_query + a.right + diagonal) - 1;
-    const int last = last_key / Block::kKeys;
-    const int sinks = (a.sink + Block::kKeys - 1) / Block::kKeys;
-    if (own >= sinks) return last - own;
-    const int first = max(0, queries * Block::kQueries + a.left + diagonal) / Block::kKeys;
-    return max(0, last - max(first, sinks) + 1) + min(sinks - 1, last) - own;
+    const int key = queries * Block::kQueries + a.left + Block::diagonal(a, item);
+    const int first = max(0, key) / Block::kKeys;
+    const int sinks = min((a.sink + Block::kKeys - 1) / Block::kKeys, first);
+    return own < sinks ? own : own - first + sinks;
   }
 };
 
