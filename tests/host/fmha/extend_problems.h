@@ -43,13 +43,9 @@ inline void set_extend_strides(RandomFmhas& random, FmhaProblem& p) {
 }
 
 inline FmhaProblem random_extend(RandomFmhas& random, std::int64_t longest, std::int64_t widest) {
-  FmhaProblem p = random.problem(longest, widest);
+  FmhaProblem p = of_one_type(random.problem(longest, widest));
   p.kind = FmhaKind::extend;
-  if (size_of(p.in) == 1) {
-    p.in = p.out = p.dtype_bias = random.one_of(kTypes);
-    p.qscale = FmhaQscale::none;
-    p.qscale_block_q = p.qscale_block_k = kPacked;
-  }
+  if (size_of(p.in) == 1) p.in = p.out = p.dtype_bias = random.one_of(kTypes);
   if (p.lengths == FmhaLengths::packed && p.pages == FmhaPages::none) {
     p.lengths = FmhaLengths::padded;
     p.tokens_q = kPacked;

@@ -41,6 +41,7 @@ constexpr RefusedExtend kRefusedExtends[] = {
      "fmha: rotary_positions must be at least 9 (seqlen_k) with kind=extend, got 8"},
     {"rotary=half rotary_dim=10", "fmha: rotary_dim must be at most 8 (hdim), got 10"},
     {"dtype=fp8 out=fp16", "fmha: in must be fp32, fp16 or bf16, got fp8"},
+    {"dtype=bf16 kv=fp8", "fmha: kv must be same with kind=extend, got fp8"},
     {"k_stride_s=15",
      "fmha: strides must not fold k onto itself: 15 is less than the 16 elements that smaller "
      "strides span"},

@@ -85,7 +85,7 @@ class Scores {
   std::size_t row_of(const Query& query) const;
 
   const FmhaProblem& p_;
-  const std::int64_t run_ = 16 / size_of(p_.in);  // elements of 16 bytes
+  const std::int64_t run_ = 16 / size_of(kv_type(p_));  // elements of 16 bytes
   device::FmhaArguments g_;
   tile::Values q_, k_, v_, bias_;
   std::vector<device::FmhaSequence> sequences_;
