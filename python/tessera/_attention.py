@@ -38,8 +38,8 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
 
     q: (batch, queries, heads, hdim), k: (batch, keys, heads_kv, hdim), v: (batch, keys, heads_kv,
     hdim_v), of one type: float32, float16, bfloat16, float8_e4m3fn, float8_e5m2; or k and v of
-    float8, and q of one of the others. heads_kv divides heads; consecutive query heads share one. layout="bhsd": heads before queries and keys. Any
-    strides cost nothing.
+    float8, and q of one of the others. heads_kv divides heads; consecutive query heads share one.
+    layout="bhsd": heads before queries and keys. Any strides cost nothing.
     mask: "top_left": query i sees the keys up to i. "bottom_right": the last query sees the last
     key. window: (left, right), how far from this diagonal a query sees, -1 for no end; a mask alone
     is (-1, 0). sink: so many first keys are seen although they lie left of the window.

@@ -329,6 +329,24 @@ TEST_F(FmhaSplit, ServesKeysOfBytes) {
   EXPECT_GT(seconds("pages=table page_size=16"), 1.7 * seconds("kv=bf8 pages=table page_size=16"));
 }
 
+TEST_F(FmhaSplit, CountsThePiecesOfACache) {
+  const KernelSpec spec =
+      parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_pagestable_s3_sm90a");
+  const auto reason = [&](const char* pages) {
+    return family()
+        .supports(spec,
+                  problem(std::string("heads=8 seqlen_q=1 seqlen_k=99 hdim=128 dtype=bf16 "
+                                      "pages=table page_size=16 num_pages=") +
+                          pages),
+                  target_)
+        .reason;
+  };
+  EXPECT_EQ(reason("2000000"), "");
+  EXPECT_EQ(reason("3000000"),
+            "splitkv reads pages of a cache of at most 34359738368 elements, got about 49152016384 "
+            "of k");
+}
+
 // Latent attention: heads of 576 elements whose first 512 are the values.
 TEST_F(FmhaSplit, SaysWhatLatentAttentionDoesNotServe) {
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_s4_sm90a");

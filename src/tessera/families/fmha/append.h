@@ -55,6 +55,10 @@ struct AppendedCopies {
   // token}.
   std::unordered_map<std::int64_t, double> key_errors;
   std::vector<double> query_errors;
+  // With a cache of 8 bits the same of values: the largest distance of an element. And the factors
+  // of tokens.
+  std::unordered_map<std::int64_t, double> value_errors;
+  std::vector<std::byte> k_factors, v_factors;
 };
 AppendedCopies appended_copies(const FmhaProblem& problem, const FmhaOperands& operands);
 Mismatch verify_append(const Problem& problem, const FmhaOperands& operands);

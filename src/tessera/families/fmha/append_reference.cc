@@ -26,6 +26,7 @@ constexpr double kAppendFlushed = 0x1p-125;  // below it some machines read and 
 constexpr double kAppendCost = 4;            // of an element, in multiplications
 constexpr double kAnyBits = std::numeric_limits<double>::infinity();
 constexpr double kLeastFactor = 0x1p-110;
+constexpr double kFactorError = 0x1p-20;  // of a token's factor, as a share
 
 // Two products and a sum in fp32, fused or not. Products beyond fp32's range may be infinite.
 Bounded turned_by(double x, double y, double cos, double sin, double value) {
@@ -144,14 +145,24 @@ class Append {
     for (const auto& [place, writer] : writers_) {
       for (std::int64_t head = 0; head < p_.heads_kv; ++head) {
         const Cell cell = {place / room_, head, place % room_};
-        double& error = copies.key_errors[place * p_.heads_kv + head];
+        const std::int64_t at = place * p_.heads_kv + head;
+        double& error = copies.key_errors[at];
+        double size = 0;
         for (std::int64_t i = 0; i < p_.hdim; ++i) {
-          error += store(element_of(true, cell, i), key_offset(cell, i), copies.k);
+          const Stored x =
+              store(kv_type(p_), element_of(true, cell, i), key_offset(cell, i), copies.k);
+          error += x.away * x.away, size += x.value * x.value;
         }
         error = std::sqrt(error);
         for (std::int64_t i = 0; i < p_.hdim_v; ++i) {
-          store(element_of(false, cell, i), value_offset(cell, i), copies.v);
+          const Stored x =
+              store(kv_type(p_), element_of(false, cell, i), value_offset(cell, i), copies.v);
+          if (has_own_kv(p_)) copies.value_errors[at] = std::max(copies.value_errors[at], x.away);
         }
+        if (p_.qscale != FmhaQscale::per_token) continue;
+        error += kFactorError * std::sqrt(size);
+        write_factor(true, writer, cell, copies.k_factors);
+        write_factor(false, writer, cell, copies.v_factors);
       }
     }
     if (p_.rotate_q) write_queries(copies);
@@ -163,19 +174,28 @@ class Append {
     std::int64_t batch, token;
   };
 
-  // A correct kernel may round to either side where the element lies near the middle. Returns the
-  // square of how far it may then be from what is stored here.
-  double store(const Bounded& x, std::int64_t offset, std::vector<std::byte>& to) const {
-    if (x.error == kAnyBits) return kAnyBits;
+  // A correct kernel may round to either side where the element lies near the middle: what is
+  // stored here, and how far a kernel may then be from it.
+  struct Stored {
+    double value, away;
+  };
+  static Stored store(DType type, const Bounded& x, std::int64_t offset,
+                      std::vector<std::byte>& to) {
+    if (x.error == kAnyBits) return {0, kAnyBits};
     const auto stored = [&](double value) {
-      store_element(p_.in, to.data(), offset, value);
-      return load_element(p_.in, to.data(), offset);
+      store_element(type, to.data(), offset, value);
+      return load_element(type, to.data(), offset);
     };
     const double low = stored(x.value - x.error), high = stored(x.value + x.error);
     const double here = stored(x.value);
-    if (!std::isfinite(here)) return 0;
-    const double away = std::max(high - here, here - low);
-    return away * away;
+    if (!std::isfinite(here)) return {0, 0};
+    return {here, std::max(high - here, here - low)};
+  }
+
+  void write_factor(bool is_k, const Writer& writer, const Cell& cell,
+                    std::vector<std::byte>& to) const {
+    const std::int64_t at = (cell.part * p_.heads_kv + cell.head) * room_ + cell.token;
+    if (writer.batch != kSeveral) store(DType::fp32, factor_of(is_k, writer, cell), at, to);
   }
 
   void write_queries(AppendedCopies& copies) const {
@@ -192,7 +212,8 @@ class Append {
       double error = 0;
       for (std::int64_t i = 0; i < p_.hdim; ++i) {
         const std::int64_t offset = first + i * g_.out_stride[device::kTokenElement];
-        error += store(row[static_cast<std::size_t>(i)], offset, copies.q);
+        const double away = store(p_.in, row[static_cast<std::size_t>(i)], offset, copies.q).away;
+        error += away * away;
       }
       copies.query_errors[at] = std::sqrt(error);
     }
@@ -359,6 +380,8 @@ AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operand
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") copies.k = copy_of(tensor, operands.k);
     if (tensor.name == "v") copies.v = copy_of(tensor, operands.v);
+    if (tensor.name == "descale_k") copies.k_factors = copy_of(tensor, operands.descale_k);
+    if (tensor.name == "descale_v") copies.v_factors = copy_of(tensor, operands.descale_v);
     if (tensor.name == "q_turned") copies.q.resize(tensor.bytes());
   }
   Append(p, operands, 0).write_to(copies);

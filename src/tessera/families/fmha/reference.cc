@@ -24,9 +24,10 @@ namespace {
 using device::i64;
 using tile::Bounded;
 
-constexpr double kScoreCost = 24;       // of one score besides its products, in multiplications
-constexpr double kProductCost = 2;      // of one product
-constexpr i64 kLeastKeysTogether = 16;  // whose scores a kernel merges into a row's sums
+constexpr double kScoreCost = 24;         // of one score besides its products, in multiplications
+constexpr double kProductCost = 2;        // of one product
+constexpr double kFactorError = 0x1p-20;  // of a new token's factor, as a share
+constexpr i64 kLeastKeysTogether = 16;    // whose scores a kernel merges into a row's sums
 
 // ---- one row of scores ----
 
@@ -80,6 +81,7 @@ struct Columns {
 // What a value is multiplied by, the largest factor that the query meets, and the stored elements.
 struct Factor {
   double own, largest;
+  double away;  // how far an element may be off, because new ones may be rounded otherwise
   const std::vector<double>& stored;
 };
 
@@ -197,6 +199,7 @@ class Attention {
       all.magnitude += std::abs(product);
       all.operands += weight + size;
       if (std::isfinite(v[c])) {
+        if (by.away > 0) columns.errors[c] += weight * (by.away + kFactorError * size);
         columns.errors[c] += lost * size + vanishing() * by.largest * std::abs(by.stored[c]);
       } else if (weight <= 4 * vanishing() + error) {
         columns.errors[c] = kInfinity;
@@ -231,8 +234,12 @@ class Attention {
       const double factor = scores_.value_factor(query, weights.keys[i]);
       stored_v = v;
       for (double& x : v) x *= factor;
-      is_dropped ? add_dropped(v, columns)
-                 : add_key(weights, i, {factor, largest, stored_v}, v, columns);
+      is_dropped
+          ? add_dropped(v, columns)
+          : add_key(weights, i,
+                    {factor, largest,
+                     scores_.value_error(query, weights.keys[i]) * std::abs(factor), stored_v},
+                    v, columns);
     }
     for (std::size_t c = 0; c < v.size(); ++c) {
       out[c] = stored(quotient(weights, columns.products[c], columns.errors[c]));
@@ -286,6 +293,10 @@ class ExtendRows {
   ExtendRows(const FmhaProblem& p, const FmhaOperands& o, const ReferenceLimits& limits)
       : p_(with_strides(attention_part(p))), o_(o), copies_(appended_copies(p, o)) {
     o_.k = copies_.k.data(), o_.v = copies_.v.data();
+    if (p.qscale == FmhaQscale::per_token) {
+      o_.descale_k = reinterpret_cast<const float*>(copies_.k_factors.data());
+      o_.descale_v = reinterpret_cast<const float*>(copies_.v_factors.data());
+    }
     if (p.rotate_q) o_.q = copies_.q.data();
     compute_ = attention_rows(p_, o_, limits, &copies_);
     for (const Tensor& tensor : tensors(p_)) {
@@ -317,15 +328,18 @@ class ExtendRows {
 Reference extend_reference(const FmhaProblem& p, const FmhaOperands& operands,
                            const ReferenceLimits& limits) {
   const ExtendRows attention(p, operands, limits);
-  const std::size_t appended = p.rotate_q ? 3 : 2;
+  // Which rows each output of the appending has, in the order of the tensors.
+  std::vector<std::size_t> roles;
+  if (p.rotate_q) roles.push_back(2);
+  roles.insert(roles.end(), {0, 1});
+  if (p.qscale == FmhaQscale::per_token) roles.insert(roles.end(), {3, 4});
+  const std::size_t appended = roles.size();
   ReferenceLimits of_one = limits;
   of_one.multiplications /= double(appended + attention.outputs());
   of_one.elements /= static_cast<std::int64_t>(appended + attention.outputs());
   WrittenRows append = written_rows(p, operands, of_one);
-  // In the order of the tensors.
   std::vector<std::vector<std::int64_t>> rows;
-  if (p.rotate_q) rows.push_back(std::move(append.rows[2]));
-  rows.push_back(std::move(append.rows[0])), rows.push_back(std::move(append.rows[1]));
+  for (const std::size_t role : roles) rows.push_back(append.rows[role]);
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name != "out") continue;
     rows.resize(rows.size() + attention.outputs(),
@@ -335,7 +349,7 @@ Reference extend_reference(const FmhaProblem& p, const FmhaOperands& operands,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {
                                    if (output >= appended)
                                      return attention.compute(output - appended, row, to);
-                                   append.compute(p.rotate_q ? (output + 2) % 3 : output, row, to);
+                                   append.compute(roles[output], row, to);
                                  });
 }
 

@@ -190,6 +190,13 @@ double Scores::value_factor(const Query& query, std::int64_t key) const {
   return factor_of(g_.descale_v, query, key);
 }
 
+double Scores::value_error(const Query& query, std::int64_t key) const {
+  if (appended_ == nullptr) return 0;
+  const auto found =
+      appended_->value_errors.find(place_in_cache(query, key) * p_.heads_kv + head_of(query));
+  return found == appended_->value_errors.end() ? 0 : found->second;
+}
+
 // ---- scores ----
 
 Score Scores::score_of(const Query& query, std::int64_t key, const double* q,

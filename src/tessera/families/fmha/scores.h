@@ -57,6 +57,8 @@ class Scores {
   void read_value(const Query& query, std::int64_t key, double* to) const;
   // What the elements of a value are multiplied by.
   double value_factor(const Query& query, std::int64_t key) const;
+  // How far they may be off, because a kernel may have rounded new ones otherwise.
+  double value_error(const Query& query, std::int64_t key) const;
 
   // `q` and `k` are the elements of the query and the key.
   Score score_of(const Query& query, std::int64_t key, const double* q, const double* k) const;

@@ -287,10 +287,26 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
                      most, a.tile.m);
 }
 
+// The kernel counts the pieces of a cache in 32 bits.
+std::string split_cache_reason(std::string_view name, const FmhaStrides& strides,
+                               const FmhaProblem& p) {
+  if (!is_paged(p)) return {};
+  const double most = 0x1p32 * double(split_piece(p));
+  const double elements = double(p.num_pages) * double(strides[device::kTokenBatch]) +
+                          double(p.page_size) * double(strides[device::kToken]);
+  if (elements <= most) return {};
+  return fmt::format(
+      "splitkv reads pages of a cache of at most {:.0f} elements, got about {:.0f} "
+      "of {}",
+      most, elements, name);
+}
+
 Verdict serves_split(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
   if (std::string why = split_size_reason(spec.algorithm, p); !why.empty()) return {why};
   if (std::string why = split_stride_reason("k", p.k_strides, p); !why.empty()) return {why};
-  return {split_stride_reason("v", p.v_strides, p)};
+  if (std::string why = split_stride_reason("v", p.v_strides, p); !why.empty()) return {why};
+  if (std::string why = split_cache_reason("k", p.k_strides, p); !why.empty()) return {why};
+  return {split_cache_reason("v", p.v_strides, p)};
 }
 
 // ---- the text ----

@@ -309,7 +309,7 @@ std::string kv_reason(const FmhaSignature& s) {
   if (!is_plain(s.in)) {
     return fmt::format("kv must be same with in={}, got {}", to_string(s.in), to_string(s.kv));
   }
-  if (s.kind == FmhaKind::forward || s.kind == FmhaKind::append) return {};
+  if (s.kind != FmhaKind::backward) return {};
   return fmt::format("kv must be same with kind={}, got {}", to_string(s.kind), to_string(s.kv));
 }
 
@@ -321,7 +321,7 @@ std::string factors_reason(const FmhaSignature& s) {
     return fmt::format("qscale must be none with in={}, only fp8 and bf8 have factors, got {}",
                        to_string(s.in), to_string(s.qscale));
   }
-  const bool appends = s.kind == FmhaKind::append;
+  const bool appends = s.kind == FmhaKind::append || s.kind == FmhaKind::extend;
   const bool is_refused = (has_own_kv(s) && s.qscale == FmhaQscale::per_block) ||
                           (appends && s.qscale == FmhaQscale::kv_block);
   if (!is_refused) return {};

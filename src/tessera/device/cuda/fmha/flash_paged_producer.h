@@ -78,7 +78,7 @@ class FlashPagedProducer {
     }
     __syncwarp();
     if (box.is_there()) {
-      const int page = static_cast<int>(page_in_cache(a.fmha, box.entry));
+      const int page = max(0, min(box.entry, static_cast<int>(a.fmha.num_pages) - 1));
       tma_load<false>({block.raw(raw) + lane * tokens * C::kHdimV, full, 0, kEvictLast},
                       TmaBox<4>{&a.v_map, {0, box.token, head, page}});
     }

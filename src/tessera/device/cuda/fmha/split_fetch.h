@@ -16,6 +16,7 @@ class SplitFetch {
   using Kv = typename C::Kv;
   static constexpr int kKeys = C::kTileN, kThreads = 32 * C::kWaveM;
   static constexpr int kOwn = (kKeys + 31) / 32;  // tokens that a lane looks up
+  static constexpr int kPiece = 16 / static_cast<int>(sizeof(Kv));
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
   static constexpr bool kHasFactors = Tile::kKeyFactors;
   static constexpr SplitSizes kSizes = split_sizes(split_shape_of<C>());
@@ -47,25 +48,29 @@ class SplitFetch {
     const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;
     return tile.template cache<kOfKeys>() + tile.head_kv * stride[kTokenHead];
   }
-  static __device__ __forceinline__ i64 place(const i64 (&stride)[kTokenStrides], int page,
-                                              int at) {
-    return page * stride[kTokenBatch] + at * stride[kToken];
+  // Where this lane's token number i lies behind the head's first one, in pieces of 16 bytes.
+  __device__ __forceinline__ u32 place(const i64 (&stride)[kTokenStrides], int i) const {
+    const i64 elements = page_of(entry[i]) * stride[kTokenBatch] + token[i] * stride[kToken];
+    return static_cast<u32>(elements / kPiece);
   }
 
   __device__ __forceinline__ void fetch_pieces(u32 to, int first) const {
     const Kv* const k = head<true>();
     const Kv* const v = head<false>();
-    int page[kOwn];
+    u32 places[kOwn], value_places[kOwn];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) page[i] = page_of(entry[i]);
+    for (int i = 0; i < kOwn; ++i) {
+      places[i] = place(g.k_stride, i);
+      value_places[i] = place(g.v_stride, i);
+    }
 #pragma unroll
     for (int i = 0; i < Copy::kCopies; ++i) {
       const int at = i * Copy::kAtOnce;
       const int from = at % 32 + keys.first_row();
-      const int its_page = __shfl_sync(~0U, page[at / 32], from);
-      const int its_token = __shfl_sync(~0U, token[at / 32], from);
-      keys.fetch_token(to, i, first, k + place(g.k_stride, its_page, its_token));
-      values.fetch_token(to + kSizes.block, i, first, v + place(g.v_stride, its_page, its_token));
+      const u64 key = __shfl_sync(~0U, places[at / 32], from);
+      const u64 value = __shfl_sync(~0U, value_places[at / 32], from);
+      keys.fetch_token(to, i, first, k + key * kPiece);
+      values.fetch_token(to + kSizes.block, i, first, v + value * kPiece);
     }
   }
 

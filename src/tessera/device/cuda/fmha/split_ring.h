@@ -25,13 +25,23 @@ class SplitCopy {
         place(Shape::at(row, thread % kChunks)) {}
 
   // Fetches the block whose first key is `key` to address `to`. tokens.token(k) is the first
-  // element of key k.
+  // element of key k, and tokens have equal distances.
   template <class Tokens>
   __device__ __forceinline__ void fetch(u32 to, const Tokens& tokens, int key) const {
     if (!tokens.aligned()) return fetch_elements(to, tokens, key);
+    const T* from = tokens.token(key + row) + chunk;
+    const i64 step = tokens.token_stride * kAtOnce;
+    const int left = keys - key - row;  // tokens from the first one on
+    if (left > (kCopies - 1) * kAtOnce) {
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      fetch_token(to, i, key, tokens.token(key + row + i * kAtOnce));
+      for (int i = 0; i < kCopies; ++i, from += step) {
+        copy_async<16>(to + place_of(i), from, elements * kSize);
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i, from += step) {
+      copy_async<16>(to + place_of(i), from, i * kAtOnce < left ? elements * kSize : 0);
     }
   }
 
