@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _arrays, _attention_shapes, _dtypes, _engine, _sequences
+from . import _arrays, _attention_scales, _attention_shapes, _dtypes, _engine, _sequences
 from ._abi import Error
 from ._arrays import Array
 from ._checks import refusal
@@ -28,8 +28,9 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
               q: Optional[Array] = None, cos: Optional[Array] = None,
               sin: Optional[Array] = None, rotary: Optional[str] = None,
               seqlens_q: Any = None, max_seqlen_q: Optional[int] = None, page_table: Any = None,
-              page_starts: Any = None, check_pages: Optional[bool] = None, layout: str = "bshd",
-              out: Optional[Array] = None, stream: Any = None,
+              page_starts: Any = None, check_pages: Optional[bool] = None, descale_k: Any = None,
+              descale_v: Any = None, layout: str = "bshd", out: Optional[Array] = None,
+              stream: Any = None,
               dispatcher: Optional[Dispatcher] = None) -> Any:
     """Writes new keys and values behind those that a cache has, in place.
 
@@ -48,6 +49,10 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
     values are not read: give max_seqlen_q for speed, the most new tokens of a sequence.
     page_table, page_starts, check_pages: as in attention(), whose caches k_cache and v_cache are
     then. New tokens need pages that no other sequence has.
+    k_cache and v_cache may have float8_e4m3fn or float8_e5m2 beside new keys and values of another
+    type, which are then divided by descale_k and descale_v and rounded: numbers, or float32
+    (heads_kv,). Of the shape (batch, heads_kv, room), with page_table (pages, heads_kv, tokens of a
+    page), they are written, a factor for each new token and head, from its largest element.
 
     A token that does not fit into the room, or has no row in cos and sin, is refused where the
     lengths can be read, and left out where they lie on a GPU. Returns out, None without q.
@@ -59,7 +64,9 @@ def append_kv(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, seqlen
         pages, report = _sequences.pages_of(ARRAYS, k_new, page_table, page_starts, check_pages)
         lengths, options = lengths_of(ARRAYS, k_cache, k_new, (seqlens_q, seqlens_k), cos, pages,
                                       options)
-        arrays = (k_cache, v_cache, k_new, v_new, q, cos, sin, out, *lengths, *pages, report)
+        scales = _attention_scales.cache_arrays_of((descale_k, descale_v), k_new)
+        arrays = (k_cache, v_cache, k_new, v_new, q, cos, sin, out, *lengths, *pages, report,
+                  *scales)
         out = _engine.run(_ROW, arrays, options, stream, dispatcher)[7]
         if report is not None:
             _sequences.check_report(report, pages, k_cache)
@@ -152,7 +159,7 @@ def _check_places(before: List[int], counts: Optional[List[int]], ends: List[int
 # ---- Calls ---------------------------------------------------------------------------------------
 
 _SLOTS = ("k", "v", "k_new", "v_new", "q", "cos", "sin", "out", "seqlens_q", "seqlens_k",
-          "page_table", "page_starts", "bad_page")
+          "page_table", "page_starts", "bad_page", "descale_k", "descale_v")
 
 
 def _make(call: Call) -> List[New]:
@@ -176,11 +183,12 @@ def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
         views, options.layout, (("k", "v"), ("k_new", "v_new", "q", "out")), _EQUAL)
     if "out" in views and views["out"].shape != views["q"].shape:
         raise Error(f"out must have the shape {views['q'].shape}, got {views['out'].shape}")
-    return {"kind": "append", "out": views["k"].dtype,
-            **_attention_shapes.token_fields(views, tokens),
-            **_sequences.fields(views, tokens["k_new"], tokens["k"], options.longest_q,
-                                options.room),
-            **_rotary_fields(options, views)}
+    fields = {"kind": "append", "out": views["k_new"].dtype,
+              **_attention_shapes.token_fields(views, tokens),
+              **_sequences.fields(views, tokens["k_new"], tokens["k"], options.longest_q,
+                                  options.room),
+              **_rotary_fields(options, views)}
+    return {**fields, **_attention_scales.cache_fields(views, fields)}
 
 
 def _rotary_fields(options: Options, views: Views) -> Dict[str, Any]:

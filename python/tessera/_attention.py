@@ -37,9 +37,9 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
     """softmax(scale * q @ k.T + bias) @ v of each sequence and head.
 
     q: (batch, queries, heads, hdim), k: (batch, keys, heads_kv, hdim), v: (batch, keys, heads_kv,
-    hdim_v), of one type: float32, float16, bfloat16, float8_e4m3fn, float8_e5m2. heads_kv divides
-    heads; consecutive query heads share one. layout="bhsd": heads before queries and keys. Any
-    strides cost nothing.
+    hdim_v), of one type: float32, float16, bfloat16, float8_e4m3fn, float8_e5m2; or k and v of
+    float8, and q of one of the others. heads_kv divides heads; consecutive query heads share one.
+    layout="bhsd": heads before queries and keys. Any strides cost nothing.
     mask: "top_left": query i sees the keys up to i. "bottom_right": the last query sees the last
     key. window: (left, right), how far from this diagonal a query sees, -1 for no end; a mask alone
     is (-1, 0). sink: so many first keys are seen although they lie left of the window.
@@ -66,9 +66,11 @@ def attention(q: Array, k: Array, v: Array, *, mask: Optional[str] = None, windo
     descale_q, descale_k, descale_v: what the numbers of float8 stand for: they times factors, which
     are one number each; or float32 (batch, heads, blocks of scale_block_q queries) and (batch,
     heads_kv, blocks of scale_block_k keys), both 128 where None, counted in each sequence; or one
-    number for q and those of blocks for k and v, with page_table (pages, heads_kv). scale_o: what a
-    result of float8, which out then is, is multiplied by before it is rounded; it has at most the
-    type's largest number. A new result of float8 inputs is float16. num_splits: into how many parts
+    number for q and those of blocks for k and v, with page_table (pages, heads_kv), or those of
+    heads, (heads_kv,), or of tokens, (batch, heads_kv, keys), with page_table (pages, heads_kv,
+    tokens of a page). A q of more bits has none beside k and v of float8. scale_o: what a result of
+    float8, which out then is, is multiplied by before it is rounded; it has at most the type's
+    largest number. A new result of float8 inputs is float16. num_splits: into how many parts
     the keys are cut by kernels that can, 0 as suits the machine. return_lse: also
     returns the logarithms of the sums of exp(score), float32, (batch, heads, queries) or (heads,
     tokens). return_random: also returns dropout's random values, uint8, (batch, heads, queries,

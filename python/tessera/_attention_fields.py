@@ -122,7 +122,7 @@ def problem_fields(options: Options, views: Views) -> Dict[str, Any]:
     if options.window is not None:
         fields.update(mask=options.mask, window_left=options.window[0],
                       window_right=options.window[1], sink=options.sink)
-    if "descale_q" in views or "scale_o" in views or options.blocks != (None, None):
+    if "descale_k" in views or "scale_o" in views or options.blocks != (None, None):
         fields.update(_attention_scales.fields(options.blocks, views, fields))
     if "bias" in views:
         sizes = (fields["batch"], fields["heads"], fields["seqlen_q"], fields["seqlen_k"])

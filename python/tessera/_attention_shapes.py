@@ -95,17 +95,29 @@ _PAGES: Equal = (("k", "v", "pages", "batch"), ("k", "v", "heads", "heads"),
                  ("k", "v", "tokens a page", "tokens"))
 
 
+def has_own_keys(views: Mapping[str, View]) -> bool:
+    """Whether keys and values have 8 bits beside queries, or new keys, that have more."""
+    other = views.get("k_new", views.get("q"))
+    return (other is not None and _dtypes.BYTES[views["k"].dtype] == 1 and
+            _dtypes.BYTES[other.dtype] > 1)
+
+
 def all_tokens(views: Mapping[str, View], layout: str, groups: Sequence[Sequence[str]],
                equal: Equal, untyped: str = "") -> Dict[str, Tokens]:
     """The arrays of tokens that there are, which fit together. groups: names of arrays that have
-    as many dimensions as each other. All have the type of the first, but for `untyped`."""
+    as many dimensions as each other. All have the type of the first, but for `untyped`, and but
+    for keys and values of 8 bits beside other queries."""
     first = groups[0][0]
+    own = has_own_keys(views)
+    if own and first == "k":
+        first = "k_new"
     for group in groups:
         for name in [name for name in group if name in views]:
             check_equal("{} dimensions", group[0], len(views[group[0]].shape), name,
                         len(views[name].shape))
             if name != untyped:
-                check_equal("the type {}", first, _dtypes.NAMES[views[first].dtype], name,
+                like = "k" if own and name in ("k", "v") else first
+                check_equal("the type {}", like, _dtypes.NAMES[views[like].dtype], name,
                             _dtypes.NAMES[views[name].dtype])
     found = {name: tokens_of(name, views[name], layout)
              for group in groups for name in group if name in views}
@@ -134,7 +146,10 @@ def token_fields(views: Mapping[str, View], tokens: Mapping[str, Tokens]) -> Dic
     """The types, the heads and the strides. A cache in runs has no strides."""
     k, v = tokens["k"], tokens["v"]
     q, word = tokens.get("q", k), views["k"].dtype
-    fields = {"in": word, "dtype_bias": word, "heads": q.heads[0], "hdim": k.hdim[0]}
+    own = {}
+    if has_own_keys(views):
+        own, word = {"kv": word}, views["k_new" if "k_new" in views else "q"].dtype
+    fields = {"in": word, "dtype_bias": word, "heads": q.heads[0], "hdim": k.hdim[0], **own}
     if k.heads[0] != q.heads[0]:
         fields["heads_kv"] = k.heads[0]
     if v.hdim[0] != k.hdim[0]:

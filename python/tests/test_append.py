@@ -84,6 +84,44 @@ class Append(Case):
         if q is not None:
             self.assert_turned(laid(out), want_q, dtype)
 
+    def test_caches_of_eight_bits(self):
+        dtype = ml_dtypes.float8_e4m3fn
+        most = float(ml_dtypes.finfo(dtype).max)
+        cos, sin = self.tables(20, 8)
+        k_new, v_new = self.draw(2, 3, 2, 16, dtype="float16"), self.draw(2, 3, 2, 24,
+                                                                          dtype="float16")
+        heads = self.random.uniform(0.01, 0.02, 2).astype("float32")
+        for given in (None, 0.01, heads, "tokens"):
+            with self.subTest(given=str(given), seed=SEED):
+                k, v = numpy.zeros((2, 20, 2, 16), dtype), numpy.zeros((2, 20, 2, 24), dtype)
+                factors = [given, given]
+                if isinstance(given, str):
+                    factors = [numpy.full((2, 2, 20), 7, "float32") for _ in range(2)]
+                tessera.append_kv(k, v, k_new, v_new, [4, 9], cos=cos, sin=sin, rotary="half",
+                                  descale_k=factors[0], descale_v=factors[1])
+                for b, first in enumerate((4, 9)):
+                    places = slice(first, first + 3)
+                    new = (turned(k_new[b], first + numpy.arange(3), cos, sin, "half"),
+                           wide(v_new[b]))
+                    for x, cache, factor in zip(new, (k, v), factors):
+                        by = 1 if factor is None else numpy.asarray(factor)
+                        if isinstance(given, str):
+                            by = factor[b, :, places].T[..., None]
+                            largest = abs(x).max(-1, keepdims=True) / most
+                            self.assertTrue(numpy.allclose(by, largest, rtol=1e-3))
+                        elif given is heads:
+                            by = by[:, None]
+                        want = numpy.clip(x / by, -most, most)
+                        error = abs(wide(cache[b, places]) - want)
+                        self.assertTrue((error <= 2.0**-4 * abs(want) * 1.01 + 2.0**-9).all())
+                        self.assertTrue((wide(cache[b, :first]) == 0).all())
+                    if isinstance(given, str):
+                        self.assertTrue((factors[0][b, :, :first] == 7).all())
+        self.assert_refused("descale_k and descale_v are for caches of float8 and new keys of "
+                            "another type, got float16", tessera.append_kv,
+                            k.astype("float16"), v.astype("float16"), k_new, v_new, [4, 9],
+                            descale_k=1, descale_v=1)
+
     def test_in_place_and_equal_lengths(self):
         cos, sin = self.tables(12, 4)
         k, v = self.draw(2, 12, 1, 8), self.draw(2, 12, 1, 8)

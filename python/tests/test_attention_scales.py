@@ -67,6 +67,38 @@ class EightBits(Attended):
                 expected = Expected(wide(q[b].swapaxes(0, 1)) * 0.5, k, v, dtype="float16")
                 self.near(out[b].swapaxes(0, 1), lse[b], expected)
 
+    def test_keys_of_eight_bits_beside_other_queries(self):
+        for dtype, kv in (("float32", TYPES[0]), ("float16", TYPES[1]),
+                          (ml_dtypes.bfloat16, TYPES[0])):
+            q = self.draw(2, 20, 4, 32, dtype=dtype)
+            k, v = self.draw(2, 30, 2, 32, dtype=kv), self.draw(2, 30, 2, 32, dtype=kv)
+            heads, tokens = self.factors(2), self.factors(2, 2, 30)
+            for of_k, of_v, factors in (
+                    (None, None, lambda b: (1, 1, 1)), (1.5, 3, lambda b: (1, 1.5, 3)),
+                    (heads, heads, lambda b: (1, heads[:, None, None], heads[:, None, None])),
+                    (tokens, tokens, lambda b: (1, tokens[b][..., None], tokens[b][..., None]))):
+                out, lse = tessera.attention(q, k, v, descale_k=of_k, descale_v=of_v,
+                                             return_lse=True)
+                self.assertEqual(out.dtype, numpy.dtype(dtype))
+                for b in range(2):
+                    real = [wide(x[b].swapaxes(0, 1)) * by
+                            for x, by in zip((q, k, v), factors(b))]
+                    expected = Expected(*real, dtype=numpy.dtype(dtype).name)
+                    self.near(out[b].swapaxes(0, 1), lse[b], expected)
+
+    def test_factors_of_tokens_in_pages(self):
+        cache = Cache(self, [40, 17], 16, hdim_v=16, dtype=EIGHT)
+        q = self.draw(2, 1, 4, 16, dtype="float16")
+        of_k, of_v = self.factors(len(cache.k), 2, 16), self.factors(len(cache.k), 2, 16)
+        out, lse = tessera.attention(q, *cache.arrays(), page_table=cache.table,
+                                     seqlens_k=cache.lengths, descale_k=of_k, descale_v=of_v,
+                                     return_lse=True)
+        for b, keys in enumerate(cache.lengths):
+            k, v = (wide(x) * by[cache.pages(b)].swapaxes(0, 1).reshape(2, -1)[:, :keys, None]
+                    for x, by in zip(cache.sequence(b), (of_k, of_v)))
+            expected = Expected(wide(q[b].swapaxes(0, 1)), k, v, dtype="float16")
+            self.near(out[b].swapaxes(0, 1), lse[b], expected)
+
     def test_results_of_eight_bits(self):
         dtype = TYPES[1]
         q, k, v = self.tensors(2, 20, 30, dtype=EIGHT)
@@ -89,6 +121,11 @@ class EightBits(Attended):
 
         refused("descale_v must be given beside the other factors of q, k and v", descale_q=1,
                 descale_k=1)
+        wide_q = self.draw(2, 6, 4, 32, dtype="float16")
+        refused("descale_v must be given beside the other factors of k and v", wide_q, k, v,
+                descale_k=1)
+        refused("the type of q is float16, but that of k float8_e4m3fn", wide_q, k,
+                v.astype(TYPES[1]))
         refused("descale_k must be a number or an array of float32, got 'x'",
                 **{**one, "descale_k": "x"})
         refused("descale_q, descale_k and descale_v are for q, k and v of float8, got float32",

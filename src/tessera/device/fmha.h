@@ -10,7 +10,7 @@ enum class FmhaLengths { equal, packed, padded };
 enum class FmhaBias { none, elementwise, alibi };
 enum class FmhaPages { none, table, list };
 enum class FmhaCacheLayout { linear, vectorized };
-enum class FmhaQscale { none, per_tensor, per_block, kv_block };
+enum class FmhaQscale { none, per_tensor, per_block, kv_block, per_head, per_token };
 
 // Indices into strides.
 enum { kTokenBatch, kTokenHead, kToken, kTokenElement, kTokenStrides };

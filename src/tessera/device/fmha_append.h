@@ -32,6 +32,7 @@ struct FmhaAppendArguments {
   i64 page_size, num_pages;
   i64 max_pages, table_stride;
   i64 page_entries;
+  float *descale_k, *descale_v;  // of a cache of 8 bits: written where tokens have factors
 };
 
 // The one argument of the kernels that append and then attend, whose arguments are `Attention`.
@@ -105,19 +106,19 @@ struct FmhaRunDistance<FmhaCacheLayout::vectorized> {
 
 // One head of a new token: what moves where, the elements that are turned first. In a vectorized
 // cache the elements of a run are to_stride apart, and runs to_far.
-template <class T, FmhaCacheLayout kLayout>
+template <class T, FmhaCacheLayout kLayout, class To = T>
 struct FmhaAppendRow {
   static constexpr FmhaCacheLayout kTo = kLayout;
   const T* from;
-  T* to;
+  To* to;
   i64 from_stride, to_stride;  // of elements
   i64 count, turned;
   [[no_unique_address]] FmhaRunDistance<kLayout> to_far;
-  T* to_element(i64 element) const {
+  To* to_element(i64 element) const {
     if constexpr (kLayout == FmhaCacheLayout::linear) {
       return to + element * to_stride;
     } else {
-      constexpr i64 kRun = 16 / static_cast<i64>(sizeof(T));
+      constexpr i64 kRun = 16 / static_cast<i64>(sizeof(To));
       return to + element / kRun * to_far.elements + element % kRun * to_stride;
     }
   }
@@ -146,23 +147,43 @@ inline FmhaAppendPlaces append_places(const FmhaAppendArguments& g, const Sequen
   }
 }
 
-// C: types, lengths, pages and layout of the kernel.
+// C: types, lengths, pages and layout of the kernel. Rows of keys and of values go to a cache of
+// type Kv, rows of queries to one of the queries' own.
 template <class C>
-using FmhaAppendRowOf = FmhaAppendRow<typename C::In, C::kCacheLayout>;
+using FmhaAppendRowOf = FmhaAppendRow<typename C::In, C::kCacheLayout, typename C::Kv>;
+template <class C>
+using FmhaQueryRowOf = FmhaAppendRow<typename C::In, C::kCacheLayout>;
 
+template <class C, class Sequence>
+inline FmhaQueryRowOf<C> query_row(const FmhaAppendArguments& g, const Sequence& s, i64 batch,
+                                   i64 token, i64 query) {
+  using T = typename C::In;
+  constexpr i64 kRun = 16 / static_cast<i64>(sizeof(T));
+  const i64 from = s.first + token;
+  return {static_cast<const T*>(g.q) + token_offset(g.q_stride, batch, query, from),
+          static_cast<T*>(g.out) + token_offset(g.out_stride, batch, query, from),
+          g.q_stride[kTokenElement],
+          g.out_stride[kTokenElement],
+          g.hdim,
+          g.rotary_dim,
+          FmhaRunDistance<C::kCacheLayout>{kRun * g.out_stride[kTokenElement]}};
+}
+
+// Row 0 is the first of a token's heads of keys, those of values follow.
 template <class C, class Sequence>
 inline FmhaAppendRowOf<C> append_row(const FmhaAppendArguments& g, const Sequence& s, i64 batch,
                                      i64 token, i64 row) {
   using T = typename C::In;
+  using To = typename C::Kv;
   using Far = FmhaRunDistance<C::kCacheLayout>;
-  constexpr i64 kRun = 16 / static_cast<i64>(sizeof(T));
+  constexpr i64 kRun = 16 / static_cast<i64>(sizeof(To));
   const auto places = [&](i64 head) {
     return append_places<C::kPages, C::kCacheLayout>(g, s, batch, head, s.position + token, kRun);
   };
   const i64 from = s.first + token;
   if (row < g.heads_kv) {
     return {static_cast<const T*>(g.k_new) + token_offset(g.k_new_stride, batch, row, from),
-            static_cast<T*>(g.k) + places(row).key,
+            static_cast<To*>(g.k) + places(row).key,
             g.k_new_stride[kTokenElement],
             g.k_stride[kTokenElement],
             g.hdim,
@@ -170,24 +191,36 @@ inline FmhaAppendRowOf<C> append_row(const FmhaAppendArguments& g, const Sequenc
             Far{kRun * g.page_size}};
   }
   const i64 head = row - g.heads_kv;
-  if (head < g.heads_kv) {
-    return {static_cast<const T*>(g.v_new) + token_offset(g.v_new_stride, batch, head, from),
-            static_cast<T*>(g.v) + places(head).value,
-            g.v_new_stride[kTokenElement],
-            g.v_stride[kTokenElement],
-            g.hdim_v,
-            0,
-            Far{kRun * g.v_stride[kTokenElement]}};
-  }
-  const i64 query = head - g.heads_kv;
-  return {static_cast<const T*>(g.q) + token_offset(g.q_stride, batch, query, from),
-          static_cast<T*>(g.out) + token_offset(g.out_stride, batch, query, from),
-          g.q_stride[kTokenElement],
-          g.out_stride[kTokenElement],
-          g.hdim,
-          g.rotary_dim,
-          Far{kRun * g.out_stride[kTokenElement]}};
+  return {static_cast<const T*>(g.v_new) + token_offset(g.v_new_stride, batch, head, from),
+          static_cast<To*>(g.v) + places(head).value,
+          g.v_new_stride[kTokenElement],
+          g.v_stride[kTokenElement],
+          g.hdim_v,
+          0,
+          Far{kRun * g.v_stride[kTokenElement]}};
 }
+
+// ---- caches of 8 bits ----
+
+// The factor of a row of keys or values of a new token.
+template <FmhaQscale kQscale, FmhaPages kPages, class Sequence>
+inline float* factor_of_row(const FmhaAppendArguments& g, const Sequence& s, i64 batch,
+                            i64 position, i64 row) {
+  float* const factors = row < g.heads_kv ? g.descale_k : g.descale_v;
+  const i64 head = row < g.heads_kv ? row : row - g.heads_kv;
+  if constexpr (kQscale == FmhaQscale::per_tensor) return factors;
+  if constexpr (kQscale == FmhaQscale::per_head) return factors + head;
+  if constexpr (kPages == FmhaPages::none) {
+    return factors + (batch * g.heads_kv + head) * g.seqlen_k + position;
+  } else {
+    const FmhaSlot slot = slot_of(g, position);
+    const i64 page = page_of(g, s, slot.entry);
+    return factors + (page * g.heads_kv + head) * g.page_size + slot.token;
+  }
+}
+
+// By what elements are multiplied in place of a division by their factor.
+inline float inverse_of_factor(float factor) { return factor == 0 ? 0.0F : 1.0F / factor; }
 
 // Two elements that are turned together, and the pair that an element belongs to.
 struct FmhaPair {

@@ -9,15 +9,18 @@ namespace tessera::device {
 // Whether blocks of queries, and of keys, have factors of their own.
 constexpr bool scales_queries(FmhaQscale how) { return how == FmhaQscale::per_block; }
 constexpr bool scales_keys(FmhaQscale how) {
-  return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
+  return how != FmhaQscale::none && how != FmhaQscale::per_tensor;
 }
 
-// What every score is multiplied by.
-template <FmhaQscale kQscale>
+// What every score is multiplied by. Queries of type In have a factor where they have 8 bits.
+template <FmhaQscale kQscale, class In>
 inline float score_factor(const FmhaArguments& g) {
-  if constexpr (kQscale == FmhaQscale::per_tensor) return g.scale * *g.descale_q * *g.descale_k;
-  if constexpr (kQscale == FmhaQscale::kv_block) return g.scale * *g.descale_q;
-  return g.scale;
+  constexpr bool kOfQueries =
+      sizeof(In) == 1 && kQscale != FmhaQscale::none && kQscale != FmhaQscale::per_block;
+  float factor = g.scale;
+  if constexpr (kOfQueries) factor *= *g.descale_q;
+  if constexpr (kQscale == FmhaQscale::per_tensor) factor *= *g.descale_k;
+  return factor;
 }
 
 // What the scores of one query are multiplied by beside it. `query` counts in its sequence.
@@ -35,8 +38,13 @@ inline float query_factor(const FmhaArguments& g, i64 batch, i64 head, i64 query
 template <FmhaQscale kQscale, FmhaPages kPages>
 inline i64 key_factor_place(const FmhaArguments& g, const FmhaSequence& s, i64 batch, i64 head_kv,
                             i64 key) {
-  if constexpr (kQscale == FmhaQscale::kv_block && kPages != FmhaPages::none) {
+  if constexpr (kQscale == FmhaQscale::per_head) {
+    return head_kv;
+  } else if constexpr (kQscale == FmhaQscale::kv_block && kPages != FmhaPages::none) {
     return page_of(g, s, slot_of(g, key).entry) * g.heads_kv + head_kv;
+  } else if constexpr (kQscale == FmhaQscale::per_token && kPages != FmhaPages::none) {
+    const FmhaSlot slot = slot_of(g, key);
+    return (page_of(g, s, slot.entry) * g.heads_kv + head_kv) * g.page_size + slot.token;
   } else {
     const auto block = static_cast<unsigned>(key) / static_cast<unsigned>(g.block_k);
     return (batch * g.heads_kv + head_kv) * g.blocks_k + block;

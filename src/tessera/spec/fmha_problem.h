@@ -3,70 +3,13 @@
 
 #include <array>
 #include <cstdint>
-#include <string_view>
 
 #include "tessera/spec/dtype.h"
+#include "tessera/spec/fmha_words.h"
 #include "tessera/spec/packed.h"
 
 #pragma GCC visibility push(default)
 namespace tessera {
-
-// What is computed.
-//   forward:  attention
-//   append:   nothing but a cache, which new keys and values are written to
-//   extend:   the same, and then attention over the cache
-//   backward: the gradients of attention
-enum class FmhaKind : std::uint8_t { forward, append, extend, backward };
-std::string_view to_string(FmhaKind kind);
-
-// How the lengths of a batch's sequences are given.
-//   equal:  every sequence has seqlen_q queries and seqlen_k keys
-//   packed: sequences lie one behind the other; seqlens_q and seqlens_k hold batch + 1 prefix sums
-//           of their lengths, beginning with 0
-//   padded: every sequence has room for seqlen_q queries and seqlen_k keys; seqlens_q and seqlens_k
-//           hold the `batch` lengths
-enum class FmhaLengths : std::uint8_t { equal, packed, padded };
-std::string_view to_string(FmhaLengths lengths);
-
-// Where the diagonal of the mask lies: query i and key i + shift. top_left: shift is 0;
-// bottom_right: the sequence's number of keys minus its number of queries.
-enum class FmhaMask : std::uint8_t { none, top_left, bottom_right };
-std::string_view to_string(FmhaMask mask);
-
-// What is added to the scores. elementwise: bias[b][h][i][j]. alibi: the head's slope times
-// -|i + keys - queries - j|.
-enum class FmhaBias : std::uint8_t { none, elementwise, alibi };
-std::string_view to_string(FmhaBias bias);
-
-// Where the keys and values lie.
-//   none:  each sequence's one behind the other, in k and v
-//   table: in pages of a cache; page_table {batch, max_pages} holds the pages of each sequence
-//   list:  the same; page_table {page_entries} holds the pages of all sequences one behind the
-//          other, and page_starts batch + 1 prefix sums of how many each has, beginning with 0
-enum class FmhaPages : std::uint8_t { none, table, list };
-std::string_view to_string(FmhaPages pages);
-
-// How a page lies in memory. linear: by the strides of k and v, {page, token, head, element}
-// without them. vectorized: in runs of x elements that fill 16 bytes, without gaps; k is {page,
-// head, hdim / x, token, x} and v is {page, head, token / x, hdim_v, x}.
-enum class FmhaCacheLayout : std::uint8_t { linear, vectorized };
-std::string_view to_string(FmhaCacheLayout layout);
-
-// What stands for numbers of 8 bits: each element of q, k and v is multiplied by a factor in fp32.
-//   none:       1
-//   per_tensor: descale_q, descale_k and descale_v hold one factor each
-//   per_block:  of each sequence and head, one for each run of qscale_block_q queries in descale_q
-//               {batch, heads, blocks}, and for each of qscale_block_k keys in descale_k and
-//               descale_v {batch, heads_kv, blocks}; blocks of the longest sequence
-//   kv_block:   descale_q holds one factor; descale_k and descale_v are as for per_block, but
-//               with pages a block is a page of the cache: {num_pages, heads_kv}
-enum class FmhaQscale : std::uint8_t { none, per_tensor, per_block, kv_block };
-std::string_view to_string(FmhaQscale qscale);
-
-// Which elements of a head a rotary embedding turns together: none; interleaved: 2i and 2i + 1
-// (GPT-J); half: i and i + rotary_dim / 2 (NeoX, Llama).
-enum class FmhaRotary : std::uint8_t { none, interleaved, half };
-std::string_view to_string(FmhaRotary rotary);
 
 // The strides of a tensor of tokens {batch, head, token, element}, in elements.
 using FmhaStrides = std::array<std::int64_t, 4>;
@@ -101,6 +44,11 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // tokens need pages that no other sequence has. `lengths` speaks of the new tokens alone:
 // seqlens_k always holds `batch` lengths.
 //
+// A cache of 8 bits (`kv`) holds new keys and values, turned before, divided by their factors and
+// rounded to nearest even, beyond the largest number to that one. qscale is none, per_tensor,
+// per_head or per_token. With per_token the factors are written, too: the largest magnitude of the
+// head's elements divided by the largest number of `kv`; elements of a head of zeros are 0.
+//
 // With kind=extend new tokens are appended in this way, and attention of their queries reads the
 // cache then. The lengths of the keys, seqlen_k or seqlens_k, count the new tokens: token t of the
 // n new ones of sequence b gets the position p = length - n + t. With rotate_q q is turned into
@@ -125,9 +73,10 @@ inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked
 // minus the distance of i' and j.
 struct FmhaProblem {
   FmhaKind kind = FmhaKind::forward;
-  DType in = DType::fp32;  // of q, k and v
+  DType in = DType::fp32;  // of q, and of k and v unless kv says otherwise
   DType out = DType::fp32;
   DType dtype_bias = DType::fp32;  // of an elementwise bias
+  FmhaKv kv = FmhaKv::same;
   FmhaLengths lengths = FmhaLengths::equal;
   FmhaMask mask = FmhaMask::none;
   FmhaBias bias = FmhaBias::none;
@@ -202,6 +151,9 @@ FmhaProblem with_strides(const FmhaProblem& problem);
 
 // How many pages seqlen_k keys need; 0 without pages.
 std::int64_t pages_needed(const FmhaProblem& problem);
+
+// The type of k and v.
+DType kv_type(const FmhaProblem& problem);
 
 // Whether a factor of k and v belongs to a page of the cache.
 bool scales_pages(const FmhaProblem& problem);

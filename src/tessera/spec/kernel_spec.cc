@@ -48,6 +48,7 @@ Signature signature(const FmhaProblem& p) {
                        .in = p.in,
                        .out = p.out,
                        .dtype_bias = p.dtype_bias,
+                       .kv = p.kv,
                        .lengths = p.lengths,
                        .masked = p.mask != FmhaMask::none,
                        .bias = p.bias,

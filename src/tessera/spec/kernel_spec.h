@@ -109,6 +109,7 @@ struct FmhaSignature {
   DType in = DType::fp32;
   DType out = DType::fp32;
   DType dtype_bias = DType::fp32;
+  FmhaKv kv = FmhaKv::same;
   FmhaLengths lengths = FmhaLengths::equal;
   bool masked = false;  // by either mask, with any window
   FmhaBias bias = FmhaBias::none;

@@ -120,6 +120,7 @@ struct NameParts<FmhaSignature> {
       flag("masked", &S::masked),
       part("a bias", &S::bias, "bias"),
       part("a dtype of the bias", &S::dtype_bias, "by"),
+      part("a dtype of keys and values", &S::kv, "kv"),
       flag("softcap", &S::soft_cap),
       flag("lse", &S::lse),
       flag("dropout", &S::dropout),

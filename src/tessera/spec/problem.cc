@@ -87,6 +87,7 @@ std::string_view to_string(FmhaMask mask) { return word_of(mask); }
 std::string_view to_string(FmhaBias bias) { return word_of(bias); }
 std::string_view to_string(FmhaPages pages) { return word_of(pages); }
 std::string_view to_string(FmhaCacheLayout layout) { return word_of(layout); }
+std::string_view to_string(FmhaKv kv) { return word_of(kv); }
 std::string_view to_string(FmhaQscale qscale) { return word_of(qscale); }
 std::string_view to_string(FmhaRotary rotary) { return word_of(rotary); }
 
@@ -236,7 +237,7 @@ void fill_pages(FmhaProblem& p) {
     fill_tokens(p.k_strides, p.heads_kv, p.page_size, p.hdim);
     return fill_tokens(p.v_strides, p.heads_kv, p.page_size, p.hdim_v);
   }
-  const std::int64_t run = 16 / size_of(p.in);
+  const std::int64_t run = 16 / size_of(kv_type(p));
   fill(p.k_strides[3], 1), fill(p.k_strides[2], run);
   fill(p.v_strides[3], run), fill(p.v_strides[2], 1);
   for (const auto& [strides, hdim] : {std::pair{&p.k_strides, p.hdim}, {&p.v_strides, p.hdim_v}}) {
@@ -269,10 +270,22 @@ void fill_blocks(FmhaProblem& p) {
   const bool of_queries = p.qscale == FmhaQscale::per_block;
   const bool of_keys = of_queries || p.qscale == FmhaQscale::kv_block;
   fill(p.qscale_block_q, of_queries ? kRowsOfFactor : 0);
+  if (p.qscale == FmhaQscale::per_token) fill(p.qscale_block_k, 1);
   fill(p.qscale_block_k, scales_pages(p) ? p.page_size : of_keys ? kRowsOfFactor : 0);
 }
 
 }  // namespace
+
+DType kv_type(const FmhaProblem& p) {
+  switch (p.kv) {
+    case FmhaKv::fp8:
+      return DType::fp8;
+    case FmhaKv::bf8:
+      return DType::bf8;
+    default:
+      return p.in;
+  }
+}
 
 bool scales_pages(const FmhaProblem& p) {
   return p.qscale == FmhaQscale::kv_block && p.pages != FmhaPages::none;

@@ -66,6 +66,28 @@ TEST_F(GpuFmhaEightBits, RandomProblemsAreCorrect) {
   check_all(cases);
 }
 
+// In pages of all sizes, which several sequences may share. Factors of keys are those of tensors or
+// of blocks of the sequence.
+TEST_F(GpuFmhaEightBits, RandomPagesAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
+  for (int i = 0; i < 50; ++i) {
+    FmhaProblem p = for_eight_bits(random, i % 8 == 0 ? 1200 : 300);
+    p.pages = random.coin() ? FmhaPages::table : FmhaPages::list;
+    p.page_size = random.one_of(std::array{8, 16, 24, 64, 128, 384, 1024});
+    p.k_strides = kPackedTokens;
+    if (p.qscale == FmhaQscale::kv_block) p.qscale = FmhaQscale::per_tensor;
+    if (std::max(p.hdim, p.hdim_v) > 192 || (p.hdim_v != kPacked && p.hdim_v > 128)) {
+      p.qscale = FmhaQscale::none;
+    }
+    if (p.qscale != FmhaQscale::per_block) p.qscale_block_q = p.qscale_block_k = kPacked;
+    if (random.coin()) p.num_pages = random.integer(1, p.batch * pages_needed(p) + 4);
+    p.check_pages = random.coin();
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::tmaws, p, random, cases));
+  }
+  check_all(cases);
+}
+
 // Scores bent by a soft cap, ALiBi and an element-wise bias, for which only short heads have room.
 TEST_F(GpuFmhaEightBits, BentScoresAreCorrect) {
   std::vector<Case> cases;

@@ -1,4 +1,5 @@
 // Attention with split keys on a GPU against the fp64 reference.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,14 +15,13 @@ class GpuFmhaSplit : public GpuFmhaPipeline {};
 
 // Few queries and many keys, in what the kernels read; every other field is random.
 FmhaProblem few_queries(fmha::RandomFmhas& random) {
-  FmhaProblem p = random.problem(60, 256);
+  FmhaProblem p = fmha::of_one_type(random.problem(60, 256));
   if (random.coin()) p = fmha::without_pages(p);
   p.cache_layout = FmhaCacheLayout::linear;
   p.num_pages = p.max_pages = p.table_stride = p.page_entries = kPacked;
   p.p_drop = 0, p.random = false;
   p.in = random.coin() ? DType::fp16 : DType::bf16;
   p.out = random.coin() ? p.in : DType::fp32;
-  p.qscale = FmhaQscale::none, p.qscale_block_q = p.qscale_block_k = kPacked;
   if (p.bias != FmhaBias::elementwise || size_of(p.dtype_bias) == 1) p.dtype_bias = p.in;
   p.seqlen_q = random.integer(1, 9);
   p.seqlen_k = random.integer(1, 6000);
@@ -45,6 +45,71 @@ TEST_F(GpuFmhaSplit, RandomProblemsAreCorrect) {
   for (int i = 0; i < 40; ++i) {
     const Problem problem = few_queries(random);
     ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::splitkv, problem, random, cases));
+  }
+  check_all(cases);
+}
+
+// Keys and values of 8 bits beside queries of all types, with every kind of factors, which may be
+// negative; pages of any size.
+FmhaProblem of_bytes(fmha::RandomFmhas& random) {
+  FmhaProblem p = few_queries(random);
+  const auto whole = [](std::int64_t hdim) { return std::max<std::int64_t>(16, hdim / 16 * 16); };
+  p.hdim = whole(p.hdim);
+  if (p.hdim_v != kPacked) p.hdim_v = whole(p.hdim_v);
+  const bool is_own = random.integer(0, 3) > 0;
+  p.in = is_own ? random.one_of(std::array{DType::fp16, DType::bf16})
+                : random.one_of(fmha::kEightBits);
+  if (is_own) p.kv = random.coin() ? FmhaKv::fp8 : FmhaKv::bf8;
+  p.out = random.one_of(std::array{DType::fp32, DType::fp16, DType::bf16});
+  if (!is_own && random.coin()) p.out = random.one_of(fmha::kEightBits);
+  if (p.bias != FmhaBias::elementwise || size_of(p.dtype_bias) == 2) p.dtype_bias = p.in;
+  p.qscale = static_cast<FmhaQscale>(random.integer(0, 5));
+  if (is_own && p.qscale == FmhaQscale::per_block) p.qscale = FmhaQscale::per_token;
+  if (p.qscale == FmhaQscale::per_block) p.qscale_block_q = random.integer(1, 9);
+  const bool of_blocks = p.qscale == FmhaQscale::per_block ||
+                         (p.qscale == FmhaQscale::kv_block && p.pages == FmhaPages::none);
+  if (of_blocks && random.coin()) p.qscale_block_k = random.integer(1, 200);
+  return p;
+}
+
+TEST_F(GpuFmhaSplit, RandomProblemsOfBytesAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
+  for (int i = 0; i < 60; ++i) {
+    const Problem problem = of_bytes(random);
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::splitkv, problem, random, cases));
+  }
+  check_all(cases);
+}
+
+// Long caches in contiguous memory and in pages of 1, 16 and 128 tokens, one query and 16.
+TEST_F(GpuFmhaSplit, LongCachesOfBytesAreCorrect) {
+  std::vector<Case> cases;
+  for (const char* words :
+       {"dtype=bf16 kv=fp8 heads=8 heads_kv=1 seqlen_q=1 seqlen_k=65536 hdim=128",
+        "dtype=bf16 kv=fp8 qscale=per_tensor batch=7 heads=32 heads_kv=8 seqlen_q=1 seqlen_k=9000 "
+        "hdim=128 lengths=padded pages=table page_size=16",
+        "dtype=fp16 kv=bf8 qscale=per_token batch=3 heads=32 heads_kv=8 seqlen_q=16 seqlen_k=9000 "
+        "hdim=128 lengths=padded mask=bottom_right pages=table page_size=1",
+        "dtype=bf16 kv=fp8 qscale=per_head batch=2 heads=71 heads_kv=1 seqlen_q=1 seqlen_k=30000 "
+        "hdim=64 pages=list page_size=128",
+        "dtype=fp8 qscale=kv_block out=bf16 batch=2 heads=16 heads_kv=2 seqlen_q=3 seqlen_k=20000 "
+        "hdim=256 mask=bottom_right pages=table page_size=64"}) {
+    const Problem problem = parse_problem(std::string("fmha lse=1 ") + words);
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::splitkv, problem, cases));
+  }
+  check_all(cases);
+}
+
+// Queries of bf16 far from 1, of which rows differ: fp16 would not hold them.
+TEST_F(GpuFmhaSplit, QueriesOfAnySizeMeetBytes) {
+  std::vector<Case> cases;
+  for (const char* scale : {"1e-6", "1", "300"}) {
+    const Problem problem = parse_problem(
+        fmt::format("fmha dtype=bf16 kv=fp8 batch=2 heads=16 heads_kv=2 seqlen_q=2 seqlen_k=3000 "
+                    "hdim=128 mask=bottom_right lse=1 scale={}",
+                    scale));
+    ASSERT_NO_FATAL_FAILURE(add_all(Pipeline::splitkv, problem, cases));
   }
   check_all(cases);
 }
@@ -75,6 +140,29 @@ TEST_F(GpuFmhaSplit, RandomLatentProblemsAreCorrect) {
   check_all(cases);
 }
 
+// The same of keys of 8 bits.
+TEST_F(GpuFmhaSplit, RandomLatentProblemsOfBytesAreCorrect) {
+  fmha::RandomFmhas random(random_());
+  std::vector<Case> cases;
+  for (int i = 0; i < 30; ++i) {
+    FmhaProblem p = latent(random);
+    if (random.integer(0, 3) == 0) {
+      p.in = random.one_of(fmha::kEightBits);
+      p.out = DType::bf16;
+    } else {
+      p.kv = random.coin() ? FmhaKv::fp8 : FmhaKv::bf8;
+    }
+    if (p.bias != FmhaBias::elementwise || size_of(p.dtype_bias) == 2) p.dtype_bias = p.in;
+    p.hdim = std::max<std::int64_t>(272, p.hdim / 16 * 16);
+    p.hdim_v = std::max<std::int64_t>(16, p.hdim_v / 16 * 16);
+    p.qscale =
+        random.one_of(std::array{FmhaQscale::none, FmhaQscale::per_tensor, FmhaQscale::per_head});
+    const Problem problem = p;
+    ASSERT_NO_FATAL_FAILURE(add_one(Pipeline::splitkv, problem, random, cases));
+  }
+  check_all(cases);
+}
+
 // Parts of less than a ring of blocks, of one block, and of none; pages that hold whole blocks of
 // keys and pages that don't; more rows than a tile has.
 TEST_F(GpuFmhaSplit, LatentPartsAndPagesAreCorrect) {
@@ -94,7 +182,11 @@ TEST_F(GpuFmhaSplit, LatentPartsAndPagesAreCorrect) {
         "batch=2 heads=8 seqlen_q=9 seqlen_k=700 v_in_k=1 lengths=packed mask=bottom_right",
         "heads=64 seqlen_q=1 seqlen_k=20000 v_in_k=1 mask=bottom_right window_left=99 sink=40",
         "batch=150 heads=16 seqlen_q=1 seqlen_k=300 v_in_k=1",
-        "batch=70 heads=128 seqlen_q=1 seqlen_k=256 v_in_k=1 num_splits=3"}) {
+        "batch=70 heads=128 seqlen_q=1 seqlen_k=256 v_in_k=1 num_splits=3",
+        "heads=16 seqlen_q=1 seqlen_k=1 kv=fp8", "heads=64 seqlen_q=1 seqlen_k=100 v_in_k=1 kv=fp8",
+        "batch=3 heads=128 seqlen_q=2 seqlen_k=4096 v_in_k=1 mask=bottom_right lse=1 kv=fp8 "
+        "qscale=per_tensor lengths=padded pages=table page_size=64",
+        "batch=2 heads=16 seqlen_q=1 seqlen_k=500 lengths=padded pages=table page_size=1 kv=bf8"}) {
     const std::string line = "fmha heads_kv=1 hdim=576 hdim_v=512 scale=0.07 ";
     const Problem problem =
         parse_problem(line + (turn++ % 2 == 0 ? "dtype=bf16 " : "dtype=fp16 ") + words);

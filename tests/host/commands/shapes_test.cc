@@ -58,6 +58,7 @@ TEST(ShapeFiles, AttentionHasThePublishedHeads) {
       {"decode_8k", served},
       {"decode_32k", served},
       {"decode_128k", served},
+      {"decode_fp8", {"64/8 x 128", "32/8 x 128"}},
       {"prefill_paged", {"32/8 x 128"}},
       {"prefill_ragged", {"32/8 x 128", "64/8 x 128"}},
   };

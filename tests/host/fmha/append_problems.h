@@ -43,7 +43,7 @@ inline void set_append_pages(RandomFmhas& random, FmhaProblem& p) {
   p.pages = random.coin() ? FmhaPages::table : FmhaPages::list;
   p.page_size = random.coin() ? random.integer(1, 20) : random.one_of(std::array{1, 16, 64, 1024});
   if (random.coin()) {
-    const std::int64_t run = 16 / size_of(p.in);
+    const std::int64_t run = 16 / size_of(kv_type(p));
     p.cache_layout = FmhaCacheLayout::vectorized;
     for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
   }
@@ -88,6 +88,11 @@ inline void set_append_strides(RandomFmhas& random, FmhaProblem& p) {
 inline FmhaProblem random_append(RandomFmhas& random, std::int64_t longest, std::int64_t widest) {
   FmhaProblem p{.kind = FmhaKind::append};
   p.in = p.out = p.dtype_bias = random.one_of(kTypes);
+  if (random.integer(0, 2) == 0) {
+    using enum FmhaQscale;
+    p.kv = random.coin() ? FmhaKv::fp8 : FmhaKv::bf8;
+    p.qscale = random.one_of(std::array{none, per_tensor, per_head, per_token});
+  }
   p.batch = random.integer(1, 4);
   const std::int64_t group = random.integer(1, 4);
   p.heads = group * random.integer(1, 3);

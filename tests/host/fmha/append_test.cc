@@ -45,6 +45,12 @@ constexpr RefusedAppend kRefusedAppends[] = {
     {"lse=1", "fmha: lse must be 0 with kind=append, got 1"},
     {"dtype=bf16 out=fp32", "fmha: out must be bf16 like in with kind=append, got fp32"},
     {"dtype=fp8 out=fp8", "fmha: in must be fp32, fp16 or bf16, got fp8"},
+    {"dtype=bf16 qscale=per_token",
+     "fmha: qscale must be none with in=bf16, only fp8 and bf8 have factors, got per_token"},
+    {"dtype=bf16 kv=fp8 qscale=kv_block",
+     "fmha: qscale must be none, per_tensor, per_head or per_token with kind=append and kv=fp8, "
+     "got "
+     "kv_block"},
     {"rotate_q=1", "fmha: rotate_q must be 0 with rotary=none, got 1"},
     {"rotary_dim=4", "fmha: rotary_dim must be 0 with rotary=none, got 4"},
     {"rotary_positions=9", "fmha: rotary_positions must be left out with rotary=none, got 9"},
@@ -304,7 +310,10 @@ TEST(FmhaAppendReference, AgreesWithPlainLoops) {
     if (places.empty()) continue;
     const auto [name, at] = random.one_of(places);
     const double right = c.load(name, at);
-    c.store(name, at, right + 0.25 + std::abs(right) / 16);
+    const bool is_coarse = size_of(kv_type(c.p)) == 1 && (name == "k" || name == "v");
+    c.store(
+        name, at,
+        is_coarse && right != 0 ? -right : right + (is_coarse ? 8 : 0.25) + std::abs(right) / 16);
     EXPECT_EQ(compare(given, c.operands, before).bad, 1) << name << " " << at;
     EXPECT_EQ(verify(given, c.operands).bad, 1) << name << " " << at;
   }

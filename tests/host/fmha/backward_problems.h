@@ -7,7 +7,7 @@ namespace tessera::fmha {
 
 // Up to `longest` queries and keys, heads of up to `widest` elements.
 inline FmhaProblem random_backward(RandomFmhas& random, std::int64_t longest, std::int64_t widest) {
-  FmhaProblem p = without_pages(random.problem(longest, widest));
+  FmhaProblem p = of_one_type(without_pages(random.problem(longest, widest)));
   p.kind = FmhaKind::backward;
   if (size_of(p.in) == 1) {
     const bool has_own = p.bias == FmhaBias::elementwise && size_of(p.dtype_bias) > 1;
@@ -15,8 +15,6 @@ inline FmhaProblem random_backward(RandomFmhas& random, std::int64_t longest, st
     if (!has_own) p.dtype_bias = p.in;
   }
   p.out = p.in;
-  p.qscale = FmhaQscale::none;
-  p.qscale_block_q = p.qscale_block_k = kPacked;
   p.lse = p.random = false;
   p.num_splits = 0;
   p.dbias = p.bias != FmhaBias::none && random.coin();

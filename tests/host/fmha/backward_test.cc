@@ -33,6 +33,7 @@ constexpr RefusedBackward kRefusedBackwards[] = {
     {"num_splits=2", "fmha: num_splits must be 0 with kind=backward, got 2"},
     {"pages=table page_size=4", "fmha: pages must be none with kind=backward, got table"},
     {"dtype=fp8 out=fp8", "fmha: in must be fp32, fp16 or bf16, got fp8"},
+    {"dtype=fp16 kv=bf8", "fmha: kv must be same with kind=backward, got bf8"},
     {"dtype=bf16 out=fp32", "fmha: out must be bf16 like in with kind=backward, got fp32"},
     {"rotary=half", "fmha: rotary must be none with kind=backward, got half"},
     {"rotate_q=1", "fmha: rotate_q must be 0 with kind=backward, got 1"},

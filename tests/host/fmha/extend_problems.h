@@ -46,10 +46,11 @@ inline FmhaProblem random_extend(RandomFmhas& random, std::int64_t longest, std:
   FmhaProblem p = random.problem(longest, widest);
   p.kind = FmhaKind::extend;
   if (size_of(p.in) == 1) {
+    p = of_one_type(p);
     p.in = p.out = p.dtype_bias = random.one_of(kTypes);
-    p.qscale = FmhaQscale::none;
-    p.qscale_block_q = p.qscale_block_k = kPacked;
   }
+  if (p.qscale == FmhaQscale::kv_block) p.qscale = FmhaQscale::per_token;
+  p.qscale_block_k = kPacked;
   if (p.lengths == FmhaLengths::packed && p.pages == FmhaPages::none) {
     p.lengths = FmhaLengths::padded;
     p.tokens_q = kPacked;
@@ -59,7 +60,7 @@ inline FmhaProblem random_extend(RandomFmhas& random, std::int64_t longest, std:
   p.seqlen_k = std::max(p.seqlen_k, p.seqlen_q);
   p.bias_strides = kPackedTokens;
   if (p.cache_layout == FmhaCacheLayout::vectorized) {
-    const std::int64_t run = 16 / size_of(p.in);
+    const std::int64_t run = 16 / size_of(kv_type(p));
     for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
     p.q_strides = kPackedTokens;
   }

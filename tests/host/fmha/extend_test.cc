@@ -41,6 +41,10 @@ constexpr RefusedExtend kRefusedExtends[] = {
      "fmha: rotary_positions must be at least 9 (seqlen_k) with kind=extend, got 8"},
     {"rotary=half rotary_dim=10", "fmha: rotary_dim must be at most 8 (hdim), got 10"},
     {"dtype=fp8 out=fp16", "fmha: in must be fp32, fp16 or bf16, got fp8"},
+    {"dtype=bf16 kv=fp8 qscale=kv_block",
+     "fmha: qscale must be none, per_tensor, per_head or per_token with kind=extend and kv=fp8, "
+     "got "
+     "kv_block"},
     {"k_stride_s=15",
      "fmha: strides must not fold k onto itself: 15 is less than the 16 elements that smaller "
      "strides span"},
@@ -101,8 +105,9 @@ std::vector<std::int32_t> lengths_before(const PlainCase& c) {
 // Each page once, lengths that have room for the new tokens, a cache of numbers.
 void fill_extend(RandomFmhas& random, PlainCase& c) {
   c.fill(random);
-  for (const char* name : {"k", "v"}) {
+  for (const char* name : {"k", "v", "descale_k", "descale_v"}) {
     const std::size_t tensor = c.index_of(name);
+    if (tensor == c.list.size()) continue;
     for (std::int64_t i = 0; i < c.list[tensor].elements(); ++i) {
       c.store(tensor, i, random.normal());
     }

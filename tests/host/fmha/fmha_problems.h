@@ -32,6 +32,14 @@ inline FmhaProblem without_pages(FmhaProblem p) {
   return p;
 }
 
+// The same attention of keys of the queries' type, without factors.
+inline FmhaProblem of_one_type(FmhaProblem p) {
+  p.kv = FmhaKv::same;
+  p.qscale = FmhaQscale::none;
+  p.qscale_block_q = p.qscale_block_k = kPacked;
+  return p;
+}
+
 class RandomFmhas {
  public:
   explicit RandomFmhas(std::uint64_t seed) : engine_(seed) {}
@@ -71,6 +79,7 @@ inline void RandomFmhas::set_types(FmhaProblem& p) {
     p.in = one_of(kEightBits);
     if (coin()) p.out = one_of(kEightBits);
   }
+  if (integer(0, 3) == 0 && size_of(p.in) > 1) p.kv = coin() ? FmhaKv::fp8 : FmhaKv::bf8;
   p.dtype_bias = p.in;
 }
 
@@ -123,7 +132,7 @@ inline void RandomFmhas::set_pages(FmhaProblem& p) {
   p.page_size = coin() ? integer(1, 40) : one_of(std::array{1, 16, 64, 1024});
   p.tokens_k = kPacked;
   if (coin()) {
-    const std::int64_t run = 16 / size_of(p.in);
+    const std::int64_t run = 16 / size_of(kv_type(p));
     p.cache_layout = FmhaCacheLayout::vectorized;
     for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
   }
@@ -138,8 +147,9 @@ inline void RandomFmhas::set_pages(FmhaProblem& p) {
 }
 
 inline void RandomFmhas::set_scales(FmhaProblem& p) {
-  if (p.in != DType::fp8 && p.in != DType::bf8) return;
-  p.qscale = static_cast<FmhaQscale>(integer(0, 3));
+  if (size_of(kv_type(p)) != 1) return;
+  p.qscale = static_cast<FmhaQscale>(integer(0, 5));
+  if (p.qscale == FmhaQscale::per_block && size_of(p.in) > 1) p.qscale = FmhaQscale::kv_block;
   const bool of_queries = p.qscale == FmhaQscale::per_block;
   if (of_queries && coin()) p.qscale_block_q = integer(1, 40);
   const bool of_keys = p.qscale == FmhaQscale::kv_block && p.pages == FmhaPages::none;

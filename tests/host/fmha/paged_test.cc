@@ -220,8 +220,8 @@ TEST(FmhaPages, KernelsAreListedWhereAskedFor) {
     EXPECT_GT(specs.size(), 0U);
     for (const KernelSpec& spec : specs) {
       const std::vector<Problem> problems = samples(spec, target);
-      // tmaws needs a key, and tokens of a page in eights.
-      EXPECT_EQ(problems.size(), spec.algorithm.pipeline == Pipeline::tmaws ? 7U : 13U)
+      // tmaws needs a key.
+      EXPECT_EQ(problems.size(), spec.algorithm.pipeline == Pipeline::tmaws ? 12U : 13U)
           << name_of(spec);
       for (const Problem& problem : problems) {
         family().validate(problem);

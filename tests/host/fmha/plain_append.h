@@ -67,7 +67,7 @@ inline std::int64_t cache_place(const FmhaProblem& p, bool of_k, const PlainToke
   if (p.cache_layout == FmhaCacheLayout::linear) {
     return plain_place(of_k ? p.k_strides : p.v_strides, t.part, h, t.place, d);
   }
-  const std::int64_t x = 16 / size_of(p.in), hdim = of_k ? p.hdim : p.hdim_v;
+  const std::int64_t x = 16 / size_of(kv_type(p)), hdim = of_k ? p.hdim : p.hdim_v;
   const std::int64_t first = (t.part * p.heads_kv + h) * hdim * p.page_size;
   if (of_k) return first + (d / x * p.page_size + t.place) * x + d % x;
   return first + (t.place / x * hdim + d) * x + t.place % x;
@@ -86,6 +86,31 @@ long double plain_turned(const FmhaProblem& p, const FmhaOperands& o, std::int64
   return d == x ? at(x) * cos - at(y) * sin : at(y) * cos + at(x) * sin;
 }
 
+// A head of keys or of values of a new token as it is stored in the cache, by visit(tensor, place,
+// value), and its factor where tokens have one. element(d) is its element d.
+template <class Element, class Visit>
+void plain_stored(const FmhaProblem& p, const FmhaOperands& o, bool of_k, const PlainToken& t,
+                  std::int64_t h, const Element& element, const Visit& visit) {
+  const std::int64_t hdim = of_k ? p.hdim : p.hdim_v;
+  const float* const factors = of_k ? o.descale_k : o.descale_v;
+  long double factor = 1;
+  if (p.qscale == FmhaQscale::per_tensor) factor = factors[0];
+  if (p.qscale == FmhaQscale::per_head) factor = factors[h];
+  const bool has_own = p.kv != FmhaKv::same;
+  const long double most = max_finite(kv_type(p));
+  if (p.qscale == FmhaQscale::per_token) {
+    factor = 0;
+    for (std::int64_t d = 0; d < hdim; ++d) factor = std::max(factor, std::abs(element(d)) / most);
+    const std::int64_t room = p.pages == FmhaPages::none ? p.seqlen_k : p.page_size;
+    visit(of_k ? "descale_k" : "descale_v", (t.part * p.heads_kv + h) * room + t.place, factor);
+  }
+  for (std::int64_t d = 0; d < hdim; ++d) {
+    long double x = element(d);
+    if (has_own) x = factor == 0 ? 0 : std::clamp(x / factor, -most, most);
+    visit(of_k ? "k" : "v", cache_place(p, of_k, t, h, d), x);
+  }
+}
+
 // Calls visit(tensor, place, value) for each element that is to be written. The problem has its
 // strides.
 template <class Visit>
@@ -95,16 +120,16 @@ void for_each_appended(const FmhaProblem& p, const FmhaOperands& o, const Visit&
   };
   for (const PlainToken& t : placed_tokens(p, o)) {
     for (std::int64_t h = 0; h < p.heads_kv; ++h) {
-      for (std::int64_t d = 0; d < p.hdim; ++d) {
-        visit("k", cache_place(p, true, t, h, d),
-              plain_turned(p, o, t.position, d, [&](std::int64_t e) {
-                return load(o.k_new, plain_place(p.k_new_strides, t.batch, h, t.token, e));
-              }));
-      }
-      for (std::int64_t d = 0; d < p.hdim_v; ++d) {
-        visit("v", cache_place(p, false, t, h, d),
-              load(o.v_new, plain_place(p.v_new_strides, t.batch, h, t.token, d)));
-      }
+      const auto key = [&](std::int64_t d) {
+        return plain_turned(p, o, t.position, d, [&](std::int64_t e) {
+          return load(o.k_new, plain_place(p.k_new_strides, t.batch, h, t.token, e));
+        });
+      };
+      const auto value = [&](std::int64_t d) {
+        return load(o.v_new, plain_place(p.v_new_strides, t.batch, h, t.token, d));
+      };
+      plain_stored(p, o, true, t, h, key, visit);
+      plain_stored(p, o, false, t, h, value, visit);
     }
     for (std::int64_t h = 0; p.rotate_q && h < p.heads; ++h) {
       for (std::int64_t d = 0; d < p.hdim; ++d) {
@@ -137,22 +162,26 @@ inline long double held(const measure::OwnedOperands& owned, std::size_t output,
   return load_element(tensor.dtype, static_cast<const std::byte*>(buffer.data()) + guard, at);
 }
 
+// Between the numbers around zero, and a little more.
+inline long double smallest_step(DType dtype) {
+  return 1e-5L + static_cast<long double>(epsilon(dtype) * min_normal(dtype));
+}
+
 // Elements that are to be written and hold nothing that a token writes there, whose values are of a
 // few units.
 inline int held_of_no_token(const FmhaProblem& p, const measure::OwnedOperands& owned) {
-  const long double step = p.in == DType::fp32   ? 0x1p-23L
-                           : p.in == DType::fp16 ? 0x1p-10L
-                                                 : 0x1p-7L;
   int wrong = 0;
   for (std::size_t i = 0; i < owned.outputs.size(); ++i) {
     const Tensor& tensor = owned.tensors[owned.outputs[i]];
+    const long double step = epsilon(tensor.dtype);
     std::unordered_map<std::int64_t, bool> is_right;
     for_each_appended(p, std::get<FmhaOperands>(owned.operands),
                       [&](std::string_view name, std::int64_t at, long double value) {
                         if (name != tensor.name) return;
                         const long double error = std::abs(held(owned, i, at) - value);
                         bool& right = is_right[at];
-                        right = right || error <= step * std::abs(value) + 1e-5L;
+                        right =
+                            right || error <= step * std::abs(value) + smallest_step(tensor.dtype);
                       });
     for (const auto& [at, right] : is_right) wrong += right ? 0 : 1;
   }

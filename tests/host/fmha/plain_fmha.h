@@ -52,7 +52,7 @@ struct PlainRow {
     if (p.cache_layout == FmhaCacheLayout::linear) {
       return page * s[0] + kv_head() * s[1] + t * s[2] + d * s[3];
     }
-    const std::int64_t x = 16 / size_of(p.in), hdim = of_k ? p.hdim : p.hdim_v;
+    const std::int64_t x = 16 / size_of(kv_type(p)), hdim = of_k ? p.hdim : p.hdim_v;
     const std::int64_t first = (page * p.heads_kv + kv_head()) * hdim * p.page_size;
     if (of_k) return first + (d / x * p.page_size + t) * x + d % x;
     return first + (t / x * hdim + d) * x + t % x;
@@ -90,7 +90,7 @@ struct PlainRow {
   // Factors of 8 bits, by the definition in spec/fmha_problem.h.
   double query_factor() const {
     const FmhaProblem& p = c.p;
-    if (p.qscale == FmhaQscale::none) return 1;
+    if (p.qscale == FmhaQscale::none || size_of(p.in) > 1) return 1;
     if (p.qscale != FmhaQscale::per_block) return c.load("descale_q", 0);
     const std::int64_t blocks = (p.seqlen_q - 1) / p.qscale_block_q + 1;
     return c.load("descale_q", (b * p.heads + h) * blocks + i / p.qscale_block_q);
@@ -99,10 +99,14 @@ struct PlainRow {
     const FmhaProblem& p = c.p;
     if (p.qscale == FmhaQscale::none) return 1;
     if (p.qscale == FmhaQscale::per_tensor) return c.load(name, 0);
-    if (p.qscale == FmhaQscale::kv_block && p.pages != FmhaPages::none) {
+    if (p.qscale == FmhaQscale::per_head) return c.load(name, kv_head());
+    const bool is_per_token = p.qscale == FmhaQscale::per_token;
+    if (p.pages != FmhaPages::none && (is_per_token || p.qscale == FmhaQscale::kv_block)) {
       const double page = c.load("page_table", first_key + j / p.page_size);
-      return c.load(name, static_cast<std::int64_t>(page) * p.heads_kv + kv_head());
+      const std::int64_t row = static_cast<std::int64_t>(page) * p.heads_kv + kv_head();
+      return c.load(name, is_per_token ? row * p.page_size + j % p.page_size : row);
     }
+    if (is_per_token) return c.load(name, (b * p.heads_kv + kv_head()) * p.seqlen_k + j);
     const std::int64_t blocks = (p.seqlen_k - 1) / p.qscale_block_k + 1;
     return c.load(name, (b * p.heads_kv + kv_head()) * blocks + j / p.qscale_block_k);
   }

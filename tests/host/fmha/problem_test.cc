@@ -116,6 +116,53 @@ TEST(FmhaTensors, FactorsAreThoseOfTensorsBlocksAndPages) {
   EXPECT_EQ(strides(all.at("descale_v")), (Sizes{1, 2}));
 }
 
+// Keys of 8 bits beside queries of 16, which have no factor.
+TEST(FmhaTensors, KeysMayHaveATypeOfTheirOwn) {
+  const std::string head = "fmha batch=3 heads=6 heads_kv=2 seqlen_q=5 seqlen_k=300 hdim=16 ";
+  auto all = tensors_of((head + "dtype=bf16 kv=fp8").c_str());
+  EXPECT_EQ(all.size(), 4U);
+  EXPECT_EQ(all.at("q").dtype, DType::bf16);
+  EXPECT_EQ(all.at("k").dtype, DType::fp8);
+  EXPECT_EQ(all.at("v").dtype, DType::fp8);
+  EXPECT_EQ(all.at("out").dtype, DType::bf16);
+  all = tensors_of((head + "dtype=fp16 kv=bf8 qscale=per_head").c_str());
+  EXPECT_EQ(all.size(), 6U);
+  EXPECT_EQ(sizes(all.at("descale_k")), (Sizes{2}));
+  all = tensors_of((head + "dtype=fp8 qscale=per_head").c_str());
+  EXPECT_EQ(sizes(all.at("descale_q")), (Sizes{1}));
+  all = tensors_of((head + "dtype=fp16 kv=bf8 qscale=per_token").c_str());
+  EXPECT_EQ(sizes(all.at("descale_v")), (Sizes{300, 2, 3}));
+  all =
+      tensors_of((head + "dtype=fp16 kv=fp8 qscale=per_token pages=table page_size=16 num_pages=9 "
+                         "cache_layout=vectorized")
+                     .c_str());
+  EXPECT_EQ(sizes(all.at("descale_v")), (Sizes{16, 2, 9}));
+  EXPECT_EQ(sizes(all.at("k")), (Sizes{16, 16, 1, 2, 9}));
+  EXPECT_EQ(std::get<FmhaSignature>(signature_of(parse_problem(head + "dtype=bf16 kv=fp8"))).kv,
+            FmhaKv::fp8);
+  const KernelSpec spec = {.signature = signature_of(parse_problem(head + "dtype=bf16 kv=fp8")),
+                           .target = "sm90a"};
+  EXPECT_EQ(name_of(spec), "fmha_forward_bf16_direct_1x1x1_1x1x1_1x1x1_kvfp8_sm90a");
+}
+
+// Appending writes factors of tokens beside the cache, and reads others.
+TEST(FmhaTensors, CachesOfBytesHaveFactors) {
+  const std::string head =
+      "fmha kind=append batch=2 heads=4 heads_kv=2 seqlen_q=6 seqlen_k=9 hdim=8 dtype=bf16 ";
+  auto all = tensors_of((head + "kv=fp8").c_str());
+  EXPECT_EQ(all.size(), 5U);
+  EXPECT_EQ(all.at("k").dtype, DType::fp8);
+  EXPECT_EQ(all.at("k_new").dtype, DType::bf16);
+  all = tensors_of((head + "kv=bf8 qscale=per_head").c_str());
+  EXPECT_EQ(sizes(all.at("descale_k")), (Sizes{2}));
+  EXPECT_EQ(all.at("descale_v").access, Access::read);
+  all = tensors_of((head + "kv=fp8 qscale=per_token").c_str());
+  EXPECT_EQ(sizes(all.at("descale_k")), (Sizes{9, 2, 2}));
+  EXPECT_EQ(all.at("descale_k").access, Access::update);
+  all = tensors_of((head + "kv=fp8 qscale=per_token pages=table page_size=4 num_pages=7").c_str());
+  EXPECT_EQ(sizes(all.at("descale_v")), (Sizes{4, 2, 7}));
+}
+
 // Each pointer goes to the member that has its name.
 TEST(FmhaTensors, PointersAreThoseOfTheirOperands) {
   PlainCase c(fmha_of(parse_problem(

@@ -59,7 +59,7 @@ TEST(FmhaReference, AgreesWithPlainLoops) {
     const double right = c.load(wrong.tensor, wrong.at);
     const bool is_coarse = size_of(p.out) == 1 && wrong.tensor == "out";
     // Probabilities of 8 bits may round by an eighth, which allows sums of large values much.
-    const double far = size_of(p.in) == 1 ? 8 : 0.25;
+    const double far = size_of(kv_type(p)) == 1 ? 8 : 0.25;
     const double other = wrong.tensor == "random_values" ? (right == 0 ? 1 : 0)
                          : is_coarse                     ? (right > 0 ? -1 : 1) - right
                          : std::isinf(right)             ? -100
@@ -155,7 +155,7 @@ float rounded(DType dtype, float x) {
 // As flash attention goes: in fp32, blocks of keys, exponentials of 2, weights rounded to the
 // inputs' type, or to fp16 where these have 8 bits.
 void run_flash(PlainCase& c, std::int64_t block) {
-  const DType of_weights = size_of(c.p.in) == 1 ? DType::fp16 : c.p.in;
+  const DType of_weights = size_of(kv_type(c.p)) == 1 ? DType::fp16 : c.p.in;
   for_each_row(c, [&](const PlainRow& row) {
     const auto log2e = 1.44269504F;
     float most = -kInf, total = 0;

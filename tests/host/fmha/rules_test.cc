@@ -63,10 +63,17 @@ TEST(FmhaRules, TypesOfKernels) {
             "dtype_bias must be fp32, fp16 or bf16, got fp8");
   EXPECT_EQ(illegal("fmha_forward_fp32_tmaws_128x128x128_2x1x1_1x1x1_s4_sm90a"),
             "tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, got in fp32, out fp32");
-  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_s4_sm90a"),
-            "tmaws computes fp8 without dropout and pages, got pages table");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_padded_pagestable_"
+                    "scaleskvblock_s4_sm90a"),
+            "tmaws reads pages without factors of their own, got qscale kv_block");
   EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_dropout_s4_sm90a"),
-            "tmaws computes fp8 without dropout and pages, got pages none, dropout");
+            "tmaws computes fp8 without dropout");
+  EXPECT_EQ(illegal("fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_kvfp8_s4_sm90a"),
+            "tmaws reads keys of the queries' type, with factors of tensors or of blocks, got kv "
+            "fp8, qscale none");
+  EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_scalespertoken_s4_sm90a"),
+            "tmaws reads keys of the queries' type, with factors of tensors or of blocks, got kv "
+            "same, qscale per_token");
 }
 
 TEST(FmhaRules, PipelineOfTheTarget) {
@@ -104,8 +111,9 @@ TEST(FmhaRules, FactorsOfEightBits) {
 TEST(FmhaRules, EightBitsOfTensorCores) {
   const std::string small = "fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_";
   const std::string long_heads = "fmha_forward_bf8_tmaws_128x64x256_2x1x1_1x1x1_";
-  for (const char* more : {"s4_sm90a", "outfp8_packed_masked_lse_scalesperblock_s4_sm90a",
-                           "outfp32_scaleskvblock_s4_sm90a"}) {
+  for (const char* more :
+       {"s4_sm90a", "padded_masked_pagestable_scalespertensor_s4_sm90a",
+        "outfp8_packed_masked_lse_scalesperblock_s4_sm90a", "outfp32_scaleskvblock_s4_sm90a"}) {
     EXPECT_EQ(illegal(small + more), "") << more;
   }
   EXPECT_EQ(illegal(long_heads + "scalesperblock_s4_sm90a"), "");
@@ -113,13 +121,14 @@ TEST(FmhaRules, EightBitsOfTensorCores) {
             "");
   EXPECT_EQ(illegal("fmha_forward_fp8_tmaws_192x128x64_3x1x1_1x1x1_s6_sm90a"),
             "tmaws has 2 consumers (2x1x1) with in fp8, got 3");
-  EXPECT_EQ(illegal(small + "packed_softcap_s4_sm90a"),
-            "tmaws with in fp8 has registers for a soft cap or a bias only with lengths equal, out "
-            "fp16 or bf16, no factors of blocks and k 64, got lengths packed, out fp16, "
-            "qscale none, k 128");
+  EXPECT_EQ(
+      illegal(small + "packed_softcap_s4_sm90a"),
+      "tmaws with in fp8 has registers for a soft cap or a bias only with lengths equal, no "
+      "pages, out fp16 or bf16, no factors of blocks and k 64, got lengths packed, pages none, "
+      "out fp16, qscale none, k 128");
   EXPECT_EQ(illegal(long_heads + "padded_scaleskvblock_s4_sm90a"),
             "tmaws with tile 128x64x256 has registers for factors of blocks only with lengths "
-            "equal, got padded");
+            "equal and no pages, got padded, pages none");
   const std::string reason = illegal("fmha_forward_fp8_tmaws_128x128x128_2x1x1_1x1x1_s9_sm90a");
   EXPECT_TRUE(reason.starts_with("needs ")) << reason;
 }

@@ -211,7 +211,8 @@ TEST(FmhaSplits, AreHonouredOnHopper) {
 
 TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
   const std::pair<const char*, const char*> rejected[] = {
-      {"fp32_splitkv_16x16x128_1x4x1_1x1x1_s3", "splitkv computes fp16 or bf16, got fp32"},
+      {"fp32_splitkv_16x16x128_1x4x1_1x1x1_s3",
+       "splitkv computes fp16, bf16, fp8 or bf8, got fp32"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1_dropout_s3", "splitkv computes without dropout"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1_pagestable_vectorized_s3",
        "splitkv reads pages whose layout is linear, got vectorized"},
@@ -230,7 +231,8 @@ TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
        "tile must be 64 x n x k with 4 warps over rows, n 16, 32 or 64, k 64, 128 or 256, or "
        "64x32x576 with wave 4x1x1, got 64x32x576"},
       {"bf16_splitkv_64x32x576_4x1x1_1x1x1_s3", "stages must be 4 with tile 64x32x576, got 3"},
-      {"fp32_splitkv_64x32x576_4x1x1_1x1x1_s4", "splitkv computes fp16 or bf16, got fp32"},
+      {"fp32_splitkv_64x32x576_4x1x1_1x1x1_s4",
+       "splitkv computes fp16, bf16, fp8 or bf8, got fp32"},
       {"bf16_splitkv_16x16x128_1x4x1_1x8x1_s3", "warp tile must be 1x1x1, got 1x8x1"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1", "stages must be between 2 and 8, got 1"},
       {"bf16_splitkv_16x16x128_1x4x1_1x1x1_slices4097_s3",
@@ -239,6 +241,16 @@ TEST_F(FmhaSplit, SaysWhichRuleIsBroken) {
        "swap_ab must be false with splitkv, got true"},
       {"bf16_splitkv_16x64x256_1x4x1_1x1x1_s3",
        "needs 794624 bytes of shared memory, sm90a has 232448"},
+      {"bf16_splitkv_16x32x128_1x4x1_1x1x1_s3",
+       "n must be at most 16 with 1 warps over rows, k 128 and keys of bf16, got 32"},
+      {"bf16_splitkv_16x16x128_1x4x1_1x1x1_kvfp8_s3",
+       "n must be 32 with 1 warps over rows, k 128 and keys of fp8, got 16"},
+      {"fp8_splitkv_64x32x128_4x1x1_1x1x1_outbf16_s5",
+       "n must be 64 with 4 warps over rows, k 128 and keys of fp8, got 32"},
+      {"fp16_splitkv_64x32x576_4x1x1_1x1x1_kvbf8_s4",
+       "stages must be 3 with tile 64x32x576 and keys of 8 bits, got 4"},
+      {"fp16_splitkv_64x32x576_4x1x1_1x1x1_kvbf8_scalespertoken_s3",
+       "tile 64x32x576 takes factors of tensors and of heads, got qscale per_token"},
   };
   for (const auto& [name, reason] : rejected) {
     const KernelSpec spec = parse_name(fmt::format("fmha_forward_{}_sm90a", name));
@@ -277,6 +289,64 @@ TEST_F(FmhaSplit, SaysWhatIsNotServed) {
             "splitkv has at most 1073741824 blocks, got about 5000000004 of 16 rows");
 }
 
+// A piece of 16 bytes has 16 elements of keys of 8 bits.
+TEST_F(FmhaSplit, ServesKeysOfBytes) {
+  const KernelSpec spec =
+      parse_name("fmha_forward_bf16_splitkv_16x32x128_1x4x1_1x1x1_kvfp8_s3_sm90a");
+  EXPECT_EQ(family().is_legal(spec, target_).reason, "");
+  const auto reason = [&](const std::string& more) {
+    return family()
+        .supports(spec,
+                  problem("heads=8 heads_kv=2 seqlen_q=1 seqlen_k=99 dtype=bf16 kv=fp8 " + more),
+                  target_)
+        .reason;
+  };
+  EXPECT_EQ(reason("hdim=128"), "");
+  EXPECT_EQ(reason("hdim=112 hdim_v=16 q_stride_d=2 q_stride_h=224"), "");
+  EXPECT_EQ(
+      reason("hdim=120"),
+      "hdim must be a multiple of 16 of at most 128 with splitkv and tile 16x32x128, got 120");
+  EXPECT_EQ(reason("hdim=64 k_stride_s=136"),
+            "the strides of k must be multiples of 16 elements with splitkv, got 136 from token to "
+            "token");
+  EXPECT_EQ(reason("hdim=128 qscale=per_head"),
+            "the kernel has qscale=none, the problem qscale=per_head");
+  // Keys of 8 bits are read at twice the rate: half the bytes, in the same number of pieces.
+  const auto seconds = [&](const std::string& words) {
+    double least = 1e9;
+    const Problem asked = problem(
+        "batch=64 heads=32 heads_kv=8 seqlen_q=1 seqlen_k=8192 hdim=128 "
+        "lengths=padded dtype=bf16 " +
+        words);
+    for (const KernelSpec& one : family().candidates(asked, target_)) {
+      if (!family().is_legal(one, target_) || !family().supports(one, asked, target_)) continue;
+      const double its = estimate(one, asked, target_, 0).seconds;
+      if (its < least) least = its;
+    }
+    return least;
+  };
+  EXPECT_GT(seconds(""), 1.7 * seconds("kv=fp8"));
+  EXPECT_GT(seconds("pages=table page_size=16"), 1.7 * seconds("kv=bf8 pages=table page_size=16"));
+}
+
+TEST_F(FmhaSplit, CountsThePiecesOfACache) {
+  const KernelSpec spec =
+      parse_name("fmha_forward_bf16_splitkv_16x16x128_1x4x1_1x1x1_pagestable_s3_sm90a");
+  const auto reason = [&](const char* pages) {
+    return family()
+        .supports(spec,
+                  problem(std::string("heads=8 seqlen_q=1 seqlen_k=99 hdim=128 dtype=bf16 "
+                                      "pages=table page_size=16 num_pages=") +
+                          pages),
+                  target_)
+        .reason;
+  };
+  EXPECT_EQ(reason("2000000"), "");
+  EXPECT_EQ(reason("3000000"),
+            "splitkv reads pages of a cache of at most 34359738368 elements, got about 49152016384 "
+            "of k");
+}
+
 // Latent attention: heads of 576 elements whose first 512 are the values.
 TEST_F(FmhaSplit, SaysWhatLatentAttentionDoesNotServe) {
   const KernelSpec spec = parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_s4_sm90a");
@@ -289,6 +359,16 @@ TEST_F(FmhaSplit, SaysWhatLatentAttentionDoesNotServe) {
   };
   EXPECT_EQ(reason("hdim=576 hdim_v=512"), "");
   EXPECT_EQ(reason("hdim=576 hdim_v=512 v_in_k=1"), "");
+  const KernelSpec of_bytes =
+      parse_name("fmha_forward_bf16_splitkv_64x32x576_4x1x1_1x1x1_kvfp8_scalesperhead_s3_sm90a");
+  EXPECT_EQ(family().is_legal(of_bytes, target_).reason, "");
+  EXPECT_EQ(family()
+                .supports(of_bytes,
+                          problem("heads=128 heads_kv=1 seqlen_q=1 seqlen_k=99 dtype=bf16 kv=fp8 "
+                                  "qscale=per_head hdim=576 hdim_v=512 v_in_k=1"),
+                          target_)
+                .reason,
+            "");
   EXPECT_EQ(reason("hdim=264 hdim_v=8 batch=3"), "");
   EXPECT_EQ(reason("hdim=8 hdim_v=264"), "");
   EXPECT_EQ(reason("hdim=570 hdim_v=512"),
@@ -315,8 +395,6 @@ TEST_F(FmhaSplit, ValuesInKeysAreCheckedAndCountedOnce) {
   refused("hdim_v=512 v_in_k=1 kind=extend", "fmha: v_in_k must be 0 with kind=extend, got 1");
   refused("hdim_v=512 v_in_k=1 kind=append", "fmha: v_in_k must be 0 with kind=append, got 1");
   refused("hdim_v=512 v_in_k=1 kind=backward", "fmha: v_in_k must be 0 with kind=backward, got 1");
-  refused("hdim_v=512 v_in_k=1 dtype=fp8 qscale=per_tensor",
-          "fmha: v_in_k must be 0 with qscale=per_tensor, got 1");
   refused("hdim_v=512 v_in_k=1 pages=table page_size=16 cache_layout=vectorized",
           "fmha: v_in_k must be 0 with cache_layout=vectorized, got 1");
   const Problem wider = problem("heads=1 seqlen_q=1 seqlen_k=9 hdim=64 hdim_v=72 v_in_k=1");

@@ -80,6 +80,13 @@ constexpr BadProblem kBadOptions[] = {
      "fmha: dtype_bias must be fp32, fp16, bf16 or bf8 like in, got fp8"},
     {"dtype=fp16 qscale=per_tensor",
      "fmha: qscale must be none with in=fp16, only fp8 and bf8 have factors, got per_tensor"},
+    {"dtype=fp8 kv=bf8", "fmha: kv must be same with in=fp8, got bf8"},
+    {"dtype=bf16 kv=fp8 qscale=per_block",
+     "fmha: qscale must be none, per_tensor, kv_block, per_head or per_token with kind=forward and "
+     "kv=fp8, got per_block"},
+    {"dtype=bf16 kv=fp8 qscale=per_token qscale_block_k=1",
+     "fmha: qscale_block_k must be left out with qscale=per_token, got 1"},
+    {"dtype=bf16 kv=fp8 out=fp8", "fmha: out must be fp32, fp16 or bf16 with in=bf16, got fp8"},
     {"dtype=fp8 qscale_block_k=64",
      "fmha: qscale_block_k must be left out with qscale=none, got 64"},
     {"dtype=fp8 qscale=per_tensor qscale_block_q=64",

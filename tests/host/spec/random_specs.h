@@ -61,6 +61,7 @@ class RandomSpecs {
                            .in = word<DType>(),
                            .out = word<DType>(),
                            .dtype_bias = word<DType>(),
+                           .kv = word<FmhaKv>(),
                            .lengths = word<FmhaLengths>(),
                            .masked = coin(),
                            .bias = word<FmhaBias>(),
@@ -212,6 +213,7 @@ class RandomSpecs {
     p.pages = word<FmhaPages>();
     p.cache_layout = word<FmhaCacheLayout>();
     p.qscale = word<FmhaQscale>();
+    p.kv = word<FmhaKv>();
     for (std::int64_t* block : {&p.qscale_block_q, &p.qscale_block_k}) *block = stride();
     p.page_size = coin() ? 0 : integer(-4, 5000);
     for (std::int64_t* count : {&p.num_pages, &p.max_pages, &p.table_stride, &p.page_entries}) {

@@ -43,6 +43,32 @@ TEST_F(OtherFmha, DropoutCompilesWithoutSpills) {
   expect_no_spills(sources);
 }
 
+// Keys of 8 bits beside queries of 16, with every kernel that serves them, and appending to caches
+// of 8 bits.
+TEST_F(OtherFmha, KeysOfBytesCompileWithoutSpills) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* words :
+       {"hdim=64 dtype=bf16 kv=fp8", "hdim=128 dtype=bf16 kv=fp8 pages=table page_size=16 lse=1",
+        "hdim=128 dtype=fp16 kv=bf8 qscale=per_token pages=table page_size=1 mask=bottom_right",
+        "hdim=128 dtype=fp8 qscale=per_tensor pages=list page_size=128 lengths=padded",
+        "hdim=256 dtype=bf16 kv=fp8 qscale=per_head pages=table page_size=16 mask=bottom_right",
+        "hdim=576 hdim_v=512 v_in_k=1 dtype=bf16 kv=fp8 pages=table page_size=64 lengths=padded",
+        "hdim=576 hdim_v=512 v_in_k=1 dtype=fp16 kv=bf8 mask=bottom_right lse=1",
+        "kind=append hdim=128 dtype=bf16 kv=fp8 qscale=per_token rotary=half rotate_q=1 "
+        "pages=table page_size=16",
+        "kind=append hdim=64 dtype=fp32 kv=bf8 qscale=per_head rotary=interleaved"}) {
+    const Problem problem =
+        parse_problem(std::string("fmha heads=2 heads_kv=1 seqlen_q=4 seqlen_k=64 ") + words);
+    for (const KernelSpec& spec : family.candidates(problem, target_)) {
+      if (!family.is_legal(spec, target_) || !family.supports(spec, problem, target_)) continue;
+      sources.push_back(family.emit(spec, target_));
+    }
+  }
+  EXPECT_GT(sources.size(), 20U);
+  expect_no_spills(sources);
+}
+
 // Kernels of each kind of factors and each output, with pages, too.
 TEST_F(OtherFmha, EightBitsCompileWithoutSpills) {
   const Family& family = family_of(Op::fmha);

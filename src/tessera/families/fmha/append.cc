@@ -120,6 +120,16 @@ Estimate append_time_on_cpu(const KernelSpec&, const FmhaProblem& p, const Targe
                         cpu_launch_seconds(target, used));
 }
 
+// The type of a cache, and what belongs to one of 8 bits.
+std::string cache_text(const FmhaSignature& s) {
+  std::string text = kv_text(s);
+  if (!has_own_kv(s)) return text;
+  return text + fmt::format(
+                    "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
+                    "  static constexpr float kLargest = {};\n",
+                    to_string(s.qscale), max_finite(kv_type(s)));
+}
+
 constexpr Types::Own kAppendOwn = {.kind = FmhaKind::append, .is_general = true, .stage = "append"};
 
 }  // namespace
@@ -128,14 +138,15 @@ std::string append_config(const KernelSpec& spec, int warps) {
   const FmhaSignature& s = signature_in(spec);
   return fmt::format(
       "  using In = {};\n"
+      "{}"
       "  static constexpr FmhaLengths kLengths = FmhaLengths::{};\n"
       "  static constexpr FmhaRotary kRotary = FmhaRotary::{};\n"
       "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
       "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
       "  static constexpr bool kRotateQ = {};\n"
       "  static constexpr int kWaveM = {};\n",
-      tile::storage_type(s.in), to_string(s.lengths), to_string(s.rotary), to_string(s.pages),
-      to_string(s.cache_layout), s.rotate_q, warps);
+      tile::storage_type(s.in), cache_text(s), to_string(s.lengths), to_string(s.rotary),
+      to_string(s.pages), to_string(s.cache_layout), s.rotate_q, warps);
 }
 
 Step append_step(const FmhaProblem& p, const device::FmhaAppendArguments& g, int warps) {
@@ -173,6 +184,7 @@ device::FmhaAppendArguments append_arguments(const FmhaProblem& p, const FmhaOpe
     }
   }
   set_page_fields(p, o, g);
+  g.descale_k = const_cast<float*>(o.descale_k), g.descale_v = const_cast<float*>(o.descale_v);
   return g;
 }
 
@@ -182,14 +194,20 @@ double append_flops(const FmhaProblem& p) {
   return moved_elements(p) + 3 * double(p.rotary_dim) * (rows.of_keys + rows.of_queries);
 }
 
-// Each new element is read and written; of the angles' tables, a row for each new token. Entries of
-// pages are read as often as there are pages with new tokens.
+// Each new element is read and written, and a factor for each head where tokens have one; of the
+// angles' tables, a row for each new token. Entries of pages are read as often as there are pages
+// with new tokens.
 double append_bytes(const FmhaProblem& p) {
   const double tokens = std::min(double(p.batch) * double(p.seqlen_q), double(p.tokens_q));
   const double table = std::min(tokens, double(p.rotary_positions)) * double(p.rotary_dim);
   const double pages =
       is_paged(p) ? std::min(tokens, tokens / double(p.page_size) + double(p.batch)) : 0;
-  return 2 * moved_elements(p) * size_of(p.in) + 4 * table + 4 * double(p.batch) + 4 * pages;
+  const AppendRows rows = rows_of(p);
+  const double to_cache = rows.of_keys * double(p.hdim + p.hdim_v);
+  const double to_queries = rows.of_queries * double(p.hdim);
+  const double factors = p.qscale == FmhaQscale::per_token ? 2 * rows.of_keys : 0;
+  return to_cache * (size_of(p.in) + size_of(kv_type(p))) + 2 * to_queries * size_of(p.in) +
+         4 * factors + 4 * table + 4 * double(p.batch) + 4 * pages;
 }
 
 Estimate append_estimate(const FmhaProblem& p, const Target& target, int units) {

@@ -34,11 +34,12 @@ Step append_step(const FmhaProblem& problem, const device::FmhaAppendArguments& 
 // append_reference.cc
 Reference append_reference(const Problem& problem, const FmhaOperands& operands,
                            const ReferenceLimits& limits);
-// The rows of what appending writes, and what they should be: 0 is k, 1 is v, and 2 are the turned
-// queries, of which there are rows with rotate_q. The problem appends, or extends, and has its
+// The rows of what appending writes, and what they should be: 0 is k, 1 is v, 2 are the turned
+// queries, of which there are rows with rotate_q, 3 and 4 the factors of k and v, of which there
+// are rows where tokens have factors. The problem appends, or extends, and has its
 // strides; it and the operands outlive the rows.
 struct WrittenRows {
-  std::array<std::vector<std::int64_t>, 3> rows;
+  std::array<std::vector<std::int64_t>, 5> rows;
   tile::ComputeOutputRow compute;
 };
 WrittenRows written_rows(const FmhaProblem& problem, const FmhaOperands& operands,
@@ -54,6 +55,10 @@ struct AppendedCopies {
   // token}.
   std::unordered_map<std::int64_t, double> key_errors;
   std::vector<double> query_errors;
+  // With a cache of 8 bits the same of values: the largest distance of an element. And the factors
+  // of tokens.
+  std::unordered_map<std::int64_t, double> value_errors;
+  std::vector<std::byte> k_factors, v_factors;
 };
 AppendedCopies appended_copies(const FmhaProblem& problem, const FmhaOperands& operands);
 Mismatch verify_append(const Problem& problem, const FmhaOperands& operands);

@@ -25,6 +25,8 @@ constexpr double kAppendUnit = 0x1p-24;      // half an ulp of fp32
 constexpr double kAppendFlushed = 0x1p-125;  // below it some machines read and write zero
 constexpr double kAppendCost = 4;            // of an element, in multiplications
 constexpr double kAnyBits = std::numeric_limits<double>::infinity();
+constexpr double kLeastFactor = 0x1p-110;
+constexpr double kFactorError = 0x1p-20;  // of a token's factor, as a share
 
 // Two products and a sum in fp32, fused or not. Products beyond fp32's range may be infinite.
 Bounded turned_by(double x, double y, double cos, double sin, double value) {
@@ -50,8 +52,8 @@ class Append {
         q_(p.in, o.q, p.rotate_q ? reads : 0),
         k_new_(p.in, o.k_new, reads),
         v_new_(p.in, o.v_new, reads),
-        k_(p.in, o.k, reads),
-        v_(p.in, o.v, reads) {
+        k_(kv_type(p), o.k, reads),
+        v_(kv_type(p), o.v, reads) {
     if (p.check_pages) refuse_bad_page(p, g_);
     for (std::int64_t b = 0; b < p.batch; ++b) {
       sequences_.push_back(tokens_at(b));
@@ -101,6 +103,21 @@ class Append {
     }
   }
 
+  // A row of the factors of k or v: a head of a sequence, or of a page. Those of other tokens stay.
+  void compute_factors(bool is_k, std::int64_t row, Bounded* to) const {
+    const float* const held = is_k ? g_.descale_k : g_.descale_v;
+    Cell cell = {row / p_.heads_kv, row % p_.heads_kv, 0};
+    for (; cell.token < room_; ++cell.token) {
+      const auto found = writers_.find(cell.part * room_ + cell.token);
+      if (found == writers_.end()) {
+        *to++ = {held[row * room_ + cell.token], 0};
+      } else {
+        const Writer& writer = found->second;
+        *to++ = writer.batch == kSeveral ? Bounded{0, kAnyBits} : factor_of(is_k, writer, cell);
+      }
+    }
+  }
+
   // Rows of k, or of v, that hold elements of a head of one token.
   std::int64_t pieces(bool is_k) const {
     if (p_.cache_layout == FmhaCacheLayout::linear) return 1;
@@ -128,33 +145,57 @@ class Append {
     for (const auto& [place, writer] : writers_) {
       for (std::int64_t head = 0; head < p_.heads_kv; ++head) {
         const Cell cell = {place / room_, head, place % room_};
-        double& error = copies.key_errors[place * p_.heads_kv + head];
+        const std::int64_t at = place * p_.heads_kv + head;
+        double& error = copies.key_errors[at];
+        double size = 0;
         for (std::int64_t i = 0; i < p_.hdim; ++i) {
-          error += store(element_of(true, cell, i), key_offset(cell, i), copies.k);
+          const Stored x =
+              store(kv_type(p_), element_of(true, cell, i), key_offset(cell, i), copies.k);
+          error += x.away * x.away, size += x.value * x.value;
         }
         error = std::sqrt(error);
         for (std::int64_t i = 0; i < p_.hdim_v; ++i) {
-          store(element_of(false, cell, i), value_offset(cell, i), copies.v);
+          const Stored x =
+              store(kv_type(p_), element_of(false, cell, i), value_offset(cell, i), copies.v);
+          if (has_own_kv(p_)) copies.value_errors[at] = std::max(copies.value_errors[at], x.away);
         }
+        if (p_.qscale != FmhaQscale::per_token) continue;
+        error += kFactorError * std::sqrt(size);
+        write_factor(true, writer, cell, copies.k_factors);
+        write_factor(false, writer, cell, copies.v_factors);
       }
     }
     if (p_.rotate_q) write_queries(copies);
   }
 
  private:
-  // A correct kernel may round to either side where the element lies near the middle. Returns the
-  // square of how far it may then be from what is stored here.
-  double store(const Bounded& x, std::int64_t offset, std::vector<std::byte>& to) const {
-    if (x.error == kAnyBits) return kAnyBits;
+  static constexpr std::int64_t kSeveral = -1;
+  struct Writer {
+    std::int64_t batch, token;
+  };
+
+  // A correct kernel may round to either side where the element lies near the middle: what is
+  // stored here, and how far a kernel may then be from it.
+  struct Stored {
+    double value, away;
+  };
+  static Stored store(DType type, const Bounded& x, std::int64_t offset,
+                      std::vector<std::byte>& to) {
+    if (x.error == kAnyBits) return {0, kAnyBits};
     const auto stored = [&](double value) {
-      store_element(p_.in, to.data(), offset, value);
-      return load_element(p_.in, to.data(), offset);
+      store_element(type, to.data(), offset, value);
+      return load_element(type, to.data(), offset);
     };
     const double low = stored(x.value - x.error), high = stored(x.value + x.error);
     const double here = stored(x.value);
-    if (!std::isfinite(here)) return 0;
-    const double away = std::max(high - here, here - low);
-    return away * away;
+    if (!std::isfinite(here)) return {0, 0};
+    return {here, std::max(high - here, here - low)};
+  }
+
+  void write_factor(bool is_k, const Writer& writer, const Cell& cell,
+                    std::vector<std::byte>& to) const {
+    const std::int64_t at = (cell.part * p_.heads_kv + cell.head) * room_ + cell.token;
+    if (writer.batch != kSeveral) store(DType::fp32, factor_of(is_k, writer, cell), at, to);
   }
 
   void write_queries(AppendedCopies& copies) const {
@@ -171,7 +212,8 @@ class Append {
       double error = 0;
       for (std::int64_t i = 0; i < p_.hdim; ++i) {
         const std::int64_t offset = first + i * g_.out_stride[device::kTokenElement];
-        error += store(row[static_cast<std::size_t>(i)], offset, copies.q);
+        const double away = store(p_.in, row[static_cast<std::size_t>(i)], offset, copies.q).away;
+        error += away * away;
       }
       copies.query_errors[at] = std::sqrt(error);
     }
@@ -208,13 +250,55 @@ class Append {
     const auto found = writers_.find(cell.part * room_ + cell.token);
     if (found == writers_.end())
       return {is_k ? old_key(cell, element) : old_value(cell, element), 0};
-    const auto [batch, token] = found->second;
-    if (batch == kSeveral) return {0, kAnyBits};
-    const device::FmhaPagedTokens& s = sequences_[static_cast<std::size_t>(batch)];
+    const Writer& writer = found->second;
+    if (writer.batch == kSeveral) return {0, kAnyBits};
+    const Bounded x = new_element(is_k, writer, cell.head, element);
+    return has_own_kv(p_) ? divided(x, factor_of(is_k, writer, cell)) : x;
+  }
+
+  // An element of a new token, before it is stored.
+  Bounded new_element(bool is_k, const Writer& writer, std::int64_t head,
+                      std::int64_t element) const {
+    const device::FmhaPagedTokens& s = sequences_[static_cast<std::size_t>(writer.batch)];
     const auto& stride = is_k ? g_.k_new_stride : g_.v_new_stride;
-    const std::int64_t first = device::token_offset(stride, batch, cell.head, s.first + token);
+    const std::int64_t first =
+        device::token_offset(stride, writer.batch, head, s.first + writer.token);
     return turned_element(is_k ? k_new_ : v_new_, first, stride[device::kTokenElement], element,
-                          is_k ? s.position + token : -1);
+                          is_k ? s.position + writer.token : -1);
+  }
+
+  // ---- caches of 8 bits ----
+
+  // The factor of a head of a new token: what was given, or what follows from its largest element.
+  Bounded factor_of(bool is_k, const Writer& writer, const Cell& cell) const {
+    const float* const given = is_k ? g_.descale_k : g_.descale_v;
+    if (p_.qscale == FmhaQscale::none) return {1, 0};
+    if (p_.qscale != FmhaQscale::per_token) {
+      return {given[p_.qscale == FmhaQscale::per_head ? cell.head : 0], 0};
+    }
+    Bounded most = {0, 0};
+    for (std::int64_t i = 0; i < (is_k ? p_.hdim : p_.hdim_v); ++i) {
+      const Bounded x = new_element(is_k, writer, cell.head, i);
+      if (x.error == kAnyBits || !std::isfinite(x.value)) return {0, kAnyBits};
+      most = {std::max(most.value, std::abs(x.value)), std::max(most.error, x.error)};
+    }
+    const double largest = max_finite(kv_type(p_));
+    return {most.value / largest,
+            most.error / largest + 2 * kAppendUnit * most.value / largest + kAppendFlushed};
+  }
+
+  // A kernel may multiply by the factor's reciprocal. It need not do so with factors near the least
+  // number of fp32, whose reciprocal may be infinite.
+  Bounded divided(const Bounded& x, const Bounded& factor) const {
+    const double by = std::abs(factor.value);
+    if (x.error == kAnyBits || factor.error == kAnyBits) return {0, kAnyBits};
+    if (std::isnan(x.value)) return x;
+    if (by == 0 && std::isfinite(x.value)) return {0, 0};
+    if (by < kLeastFactor || factor.error > by / 2) return {0, kAnyBits};
+    const double most = max_finite(kv_type(p_)), value = x.value / factor.value;
+    if (!std::isfinite(value)) return {std::clamp(value, -most, most), 0};
+    const double error = x.error / by + std::abs(value) * (factor.error / by + 4 * kAppendUnit);
+    return {std::clamp(value, -most, most), error + kAppendFlushed};
   }
 
   // What the cache held.
@@ -256,15 +340,10 @@ class Append {
                                  : turned_by(b, a, cos, sin, both.y);
   }
 
-  static constexpr std::int64_t kSeveral = -1;
-  struct Writer {
-    std::int64_t batch, token;
-  };
-
   const FmhaProblem& p_;
   device::FmhaAppendArguments g_;
-  const std::int64_t room_;                       // tokens of a sequence, or of a page
-  const std::int64_t run_ = 16 / size_of(p_.in);  // elements of 16 bytes
+  const std::int64_t room_;                             // tokens of a sequence, or of a page
+  const std::int64_t run_ = 16 / size_of(kv_type(p_));  // elements of 16 bytes
   tile::Values q_, k_new_, v_new_, k_, v_;
   std::vector<device::FmhaPagedTokens> sequences_;
   std::vector<std::int64_t> owners_;
@@ -301,6 +380,8 @@ AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operand
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") copies.k = copy_of(tensor, operands.k);
     if (tensor.name == "v") copies.v = copy_of(tensor, operands.v);
+    if (tensor.name == "descale_k") copies.k_factors = copy_of(tensor, operands.descale_k);
+    if (tensor.name == "descale_v") copies.v_factors = copy_of(tensor, operands.descale_v);
     if (tensor.name == "q_turned") copies.q.resize(tensor.bytes());
   }
   Append(p, operands, 0).write_to(copies);
@@ -315,12 +396,19 @@ WrittenRows written_rows(const FmhaProblem& p, const FmhaOperands& operands,
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") found.rows[0] = cache_rows(*append, p, true, tensor, limits);
     if (tensor.name == "v") found.rows[1] = cache_rows(*append, p, false, tensor, limits);
+    if (tensor.is_written() && tensor.name == "descale_k") {
+      found.rows[3] = tile::spread_rows(tensor, limits, kAppendCost * double(p.hdim));
+    }
+    if (tensor.is_written() && tensor.name == "descale_v") {
+      found.rows[4] = tile::spread_rows(tensor, limits, kAppendCost * double(p.hdim_v));
+    }
     if (p.rotate_q && tensor.name == (extends(p) ? "q_turned" : "out")) {
       found.rows[2] = tile::spread_rows(tensor, limits, kAppendCost);
     }
   }
   found.compute = [append](std::size_t output, std::int64_t row, Bounded* to) {
     if (output == 2) return append->compute_query(row, to);
+    if (output > 2) return append->compute_factors(output == 3, row, to);
     append->compute_cache(output == 0, row, to);
   };
   return found;
@@ -329,13 +417,21 @@ WrittenRows written_rows(const FmhaProblem& p, const FmhaOperands& operands,
 Reference append_reference(const Problem& problem, const FmhaOperands& operands,
                            const ReferenceLimits& limits) {
   const FmhaProblem p = with_strides(fmha_of(problem));
-  const std::size_t outputs = p.rotate_q ? 3 : 2;
+  // Which rows each output has, in the order of the tensors.
+  std::vector<std::size_t> roles = {0, 1};
+  if (p.qscale == FmhaQscale::per_token) roles.insert(roles.end(), {3, 4});
+  if (p.rotate_q) roles.push_back(2);
+  const std::size_t outputs = roles.size();
   ReferenceLimits of_one = limits;
   of_one.multiplications /= double(2 * outputs);
   of_one.elements /= static_cast<std::int64_t>(2 * outputs);
   WrittenRows all = written_rows(p, operands, of_one);
-  std::vector<std::vector<std::int64_t>> rows(all.rows.begin(), all.rows.begin() + outputs);
-  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads, all.compute);
+  std::vector<std::vector<std::int64_t>> rows;
+  for (const std::size_t role : roles) rows.push_back(all.rows[role]);
+  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads,
+                                 [&](std::size_t output, std::int64_t row, Bounded* to) {
+                                   all.compute(roles[output], row, to);
+                                 });
 }
 
 Mismatch verify_append(const Problem& problem, const FmhaOperands& operands) {

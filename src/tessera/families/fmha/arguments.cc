@@ -25,10 +25,14 @@ std::string types_text(const FmhaSignature& s) {
       to_string(s.lengths), to_string(s.bias));
 }
 
+std::string kv_text(const FmhaSignature& s) {
+  return fmt::format("  using Kv = {};\n", tile::storage_type(kv_type(s)));
+}
+
 std::string config_text(const KernelSpec& spec) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  return types_text(s) +
+  return types_text(s) + kv_text(s) +
          fmt::format(
              "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
              "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"

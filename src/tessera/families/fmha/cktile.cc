@@ -49,6 +49,7 @@ using tile::lists;
 // The word of the first field of the signature that these instances have at its default only.
 std::string_view ck_extra(const FmhaSignature& s) {
   if (s.pages != FmhaPages::none) return "pages";
+  if (has_own_kv(s)) return "kv";
   if (s.qscale != FmhaQscale::none) return "qscale";
   if (s.random) return "random";
   if (s.rotary != FmhaRotary::none || s.rotate_q) return "rotary";

@@ -36,7 +36,8 @@ std::vector<Algorithm> direct_algorithms(const Target& target) {
 int direct_threads(const Algorithm& a) { return 32 * a.wave.m; }
 
 std::int64_t direct_shared_bytes(const FmhaSignature& s, const Algorithm& a) {
-  return device::fmha_direct_shared_bytes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k), size_of(s.in));
+  return device::fmha_direct_shared_bytes(a.tile.m, a.tile.k, most_hdim_v(a.tile.k),
+                                          size_of(kv_type(s)));
 }
 
 Source emit_direct_gpu(const KernelSpec& spec, const Target&) {

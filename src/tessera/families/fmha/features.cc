@@ -28,6 +28,10 @@ std::span<const Feature> features() {
 Verdict features_fit(const Problem& problem) {
   const FmhaProblem p = with_strides(fmha_of(problem));
   if (p.v_in_k) return {"no feature says that values are a part of the keys, got v_in_k=1"};
+  if (has_own_kv(p)) {
+    return {fmt::format("no feature says that keys have another type than queries, got kv={}",
+                        to_string(p.kv))};
+  }
   if (appends(p) || p.cache_layout != FmhaCacheLayout::linear) return {};
   for (const auto& [name, hdim, strides] : {std::tuple{"q", p.hdim, &query_strides(p)},
                                             {"k", p.hdim, &p.k_strides},

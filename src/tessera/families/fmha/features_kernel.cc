@@ -199,7 +199,7 @@ void put_tiles(const ProblemFacts& f, const KernelSpec& spec, const Target& targ
   x.rows = packs ? f.rows_kv : number(f.p.seqlen_q);
   x.tiles_m = ceil_of(x.rows / x.tile_m);
   x.items = x.tiles_m * (packs ? f.pairs_kv : f.pairs);
-  const double width = (number(f.p.hdim) + number(f.p.hdim_v)) * size_of(f.p.in);
+  const double width = (number(f.p.hdim) + number(f.p.hdim_v)) * size_of(kv_type(f.p));
   x.tiled_bytes = x.items * f.row_keys * width;
 }
 

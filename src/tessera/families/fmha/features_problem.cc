@@ -186,7 +186,7 @@ void put_tokens(ProblemFacts& f) {
   f.row_keys = quotient(f.seen, f.pairs * number(p.seqlen_q));
   f.q_bytes = f.tokens_q * number(p.heads) * number(p.hdim) * size_of(p.in);
   f.kv_bytes =
-      f.tokens_k * number(p.heads_kv) * (number(p.hdim) + number(p.hdim_v)) * size_of(p.in);
+      f.tokens_k * number(p.heads_kv) * (number(p.hdim) + number(p.hdim_v)) * size_of(kv_type(p));
 }
 
 }  // namespace

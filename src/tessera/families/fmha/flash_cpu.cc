@@ -53,7 +53,7 @@ std::vector<Algorithm> flash_algorithms(const Target& target) {
 
 // And products of few rows in place.
 std::vector<tile::CpuObject> cpu_objects(const KernelSpec& spec, const Target& target) {
-  const DType type = signature_in(spec).in;
+  const DType type = kv_type(signature_in(spec));
   std::vector<tile::CpuObject> objects = product_objects(spec, target);
   if (size_of(type) == 1) return objects;  // never read in place
   const std::string in(tile::storage_type(type));
@@ -96,7 +96,7 @@ double cut_scores(const Algorithm& a, const FmhaProblem& p) {
 std::int64_t parts_of_keys(const Algorithm& a, const FmhaProblem& p) {
   const device::FmhaArguments g = arguments_of(p, {});
   const auto layout = static_cast<device::FmhaCacheLayout>(p.cache_layout);
-  const std::int64_t heads = device::flash_heads_together(g, layout, size_of(p.in), a.tile.m);
+  const std::int64_t heads = device::flash_heads_together(g, layout, size_of(kv_type(p)), a.tile.m);
   const double shared = std::ceil(double(p.heads_kv) / double(heads)) / double(p.heads_kv);
   const double items = std::min(std::round(ceil_div(a, p) * shared), 1e18);
   return device::flash_parts(
@@ -136,7 +136,7 @@ Estimate estimate_flash_cpu(const KernelSpec& spec, const FmhaProblem& p, const 
   const double packed = in_place ? 0 : blocks * seen * elements / lanes;
   const double dropout = p.p_drop == 0 ? 0 : scores(p) * kCyclesOfDropout;
   const double cycles = scores(p) / lanes * kCyclesOfScores + packed * kCyclesOfPacking + dropout;
-  const double rate = rate_or_fp32(target, in_place ? DType::fp32 : p.in);
+  const double rate = rate_or_fp32(target, in_place ? DType::fp32 : kv_type(p));
   const double compute =
       (products * padding / rate + cycles / (target.clock_ghz * 1e9)) * idle / used;
   const double memory = bytes(p) / tile::cpu_bandwidth(target, bytes(p), used);
@@ -171,7 +171,7 @@ constexpr Rule kFlashCpuRules[] = {
 std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Target& target) {
   const FmhaSignature& s = signature_in(spec);
   const Shape3& w = spec.algorithm.warp_tile;
-  const std::string in(tile::storage_type(s.in));
+  const std::string in(tile::storage_type(kv_type(s)));
   const auto panels = [&](bool adds) {
     return tile::Instantiation{
         "void", "multiply_panels",
@@ -182,7 +182,7 @@ std::vector<tile::CpuObject> product_objects(const KernelSpec& spec, const Targe
   const std::string packing = fmt::format("{}, FlashMath<{}>::kPerWord, {}", w.n, in, placed);
   const std::string tokens = fmt::format("const {}&, i64, i64, ", placed);
   std::vector<tile::CpuObject> objects = {{"fmha/flash_block.h", {panels(false), panels(true)}}};
-  if (size_of(s.in) == 1) return objects;  // packed with factors
+  if (size_of(kv_type(s)) == 1) return objects;  // packed with factors
   objects.push_back({"fmha/flash_pack.h",
                      {{"void", "pack_keys", packing, tokens + "float*"},
                       {"void", "pack_values", packing, tokens + "i64, float*"}}});

@@ -72,17 +72,21 @@ bool sizes_fit(const Algorithm& a) {
          a.tile.n <= kMostWgmmaColumns && a.tile.n % device::kFlashSlab == 0;
 }
 
+// Pages may cut the keys of a sequence, too.
+bool has_own_lengths(const FmhaSignature& s) {
+  return s.lengths != FmhaLengths::equal || s.pages != FmhaPages::none;
+}
+
 // Kernels of 8 bits that would spill registers.
 bool bends_too_much(const Case& c) {
   const FmhaSignature& s = c.signature;
   if (!is_eight_bits(s.in) || (!s.soft_cap && s.bias == FmhaBias::none)) return false;
-  return s.lengths != FmhaLengths::equal || size_of(s.out) != 2 || has_block_factors(s.qscale) ||
+  return has_own_lengths(s) || size_of(s.out) != 2 || has_block_factors(s.qscale) ||
          c.algorithm.tile.k > 64;
 }
 bool scales_too_much(const Case& c) {
   const FmhaSignature& s = c.signature;
-  return has_block_factors(s.qscale) && s.lengths != FmhaLengths::equal &&
-         c.algorithm.tile.k == 256;
+  return has_block_factors(s.qscale) && has_own_lengths(s) && c.algorithm.tile.k == 256;
 }
 
 constexpr Rule kFlashRules[] = {
@@ -95,14 +99,28 @@ constexpr Rule kFlashRules[] = {
        return fmt::format("tmaws computes fp16 or bf16 with out of that type, fp8 or bf8, got {}",
                           types_of(c.signature));
      }},
+    {[](const Case& c) { return !is_eight_bits(c.signature.in) || !c.signature.dropout; },
+     [](const Case& c) {
+       return fmt::format("tmaws computes {} without dropout", to_string(c.signature.in));
+     }},
     {[](const Case& c) {
        const FmhaSignature& s = c.signature;
-       return !is_eight_bits(s.in) || (!s.dropout && s.pages == FmhaPages::none);
+       return s.pages == FmhaPages::none || s.qscale != FmhaQscale::kv_block;
+     },
+     [](const Case&) {
+       return std::string("tmaws reads pages without factors of their own, got qscale kv_block");
+     }},
+    {[](const Case& c) {
+       const FmhaSignature& s = c.signature;
+       return !has_own_kv(s) && s.qscale != FmhaQscale::per_head &&
+              s.qscale != FmhaQscale::per_token;
      },
      [](const Case& c) {
        const FmhaSignature& s = c.signature;
-       return fmt::format("tmaws computes {} without dropout and pages, got pages {}{}",
-                          to_string(s.in), to_string(s.pages), s.dropout ? ", dropout" : "");
+       return fmt::format(
+           "tmaws reads keys of the queries' type, with factors of tensors or of "
+           "blocks, got kv {}, qscale {}",
+           to_string(s.kv), to_string(s.qscale));
      }},
     {[](const Case& c) { return !c.signature.random; },
      [](const Case&) {
@@ -164,17 +182,19 @@ constexpr Rule kFlashRules[] = {
      [](const Case& c) {
        const FmhaSignature& s = c.signature;
        return fmt::format(
-           "tmaws with in {} has registers for a soft cap or a bias only with lengths equal, out "
-           "fp16 "
-           "or bf16, no factors of blocks and k 64, got lengths {}, out {}, qscale {}, k {}",
-           to_string(s.in), to_string(s.lengths), to_string(s.out), to_string(s.qscale),
-           c.algorithm.tile.k);
+           "tmaws with in {} has registers for a soft cap or a bias only with lengths equal, no "
+           "pages, out fp16 or bf16, no factors of blocks and k 64, got lengths {}, pages {}, out "
+           "{}, qscale {}, k {}",
+           to_string(s.in), to_string(s.lengths), to_string(s.pages), to_string(s.out),
+           to_string(s.qscale), c.algorithm.tile.k);
      }},
     {[](const Case& c) { return !scales_too_much(c); },
      [](const Case& c) {
        return fmt::format(
-           "tmaws with tile {} has registers for factors of blocks only with lengths equal, got {}",
-           to_string(c.algorithm.tile), to_string(c.signature.lengths));
+           "tmaws with tile {} has registers for factors of blocks only with lengths equal and no "
+           "pages, got {}, pages {}",
+           to_string(c.algorithm.tile), to_string(c.signature.lengths),
+           to_string(c.signature.pages));
      }},
     {[](const Case& c) {
        const device::FlashShape shape = shape_of(c.signature, c.algorithm);

@@ -17,7 +17,7 @@ extern const Family kFamily;
 inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/fmha.h, the entries.
-inline constexpr int kAbi = 7;
+inline constexpr int kAbi = 8;
 
 // The longest heads that kernels exist for.
 inline constexpr std::int64_t kMostHdim = 576;
@@ -68,6 +68,12 @@ std::int64_t blocks_of_queries(const FmhaProblem& problem);
 std::int64_t blocks_of_keys(const FmhaProblem& problem);
 // Whether numbers of the type have 8 bits, which may have factors.
 inline bool is_eight_bits(DType dtype) { return dtype == DType::fp8 || dtype == DType::bf8; }
+// The type of keys and values, and whether that is another than the queries'.
+inline DType kv_type(const FmhaSignature& s) {
+  return s.kv == FmhaKv::same ? s.in : s.kv == FmhaKv::fp8 ? DType::fp8 : DType::bf8;
+}
+inline bool has_own_kv(const FmhaProblem& p) { return p.kv != FmhaKv::same; }
+inline bool has_own_kv(const FmhaSignature& s) { return s.kv != FmhaKv::same; }
 // Whether any query is written. A packed tensor may have room for tokens that no sequence has. The
 // problem has its strides.
 inline bool has_queries(const FmhaProblem& p) {

@@ -119,13 +119,13 @@ std::vector<FmhaSignature> embedded(std::vector<FmhaSignature> some) {
   return some;
 }
 
-std::vector<FmhaSignature> append_signatures() {
-  return embedded(with_each(of_plain_types(FmhaKind::append), &FmhaSignature::lengths, kLengths));
+std::vector<FmhaSignature> append_signatures(std::vector<FmhaSignature> some) {
+  return embedded(with_each(some, &FmhaSignature::lengths, kLengths));
 }
 
 // What wishes must name before it is listed.
 struct Named {
-  bool pages = false, extend = false, eight_bits = false, gradients = false;
+  bool pages = false, extend = false, eight_bits = false, kv = false, gradients = false;
 };
 Named named_by(std::span<const Wish> wishes) {
   Named named;
@@ -135,6 +135,7 @@ Named named_by(std::span<const Wish> wishes) {
     if (field == "pages" || field == "cache_layout") named.pages = true;
     if (is_kind && pattern == "extend") named.extend = true;
     if (field == "dbias" || (is_kind && pattern != "*")) named.gradients = true;
+    if (field == "kv" && pattern != "same") named.kv = true;
     if (field == "qscale" || (is_type && (pattern == "fp8" || pattern == "bf8"))) {
       named.eight_bits = true;
     }
@@ -146,7 +147,7 @@ Named named_by(std::span<const Wish> wishes) {
 std::vector<FmhaSignature> backward_signatures(const std::vector<FmhaSignature>& forward) {
   std::vector<FmhaSignature> all;
   for (FmhaSignature s : forward) {
-    if (s.lse || is_eight_bits(s.in)) continue;
+    if (s.lse || is_eight_bits(s.in) || has_own_kv(s)) continue;
     s.kind = FmhaKind::backward;
     all.push_back(s);
     s.dbias = true;
@@ -164,13 +165,25 @@ std::vector<FmhaSignature> eight_bits() {
     }
   }
   using enum FmhaQscale;
-  return with_each(all, &FmhaSignature::qscale, {none, per_tensor, per_block, kv_block});
+  return with_each(all, &FmhaSignature::qscale,
+                   {none, per_tensor, per_block, kv_block, per_head, per_token});
+}
+
+// Keys of 8 bits beside queries of 16, with each kind of factors that the kind takes.
+std::vector<FmhaSignature> of_own_kv(FmhaKind kind) {
+  std::vector<FmhaSignature> all = of_plain_types(kind);
+  all = with_each(all, &FmhaSignature::kv, {FmhaKv::fp8, FmhaKv::bf8});
+  using enum FmhaQscale;
+  all = with_each(all, &FmhaSignature::qscale, {none, per_tensor, kv_block, per_head, per_token});
+  std::erase_if(all, [](const FmhaSignature& s) { return !signature_reason(s).empty(); });
+  return all;
 }
 
 // What networks use: all of one type, with or without a mask, and lse and dropout for training.
 std::vector<Signature> signatures(const Named& named) {
   std::vector<FmhaSignature> all = of_plain_types(FmhaKind::forward);
   if (named.eight_bits) add_all(eight_bits(), all);
+  if (named.kv) add_all(of_own_kv(FmhaKind::forward), all);
   all = with_each(all, &FmhaSignature::lengths, kLengths);
   all = with_each(all, &FmhaSignature::bias,
                   {FmhaBias::none, FmhaBias::elementwise, FmhaBias::alibi});
@@ -252,7 +265,8 @@ Verdict is_deterministic(const KernelSpec& spec, const Target&) {
 std::vector<KernelSpec> combinations(const Target& target, std::span<const Wish> wishes,
                                      std::size_t most) {
   const Named named = named_by(wishes);
-  std::vector<FmhaSignature> append = append_signatures();
+  std::vector<FmhaSignature> append = append_signatures(of_plain_types(FmhaKind::append));
+  if (named.kv) add_all(append_signatures(of_own_kv(FmhaKind::append)), append);
   if (named.pages) add_all(paged(append), append);
   const std::vector<Signature> of_append(append.begin(), append.end());
   std::vector<KernelSpec> specs = tile::product(family(), target, wishes, of_append,

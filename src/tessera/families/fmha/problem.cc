@@ -125,12 +125,12 @@ Tensor& add_tokens(Operand operand, DType dtype, const FmhaProblem& p, std::int6
 // Pages as if each were a sequence; with `vectorized` runs of elements of k, of tokens of v.
 Tensor& add_cache(Operand operand, const FmhaProblem& p, std::int64_t hdim, const FmhaStrides& s,
                   Tensors& all) {
-  Tensor& tensor = add(operand, p.in, all);
+  Tensor& tensor = add(operand, kv_type(p), all);
   if (p.cache_layout == FmhaCacheLayout::linear) {
     set_rows(tensor, {hdim, p.page_size, p.heads_kv, p.num_pages}, s);
     return tensor;
   }
-  const std::int64_t run = 16 / size_of(p.in);
+  const std::int64_t run = 16 / size_of(kv_type(p));
   const std::int64_t together = operand == kK ? p.page_size : hdim;
   const std::int64_t runs = (operand == kK ? hdim : p.page_size) / run;
   tensor.rank = 5;
@@ -145,7 +145,7 @@ void add_keys(Operand operand, const FmhaProblem& p, std::int64_t hdim, const Fm
     add_cache(operand, p, hdim, strides, all);
     return;
   }
-  add_tokens(operand, p.in, p, p.heads_kv, hdim, strides, all);
+  add_tokens(operand, kv_type(p), p, p.heads_kv, hdim, strides, all);
 }
 
 Tensor& add_indices(Operand operand, std::int64_t count, Fill fill, Tensors& all) {
@@ -210,7 +210,7 @@ void add_dropout_rng(Tensors& all) {
 }
 
 // Factors lie without gaps; `sizes` begin with the innermost dimension.
-void add_factors(Operand operand, std::initializer_list<std::int64_t> sizes, Tensors& all) {
+Tensor& add_factors(Operand operand, std::initializer_list<std::int64_t> sizes, Tensors& all) {
   Tensor& tensor = add(operand, DType::fp32, all);
   tensor.rank = sizes.size();
   std::copy(sizes.begin(), sizes.end(), tensor.sizes.begin());
@@ -219,23 +219,35 @@ void add_factors(Operand operand, std::initializer_list<std::int64_t> sizes, Ten
     tensor.strides[i] = stride;
     stride *= tensor.sizes[i];
   }
+  return tensor;
+}
+
+// Appending writes the factors of new tokens, and keeps the others.
+void add_key_factors(Operand operand, const FmhaProblem& p, Tensors& all) {
+  if (p.qscale == FmhaQscale::per_tensor) {
+    add_factors(operand, {1}, all);
+  } else if (p.qscale == FmhaQscale::per_head) {
+    add_factors(operand, {p.heads_kv}, all);
+  } else if (scales_pages(p)) {
+    add_factors(operand, {p.heads_kv, p.num_pages}, all);
+  } else if (p.qscale == FmhaQscale::per_token) {
+    const bool has_pages = is_paged(p);
+    add_factors(
+        operand,
+        {has_pages ? p.page_size : p.seqlen_k, p.heads_kv, has_pages ? p.num_pages : p.batch}, all)
+        .access = appends(p) || extends(p) ? Access::update : Access::read;
+  } else {
+    add_factors(operand, {blocks_of_keys(p), p.heads_kv, p.batch}, all);
+  }
 }
 
 void add_scales(const FmhaProblem& p, Tensors& all) {
   if (p.qscale == FmhaQscale::per_block) {
     add_factors(kDescaleQ, {blocks_of_queries(p), p.heads, p.batch}, all);
-  } else {
+  } else if (is_eight_bits(p.in)) {
     add_factors(kDescaleQ, {1}, all);
   }
-  for (const Operand operand : {kDescaleK, kDescaleV}) {
-    if (p.qscale == FmhaQscale::per_tensor) {
-      add_factors(operand, {1}, all);
-    } else if (scales_pages(p)) {
-      add_factors(operand, {p.heads_kv, p.num_pages}, all);
-    } else {
-      add_factors(operand, {blocks_of_keys(p), p.heads_kv, p.batch}, all);
-    }
-  }
+  for (const Operand operand : {kDescaleK, kDescaleV}) add_key_factors(operand, p, all);
   if (is_eight_bits(p.out)) add_factors(kScaleO, {1}, all);
 }
 
@@ -255,7 +267,7 @@ void add_updated_cache(const FmhaProblem& p, Tensors& all) {
       add_cache(operand, p, hdim, *strides, all).access = Access::update;
       continue;
     }
-    Tensor& tensor = add(operand, p.in, all);
+    Tensor& tensor = add(operand, kv_type(p), all);
     tensor.access = Access::update;
     set_rows(tensor, {hdim, p.seqlen_k, p.heads_kv, p.batch}, *strides);
   }
@@ -283,6 +295,9 @@ Tensors append_tensors(const FmhaProblem& p) {
   add_new_tokens(p, all);
   if (p.lengths != FmhaLengths::equal) add_query_lengths(p, all);
   if (is_paged(p)) add_pages(p, all);
+  if (p.qscale != FmhaQscale::none) {
+    for (const Operand operand : {kDescaleK, kDescaleV}) add_key_factors(operand, p, all);
+  }
   if (p.rotate_q) {
     Tensor& q = add_tokens(kQ, p.in, p, p.heads, p.hdim, p.q_strides, all);
     q.may_be_output = true, q.may_be = kOut;
@@ -404,7 +419,8 @@ Problem retyped(const Problem& problem, const TypeWords& words) {
   if (words.dtype.empty()) return p;
   p.in = p.dtype_bias = parse_dtype(words.dtype);
   p.out = default_output(p.in);
-  if (is_eight_bits(p.in)) return p;
+  if (is_eight_bits(p.in)) p.kv = FmhaKv::same;
+  if (is_eight_bits(kv_type(p))) return p;
   p.qscale = FmhaQscale::none;
   p.qscale_block_q = p.qscale_block_k = kPacked;
   return p;
@@ -413,9 +429,9 @@ Problem retyped(const Problem& problem, const TypeWords& words) {
 Problem from_words(const ProblemWords& words) {
   return tile::from_words(
       Op::fmha, words,
-      std::array<std::string_view, 15>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
+      std::array<std::string_view, 16>{"batch", "heads", "heads_kv", "seqlen_q", "seqlen_k", "hdim",
                                        "hdim_v", "mask", "dtype", "lse", "kind", "rotary",
-                                       "rotary_dim", "rotate_q", "qscale"});
+                                       "rotary_dim", "rotate_q", "qscale", "kv"});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
+#include "tessera/device/fmha_scales.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/fmha.h"
@@ -23,9 +24,10 @@ namespace {
 using device::i64;
 using tile::Bounded;
 
-constexpr double kScoreCost = 24;       // of one score besides its products, in multiplications
-constexpr double kProductCost = 2;      // of one product
-constexpr i64 kLeastKeysTogether = 16;  // whose scores a kernel merges into a row's sums
+constexpr double kScoreCost = 24;         // of one score besides its products, in multiplications
+constexpr double kProductCost = 2;        // of one product
+constexpr double kFactorError = 0x1p-20;  // of a new token's factor, as a share
+constexpr i64 kLeastKeysTogether = 16;    // whose scores a kernel merges into a row's sums
 
 // ---- one row of scores ----
 
@@ -74,6 +76,13 @@ struct Columns {
   std::vector<tile::Products> products;
   std::vector<double> errors;
   explicit Columns(std::size_t count) : products(count), errors(count) {}
+};
+
+// What a value is multiplied by, the largest factor that the query meets, and the stored elements.
+struct Factor {
+  double own, largest;
+  double away;  // how far an element may be off, because new ones may be rounded otherwise
+  const std::vector<double>& stored;
 };
 
 class Attention {
@@ -164,18 +173,19 @@ class Attention {
 
   // P is rounded to a type of two bytes before tensor cores, or a CPU's instruction for bf16,
   // multiply it with v: to fp16 where v has 8 bits, which fp16 holds exactly.
-  DType weight_type() const { return is_eight_bits(p_.in) ? DType::fp16 : p_.in; }
+  DType weight_type() const { return is_eight_bits(kv_type(p_)) ? DType::fp16 : p_.in; }
   double rounding() const { return p_.in == DType::fp32 ? 0 : epsilon(weight_type()) / 2; }
   double vanishing() const {
     if (p_.in == DType::fp32) return kFlushed;
-    if (p_.in == DType::bf16) return std::ldexp(kFlushed, device::kFlashShift);
+    if (weight_type() == DType::bf16) return std::ldexp(kFlushed, device::kFlashShift);
     return epsilon(weight_type()) * min_normal(weight_type()) + kFlushed;
   }
 
   // Whether a weight of a few times 0 meets an infinity depends on the kernel. It may multiply the
-  // weights by the values' factor.
-  void add_key(const Weights& weights, std::size_t at, double factor, const std::vector<double>& v,
-               Columns& columns) const {
+  // weights by the values' factor, in units of the largest one, so that small products vanish.
+  void add_key(const Weights& weights, std::size_t at, const Factor& by,
+               const std::vector<double>& v, Columns& columns) const {
+    const double factor = by.own;
     const double weight = weights.values[at], error = weights.errors[at];
     const bool is_scaled = p_.qscale != FmhaQscale::none;
     double lost = error + rounding() * (weight + error) + vanishing();
@@ -189,7 +199,8 @@ class Attention {
       all.magnitude += std::abs(product);
       all.operands += weight + size;
       if (std::isfinite(v[c])) {
-        columns.errors[c] += lost * size;
+        if (by.away > 0) columns.errors[c] += weight * (by.away + kFactorError * size);
+        columns.errors[c] += lost * size + vanishing() * by.largest * std::abs(by.stored[c]);
       } else if (weight <= 4 * vanishing() + error) {
         columns.errors[c] = kInfinity;
       }
@@ -203,15 +214,32 @@ class Attention {
     }
   }
 
+  // The largest one that the query meets, where factors differ; else no kernel has units.
+  double largest_factor(const Query& query, const Weights& weights) const {
+    double largest = 0;
+    if (!device::scales_keys(static_cast<device::FmhaQscale>(p_.qscale))) return 0;
+    for (const std::int64_t key : weights.keys) {
+      largest = std::max(largest, std::abs(scores_.value_factor(query, key)));
+    }
+    return largest;
+  }
+
   void set_out(const Query& query, const Weights& weights, Bounded* out) const {
-    std::vector<double> v(static_cast<std::size_t>(p_.hdim_v));
+    std::vector<double> v(static_cast<std::size_t>(p_.hdim_v)), stored_v(v.size());
     Columns columns(v.size());
+    const double largest = largest_factor(query, weights);
     for (std::size_t i = 0; i < weights.keys.size(); ++i) {
       scores_.read_value(query, weights.keys[i], v.data());
       const bool is_dropped = !weights.dropped.empty() && weights.dropped[i];
       const double factor = scores_.value_factor(query, weights.keys[i]);
+      stored_v = v;
       for (double& x : v) x *= factor;
-      is_dropped ? add_dropped(v, columns) : add_key(weights, i, factor, v, columns);
+      is_dropped
+          ? add_dropped(v, columns)
+          : add_key(weights, i,
+                    {factor, largest,
+                     scores_.value_error(query, weights.keys[i]) * std::abs(factor), stored_v},
+                    v, columns);
     }
     for (std::size_t c = 0; c < v.size(); ++c) {
       out[c] = stored(quotient(weights, columns.products[c], columns.errors[c]));
@@ -265,6 +293,10 @@ class ExtendRows {
   ExtendRows(const FmhaProblem& p, const FmhaOperands& o, const ReferenceLimits& limits)
       : p_(with_strides(attention_part(p))), o_(o), copies_(appended_copies(p, o)) {
     o_.k = copies_.k.data(), o_.v = copies_.v.data();
+    if (p.qscale == FmhaQscale::per_token) {
+      o_.descale_k = reinterpret_cast<const float*>(copies_.k_factors.data());
+      o_.descale_v = reinterpret_cast<const float*>(copies_.v_factors.data());
+    }
     if (p.rotate_q) o_.q = copies_.q.data();
     compute_ = attention_rows(p_, o_, limits, &copies_);
     for (const Tensor& tensor : tensors(p_)) {
@@ -296,15 +328,18 @@ class ExtendRows {
 Reference extend_reference(const FmhaProblem& p, const FmhaOperands& operands,
                            const ReferenceLimits& limits) {
   const ExtendRows attention(p, operands, limits);
-  const std::size_t appended = p.rotate_q ? 3 : 2;
+  // Which rows each output of the appending has, in the order of the tensors.
+  std::vector<std::size_t> roles;
+  if (p.rotate_q) roles.push_back(2);
+  roles.insert(roles.end(), {0, 1});
+  if (p.qscale == FmhaQscale::per_token) roles.insert(roles.end(), {3, 4});
+  const std::size_t appended = roles.size();
   ReferenceLimits of_one = limits;
   of_one.multiplications /= double(appended + attention.outputs());
   of_one.elements /= static_cast<std::int64_t>(appended + attention.outputs());
   WrittenRows append = written_rows(p, operands, of_one);
-  // In the order of the tensors.
   std::vector<std::vector<std::int64_t>> rows;
-  if (p.rotate_q) rows.push_back(std::move(append.rows[2]));
-  rows.push_back(std::move(append.rows[0])), rows.push_back(std::move(append.rows[1]));
+  for (const std::size_t role : roles) rows.push_back(append.rows[role]);
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name != "out") continue;
     rows.resize(rows.size() + attention.outputs(),
@@ -314,7 +349,7 @@ Reference extend_reference(const FmhaProblem& p, const FmhaOperands& operands,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {
                                    if (output >= appended)
                                      return attention.compute(output - appended, row, to);
-                                   append.compute(p.rotate_q ? (output + 2) % 3 : output, row, to);
+                                   append.compute(roles[output], row, to);
                                  });
 }
 

@@ -57,7 +57,7 @@ void set_head_sizes(const KernelSpec& spec, std::size_t turn, FmhaProblem& p) {
 // Runs of 16 bytes need whole ones.
 void round_to_runs(FmhaProblem& p) {
   if (p.cache_layout != FmhaCacheLayout::vectorized) return;
-  const std::int64_t run = 16 / size_of(p.in);
+  const std::int64_t run = 16 / size_of(kv_type(p));
   for (std::int64_t* size : {&p.page_size, &p.hdim}) *size = (*size + run - 1) / run * run;
 }
 
@@ -98,7 +98,7 @@ void set_blocks(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) {
 
 FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t turn) {
   const auto& s = std::get<FmhaSignature>(spec.signature);
-  FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
+  FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias, .kv = s.kv};
   p.lengths = s.lengths, p.bias = s.bias, p.lse = s.lse, p.dbias = s.dbias;
   p.batch = sample.batch, p.heads = sample.heads, p.heads_kv = sample.heads_kv;
   p.seqlen_q = sample.seqlen_q, p.seqlen_k = sample.seqlen_k;
@@ -120,7 +120,8 @@ FmhaProblem problem_of(const KernelSpec& spec, const Sample& sample, std::size_t
 
 // For kernels that move pieces of 16 bytes. 192 goes with 128.
 FmhaProblem in_pieces(FmhaProblem p) {
-  const auto whole = [](std::int64_t size) { return std::max<std::int64_t>(8, size / 8 * 8); };
+  const std::int64_t unit = is_eight_bits(kv_type(p)) ? 16 : 8;
+  const auto whole = [unit](std::int64_t size) { return std::max(unit, size / unit * unit); };
   p.hdim = whole(p.hdim);
   p.hdim_v = p.hdim_v == kPacked ? p.hdim : std::min<std::int64_t>(128, whole(p.hdim_v));
   return p;
@@ -130,6 +131,13 @@ FmhaProblem in_pieces(FmhaProblem p) {
 FmhaProblem simplified(FmhaProblem p) {
   p.sink = 0;
   return in_pieces(p);
+}
+
+// For kernels whose copies take boxes of tokens of a page, too.
+FmhaProblem in_boxes(FmhaProblem p) {
+  p = simplified(p);
+  p.page_size = (p.page_size + 7) / 8 * 8;
+  return p;
 }
 
 // ---- appending ----
@@ -169,7 +177,8 @@ void set_append_pages(const FmhaSignature& s, std::size_t turn, FmhaProblem& p) 
 }
 
 FmhaProblem append_problem_of(const FmhaSignature& s, const AppendSample& sample) {
-  FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
+  FmhaProblem p{.kind = s.kind, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias, .kv = s.kv};
+  p.qscale = s.qscale;
   p.lengths = s.lengths;
   p.rotary = s.rotary, p.rotate_q = s.rotate_q;
   p.batch = sample.batch, p.heads = sample.heads, p.heads_kv = sample.heads_kv;
@@ -212,7 +221,7 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   std::size_t turn = 0;
   for (const Sample& sample : sizes_for(spec.algorithm.tile)) {
     const FmhaProblem p = problem_of(spec, sample, turn++);
-    for (const FmhaProblem& one : {p, in_pieces(p), simplified(p)}) {
+    for (const FmhaProblem& one : {p, in_pieces(p), simplified(p), in_boxes(p)}) {
       if (!tile::supports<Types>(spec, one, target)) continue;
       problems.emplace_back(one);
       break;

@@ -69,8 +69,8 @@ Scores::Scores(const FmhaProblem& p, const FmhaOperands& o, double reads,
     : p_(p),
       g_(arguments_of(p, o)),
       q_(p.in, o.q, reads),
-      k_(p.in, o.k, reads),
-      v_(p.in, values_of(p, o), reads),
+      k_(kv_type(p), o.k, reads),
+      v_(kv_type(p), values_of(p, o), reads),
       bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0),
       appended_(appended) {
   if (p.p_drop != 0 && o.dropout_rng != nullptr) {  // in the type that the caller stored them in
@@ -157,10 +157,10 @@ void Scores::read_value(const Query& query, std::int64_t key, double* to) const 
 
 // ---- factors ----
 
-tile::SumTypes Scores::sum_types() const { return {p_.in, p_.in, DType::fp32, DType::fp32}; }
+tile::SumTypes Scores::sum_types() const { return {p_.in, kv_type(p_), DType::fp32, DType::fp32}; }
 
 double Scores::factor_of(const Query& query) const {
-  if (p_.qscale == FmhaQscale::none) return 1;
+  if (p_.qscale == FmhaQscale::none || !is_eight_bits(p_.in)) return 1;
   if (p_.qscale != FmhaQscale::per_block) return *g_.descale_q;
   return device::query_factor<device::FmhaQscale::per_block>(g_, query.batch, query.head,
                                                              query.index);
@@ -173,14 +173,28 @@ double Scores::factor_of(const float* factors, const Query& query, std::int64_t 
   using enum device::FmhaQscale;
   const device::FmhaSequence& s = sequence(query);
   const i64 head = head_of(query);
-  return factors[scales_pages(p_) ? device::key_factor_place<kv_block, device::FmhaPages::table>(
-                                        g_, s, query.batch, head, key)
-                                  : device::key_factor_place<per_block, device::FmhaPages::none>(
-                                        g_, s, query.batch, head, key)];
+  if (p_.qscale == FmhaQscale::per_head) return factors[head];
+  if (scales_pages(p_)) {
+    return factors[device::key_factor_place<kv_block, device::FmhaPages::table>(g_, s, query.batch,
+                                                                                head, key)];
+  }
+  if (p_.qscale == FmhaQscale::per_token && is_paged(p_)) {
+    return factors[device::key_factor_place<per_token, device::FmhaPages::table>(g_, s, query.batch,
+                                                                                 head, key)];
+  }
+  return factors[device::key_factor_place<per_block, device::FmhaPages::none>(g_, s, query.batch,
+                                                                              head, key)];
 }
 
 double Scores::value_factor(const Query& query, std::int64_t key) const {
   return factor_of(g_.descale_v, query, key);
+}
+
+double Scores::value_error(const Query& query, std::int64_t key) const {
+  if (appended_ == nullptr) return 0;
+  const auto found =
+      appended_->value_errors.find(place_in_cache(query, key) * p_.heads_kv + head_of(query));
+  return found == appended_->value_errors.end() ? 0 : found->second;
 }
 
 // ---- scores ----

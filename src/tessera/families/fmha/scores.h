@@ -57,6 +57,8 @@ class Scores {
   void read_value(const Query& query, std::int64_t key, double* to) const;
   // What the elements of a value are multiplied by.
   double value_factor(const Query& query, std::int64_t key) const;
+  // How far they may be off, because a kernel may have rounded new ones otherwise.
+  double value_error(const Query& query, std::int64_t key) const;
 
   // `q` and `k` are the elements of the query and the key.
   Score score_of(const Query& query, std::int64_t key, const double* q, const double* k) const;
@@ -85,7 +87,7 @@ class Scores {
   std::size_t row_of(const Query& query) const;
 
   const FmhaProblem& p_;
-  const std::int64_t run_ = 16 / size_of(p_.in);  // elements of 16 bytes
+  const std::int64_t run_ = 16 / size_of(kv_type(p_));  // elements of 16 bytes
   device::FmhaArguments g_;
   tile::Values q_, k_, v_, bias_;
   std::vector<device::FmhaSequence> sequences_;

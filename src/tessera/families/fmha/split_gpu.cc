@@ -29,7 +29,7 @@ constexpr std::array kSplitHeads = {64, 128, 256};
 constexpr std::array kSplitKeys = {16, 32, 64};
 constexpr int kMostSplitWarps = 8;
 constexpr int kLeastSplitStages = 2, kMostSplitStages = 8;
-constexpr std::int64_t kSplitPiece = 8;  // of 16 bytes, which a thread moves at a time
+constexpr int kSplitPieceBytes = 16;  // which a thread moves at a time
 
 // Each tile that is cut has a counter, and fewer tiles are cut than four times as many as there are
 // slices.
@@ -51,12 +51,21 @@ constexpr double kLatentCycles = 1400;         // of its block of keys, by reads
 constexpr double kPartSeconds = 1.5e-6;        // a block's begin and end
 constexpr double kMergeBytesPerSecond = 30e9;  // of the block that merges
 
-device::SplitShape split_shape(const Algorithm& a) {
-  return {a.tile.m, a.tile.n, a.tile.k, a.stages, a.wave.n};
+bool reads_bytes(const FmhaSignature& s) { return is_eight_bits(kv_type(s)); }
+
+device::SplitShape split_shape(const FmhaSignature& s, const Algorithm& a) {
+  const auto qscale = static_cast<device::FmhaQscale>(s.qscale);
+  return {a.tile.m,
+          a.tile.n,
+          a.tile.k,
+          a.stages,
+          a.wave.n,
+          size_of(kv_type(s)),
+          device::splits_factors(qscale)};
 }
-std::int64_t split_bytes(const FmhaSignature&, const Algorithm& a) {
-  if (is_latent(a)) return device::latent_sizes(a.stages).bytes;
-  return device::split_sizes(split_shape(a)).bytes;
+std::int64_t split_bytes(const FmhaSignature& s, const Algorithm& a) {
+  if (is_latent(a)) return device::latent_sizes(a.stages, reads_bytes(s)).bytes;
+  return device::split_sizes(split_shape(s, a)).bytes;
 }
 int split_threads(const Algorithm& a) {
   return is_latent(a) ? device::kLatentThreads : 32 * a.wave.m * a.wave.n;
@@ -76,11 +85,30 @@ bool is_split_tile(const Algorithm& a) {
          is_split_size(kSplitHeads, t.k);
 }
 
+// Pieces of a block of keys that a thread moves: as many as were best with 16 bits. With 8 bits a
+// block has twice as many keys.
+constexpr int usual_pieces(const Algorithm& a) {
+  if (a.wave.m == 1) return a.tile.k < 256 ? 8 : 16;
+  return 2 * (a.tile.k < 128 ? 4 : 8) / a.wave.m;
+}
+int most_keys(const FmhaSignature& s, const Algorithm& a) {
+  const int keys = usual_pieces(a) * 32 * a.wave.m * kSplitPieceBytes / a.tile.k;
+  return keys / size_of(kv_type(s));
+}
+
+int latent_stages(const FmhaSignature& s) {
+  return reads_bytes(s) ? device::kLatentByteStages : device::kLatentStages;
+}
+
 constexpr Rule kSplitRules[] = {
     tile::kRowOf<Case, tile::kUnusedFields>,
-    {[](const Case& c) { return c.signature.in == DType::fp16 || c.signature.in == DType::bf16; },
+    {[](const Case& c) {
+       return c.signature.in == DType::fp16 || c.signature.in == DType::bf16 ||
+              is_eight_bits(c.signature.in);
+     },
      [](const Case& c) {
-       return fmt::format("splitkv computes fp16 or bf16, got {}", to_string(c.signature.in));
+       return fmt::format("splitkv computes fp16, bf16, fp8 or bf8, got {}",
+                          to_string(c.signature.in));
      }},
     {[](const Case& c) { return !c.signature.dropout; },
      [](const Case&) { return std::string("splitkv computes without dropout"); }},
@@ -116,11 +144,13 @@ constexpr Rule kSplitRules[] = {
                           kMostSplitStages, c.algorithm.stages);
      }},
     {[](const Case& c) {
-       return !is_latent(c.algorithm) || c.algorithm.stages == device::kLatentStages;
+       return !is_latent(c.algorithm) || c.algorithm.stages == latent_stages(c.signature);
      },
      [](const Case& c) {
-       return fmt::format("stages must be {} with tile {}, got {}", device::kLatentStages,
-                          to_string(kLatentTile), c.algorithm.stages);
+       return fmt::format("stages must be {} with tile {}{}, got {}", latent_stages(c.signature),
+                          to_string(kLatentTile),
+                          reads_bytes(c.signature) ? " and keys of 8 bits" : "",
+                          c.algorithm.stages);
      }},
     {[](const Case& c) {
        return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSplitSlices;
@@ -130,6 +160,25 @@ constexpr Rule kSplitRules[] = {
                           c.algorithm.slices);
      }},
     kFitsSharedMemory,
+    {[](const Case& c) {
+       return !is_latent(c.algorithm) ||
+              !device::splits_factors(static_cast<device::FmhaQscale>(c.signature.qscale));
+     },
+     [](const Case& c) {
+       return fmt::format("tile {} takes factors of tensors and of heads, got qscale {}",
+                          to_string(kLatentTile), to_string(c.signature.qscale));
+     }},
+    {[](const Case& c) {
+       const int most = most_keys(c.signature, c.algorithm);
+       return is_latent(c.algorithm) || c.algorithm.wave.m > 4 ||
+              (reads_bytes(c.signature) ? c.algorithm.tile.n == most : c.algorithm.tile.n <= most);
+     },
+     [](const Case& c) {
+       return fmt::format("n must be {}{} with {} warps over rows, k {} and keys of {}, got {}",
+                          reads_bytes(c.signature) ? "" : "at most ",
+                          most_keys(c.signature, c.algorithm), c.algorithm.wave.m,
+                          c.algorithm.tile.k, to_string(kv_type(c.signature)), c.algorithm.tile.n);
+     }},
 };
 
 // Tiles of 16 and of 64 rows for each length of heads, and one of 64 rows for latent attention,
@@ -143,26 +192,38 @@ std::vector<Algorithm> split_algorithms(const Target& target) {
   // short (docs/performance/fmha_decode.md).
   constexpr SplitRow kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
                                  {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
+  // The same bytes of keys of 8 bits.
+  constexpr SplitRow kByteTiles[] = {{64, 64, 1, 4, 3}, {32, 128, 1, 4, 3}, {32, 256, 1, 2, 3},
+                                     {64, 64, 4, 1, 8}, {64, 128, 4, 1, 5}, {32, 256, 4, 1, 4}};
   const int slices = std::clamp(target.units, 1, kMostSplitSlices);
   std::vector<Algorithm> all;
-  for (const auto& [keys, hdim, row_warps, teams, stages] : kTiles) {
+  const auto add = [&](const SplitRow& row) {
     all.push_back({.pipeline = Pipeline::splitkv,
-                   .tile = {row_warps * device::kSplitRows, keys, hdim},
-                   .wave = {row_warps, teams, 1},
+                   .tile = {row.row_warps * device::kSplitRows, row.keys, row.hdim},
+                   .wave = {row.row_warps, row.teams, 1},
+                   .warp_tile = {},
+                   .slices = slices,
+                   .stages = row.stages});
+  };
+  for (const SplitRow& row : kTiles) add(row);
+  const auto add_latent = [&](int stages) {
+    all.push_back({.pipeline = Pipeline::splitkv,
+                   .tile = kLatentTile,
+                   .wave = kLatentWave,
                    .warp_tile = {},
                    .slices = slices,
                    .stages = stages});
-  }
-  all.push_back({.pipeline = Pipeline::splitkv,
-                 .tile = kLatentTile,
-                 .wave = kLatentWave,
-                 .warp_tile = {},
-                 .slices = slices,
-                 .stages = device::kLatentStages});
+  };
+  add_latent(device::kLatentStages);
+  for (const SplitRow& row : kByteTiles) add(row);
+  add_latent(device::kLatentByteStages);
   return all;
 }
 
 // ---- which problems they serve ----
+
+// Elements of a piece.
+std::int64_t split_piece(const FmhaProblem& p) { return kSplitPieceBytes / size_of(kv_type(p)); }
 
 std::string split_stride_reason(std::string_view name, const FmhaStrides& strides,
                                 const FmhaProblem& p) {
@@ -176,10 +237,10 @@ std::string split_stride_reason(std::string_view name, const FmhaStrides& stride
       {"head", p.heads_kv, strides[device::kTokenHead]},
       {n.part, n.parts, strides[device::kTokenBatch]}};
   for (const auto& [of, size, stride] : dimensions) {
-    if (size <= 1 || stride % kSplitPiece == 0) continue;
+    if (size <= 1 || stride % split_piece(p) == 0) continue;
     return fmt::format(
         "the strides of {} must be multiples of {} elements with splitkv, got {} from {} to {}",
-        name, kSplitPiece, stride, of, of);
+        name, split_piece(p), stride, of, of);
   }
   return {};
 }
@@ -198,9 +259,9 @@ std::string asked_splits_reason(const Algorithm& a, const FmhaProblem& p) {
 std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
   for (const auto& [name, value, most] :
        {std::tuple{"hdim", p.hdim, a.tile.k}, {"hdim_v", p.hdim_v, most_hdim_v(a.tile.k)}}) {
-    if (value <= most && value % kSplitPiece == 0) continue;
+    if (value <= most && value % split_piece(p) == 0) continue;
     return fmt::format("{} must be a multiple of {} of at most {} with splitkv and tile {}, got {}",
-                       name, kSplitPiece, most, to_string(a.tile), value);
+                       name, split_piece(p), most, to_string(a.tile), value);
   }
   if (is_latent(a) && std::max(p.hdim, p.hdim_v) <= kLongestOtherHead) {
     return fmt::format(
@@ -226,10 +287,26 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
                      most, a.tile.m);
 }
 
+// The kernel counts the pieces of a cache in 32 bits.
+std::string split_cache_reason(std::string_view name, const FmhaStrides& strides,
+                               const FmhaProblem& p) {
+  if (!is_paged(p)) return {};
+  const double most = 0x1p32 * double(split_piece(p));
+  const double elements = double(p.num_pages) * double(strides[device::kTokenBatch]) +
+                          double(p.page_size) * double(strides[device::kToken]);
+  if (elements <= most) return {};
+  return fmt::format(
+      "splitkv reads pages of a cache of at most {:.0f} elements, got about {:.0f} "
+      "of {}",
+      most, elements, name);
+}
+
 Verdict serves_split(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
   if (std::string why = split_size_reason(spec.algorithm, p); !why.empty()) return {why};
   if (std::string why = split_stride_reason("k", p.k_strides, p); !why.empty()) return {why};
-  return {split_stride_reason("v", p.v_strides, p)};
+  if (std::string why = split_stride_reason("v", p.v_strides, p); !why.empty()) return {why};
+  if (std::string why = split_cache_reason("k", p.k_strides, p); !why.empty()) return {why};
+  return {split_cache_reason("v", p.v_strides, p)};
 }
 
 // ---- the text ----
@@ -237,23 +314,25 @@ Verdict serves_split(const KernelSpec& spec, const FmhaProblem& p, const Target&
 Source emit_split_gpu(const KernelSpec& spec, const Target&) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
-  const std::string config =
-      types_text(s) + fmt::format(
-                          "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
-                          "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
-                          "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
-                          "  static constexpr int kStages = {}, kWaveM = {}, kWaveN = {};\n",
-                          to_string(s.pages), s.masked, s.soft_cap, s.lse, a.tile.m, a.tile.n,
-                          a.tile.k, a.stages, a.wave.m, a.wave.n);
+  const std::string config = types_text(s) + kv_text(s) +
+                             fmt::format(
+                                 "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
+                                 "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+                                 "  static constexpr bool kMasked = {}, kSoftCap = {}, kLse = {};\n"
+                                 "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
+                                 "  static constexpr int kStages = {}, kWaveM = {}, kWaveN = {};\n",
+                                 to_string(s.qscale), to_string(s.pages), s.masked, s.soft_cap,
+                                 s.lse, a.tile.m, a.tile.n, a.tile.k, a.stages, a.wave.m, a.wave.n);
   if (!is_latent(a)) {
     return attention_on_gpu(spec, {"fmha/split_fmha.h", "SplitFmha", "SplitArguments", config},
                             split_threads(a));
   }
   using enum tile::WgmmaFrom;
+  const DType in = reads_bytes(s) ? DType::fp16 : s.in;
   const std::array<tile::Wgmma, 3> products = {
-      {{s.in, s.in, device::kLatentKeys, k_lines, k_lines},
-       {s.in, s.in, device::kLatentKeys, registers, k_lines},
-       {s.in, s.in, device::kLatentProduct, registers, row_lines}}};
+      {{in, in, device::kLatentKeys, k_lines, k_lines},
+       {in, in, device::kLatentKeys, registers, k_lines},
+       {in, in, device::kLatentProduct, registers, row_lines}}};
   return attention_on_gpu(
       spec,
       {"fmha/split_latent.h", "SplitLatent", "SplitArguments", config, tile::wgmma_text(products)},
@@ -284,8 +363,8 @@ SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t steps = tile::ceil_div(key_blocks(a, p, plan.tiles), a.wave.n);
   const std::int64_t rows = std::min<std::int64_t>(a.tile.m, p.seqlen_q * (p.heads / p.heads_kv));
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
-  const std::int64_t merge =
-      device::split_merge_cost(rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * 2);
+  const std::int64_t merge = device::split_merge_cost(
+      rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * size_of(kv_type(p)));
   plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
                                  : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
                                                             device::kMostSplitParts);
@@ -326,6 +405,9 @@ Launch bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target
 
 // ---- predicted times ----
 
+// Keys and values of 8 bits are multiplied as fp16.
+DType of_products(const FmhaProblem& p) { return is_eight_bits(kv_type(p)) ? DType::fp16 : p.in; }
+
 // Keys and values come from memory once; the tiles of a key-value head read them in L2. Blocks run
 // `slices` at a time, and half as many, one for each unit, are enough for the memory. Each takes
 // its blocks of keys one after the other. The blocks of a tile store the sums of a part and read as
@@ -341,10 +423,10 @@ Estimate estimate_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const 
   const double seen = scores(p) / (double(p.batch) * double(p.heads) * double(p.seqlen_q));
   const double products =
       double(plan.items) * a.tile.m * seen * double(a.tile.k + most_hdim_v(a.tile.k));
-  const double compute = products / (product_rate(target, p.in) * target.units *
+  const double compute = products / (product_rate(target, of_products(p)) * target.units *
                                      (is_latent(a) ? kLatentShare : kMmaShare));
   const double elements = double(p.hdim) + (p.v_in_k ? 0 : double(p.hdim_v));
-  const double read = double(plan.items) * seen * elements * size_of(p.in);
+  const double read = double(plan.items) * seen * elements * size_of(kv_type(p));
   const double memory = std::max(bytes(p) / (target.memory_gb_per_s * 1e9 * kSplitBandwidth),
                                  read / (kSplitL2Bytes * hertz * target.units));
   const double steps = std::ceil(seen / (double(a.tile.n) * a.wave.n * double(plan.parts)));

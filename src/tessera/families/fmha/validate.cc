@@ -173,12 +173,13 @@ void check_no_pages(const FmhaProblem& given) {
 
 // Runs of 16 bytes are cut from the elements of k and from the tokens of v.
 void check_runs(const FmhaProblem& given, const FmhaProblem& p) {
-  const std::int64_t run = 16 / size_of(p.in);
+  const DType type = kv_type(p);
+  const std::int64_t run = 16 / size_of(type);
   for (const auto& [name, value] :
        {std::pair{"hdim", p.hdim}, std::pair{"page_size", p.page_size}}) {
     if (value % run == 0) continue;
     refuse("{} must be a multiple of {}, 16 bytes of {}, with cache_layout=vectorized, got {}",
-           name, run, to_string(p.in), value);
+           name, run, to_string(type), value);
   }
   check_left_out({"k", given.k_strides}, "cache_layout=vectorized");
   check_left_out({"v", given.v_strides}, "cache_layout=vectorized");
@@ -268,8 +269,8 @@ void check_products(const FmhaProblem& p) {
                 {batch, p.heads, q, p.seqlen_k});
 }
 
-// What has values of its own: strides of them, caches that are appended to, gradients, factors, and
-// the vectorised layout, in which keys and values lie differently.
+// What has values of its own: strides of them, caches that are appended to, gradients, and the
+// vectorised layout, in which keys and values lie differently.
 void check_values(const FmhaProblem& given, const FmhaProblem& p) {
   if (!p.v_in_k) return;
   if (p.hdim_v > p.hdim) {
@@ -282,11 +283,8 @@ void check_values(const FmhaProblem& given, const FmhaProblem& p) {
   if (p.kind != FmhaKind::forward) {
     refuse("v_in_k must be 0 with kind={}, got 1", to_string(p.kind));
   }
-  if (p.cache_layout != FmhaCacheLayout::linear) {
-    refuse("v_in_k must be 0 with cache_layout={}, got 1", to_string(p.cache_layout));
-  }
-  if (p.qscale == FmhaQscale::none) return;
-  refuse("v_in_k must be 0 with qscale={}, got 1", to_string(p.qscale));
+  if (p.cache_layout == FmhaCacheLayout::linear) return;
+  refuse("v_in_k must be 0 with cache_layout={}, got 1", to_string(p.cache_layout));
 }
 
 void check_batch_strides(const FmhaProblem& given) {
@@ -305,8 +303,36 @@ bool is_plain(DType dtype) {
   return dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16;
 }
 
-// Numbers of 8 bits are read by attention itself alone. An output or a bias has them where the
-// inputs have.
+// Keys and values of 8 bits beside other queries.
+std::string kv_reason(const FmhaSignature& s) {
+  if (!has_own_kv(s)) return {};
+  if (!is_plain(s.in)) {
+    return fmt::format("kv must be same with in={}, got {}", to_string(s.in), to_string(s.kv));
+  }
+  if (s.kind != FmhaKind::backward) return {};
+  return fmt::format("kv must be same with kind={}, got {}", to_string(s.kind), to_string(s.kv));
+}
+
+// Numbers of 8 bits have factors, queries of 16 bits none. Factors that belong to several tokens
+// are not known when the first one is appended.
+std::string factors_reason(const FmhaSignature& s) {
+  if (s.qscale == FmhaQscale::none) return {};
+  if (!is_eight_bits(kv_type(s))) {
+    return fmt::format("qscale must be none with in={}, only fp8 and bf8 have factors, got {}",
+                       to_string(s.in), to_string(s.qscale));
+  }
+  const bool appends = s.kind == FmhaKind::append || s.kind == FmhaKind::extend;
+  const bool is_refused = (has_own_kv(s) && s.qscale == FmhaQscale::per_block) ||
+                          (appends && s.qscale == FmhaQscale::kv_block);
+  if (!is_refused) return {};
+  return fmt::format(
+      "qscale must be none, per_tensor, {}per_head or per_token with kind={} and "
+      "kv={}, got {}",
+      appends ? "" : "kv_block, ", to_string(s.kind), to_string(s.kv), to_string(s.qscale));
+}
+
+// Numbers of 8 bits are read by attention itself alone, but for a cache (kv). An output or a bias
+// has them where the inputs have.
 std::string types_reason(const FmhaSignature& s) {
   constexpr std::string_view kPlain = "fp32, fp16 or bf16";
   constexpr std::string_view kAll = "fp32, fp16, bf16, fp8 or bf8";
@@ -314,6 +340,7 @@ std::string types_reason(const FmhaSignature& s) {
   if (!is_plain(s.in) && !(may_be_eight && is_eight_bits(s.in))) {
     return fmt::format("in must be {}, got {}", may_be_eight ? kAll : kPlain, to_string(s.in));
   }
+  if (std::string why = kv_reason(s); !why.empty()) return why;
   const bool is_eight = is_eight_bits(s.in);
   if (!is_plain(s.out) && !(is_eight && is_eight_bits(s.out))) {
     return fmt::format("out must be {} with in={}, got {}", is_eight ? kAll : kPlain,
@@ -325,9 +352,7 @@ std::string types_reason(const FmhaSignature& s) {
                                 : std::string(kPlain),
                        to_string(s.dtype_bias));
   }
-  if (is_eight || s.qscale == FmhaQscale::none) return {};
-  return fmt::format("qscale must be none with in={}, only fp8 and bf8 have factors, got {}",
-                     to_string(s.in), to_string(s.qscale));
+  return factors_reason(s);
 }
 
 // ---- gradients ----

@@ -72,6 +72,8 @@ double cpu_launch_seconds(const Target& target, double threads);
 
 // The configuration's types, which the texts of all that attend begin with.
 std::string types_text(const FmhaSignature& signature);
+// The type of keys and values.
+std::string kv_text(const FmhaSignature& signature);
 // The configuration of kernels of `flash` on CPUs and of `direct` on GPUs.
 std::string config_text(const KernelSpec& spec);
 std::string backward_config_text(const KernelSpec& spec);

@@ -2,6 +2,7 @@
 // and written once, so that memory sets the time; threads take runs of rows in turn.
 #pragma once
 
+#include "tessera/device/cpu/eight_bits.h"
 #include "tessera/device/cpu/fmha/flash_pack.h"
 #include "tessera/device/cpu/fmha/page_check.h"
 #include "tessera/device/cpu/grid.h"
@@ -33,10 +34,90 @@ template <int... I>
   return f32v{(I % 2 == 0 ? -1.0F : 1.0F)...};
 }
 
+// A head of a new token into a cache of 8 bits: turned, divided by its factor and rounded.
+template <class C>
+struct FmhaAppendBytes {
+  using Kv = typename C::Kv;
+  using Row = FmhaAppendRowOf<C>;
+  const FmhaAppendArguments& g;
+  const Row& row;
+  i64 position;
+
+  f32v load_at(i64 element, int count) const {
+    return load_elements(row.from + element * row.from_stride, row.from_stride, count);
+  }
+  const float* angles(const float* table, i64 pair) const {
+    return table + position * (g.rotary_dim / 2) + pair;
+  }
+
+  // Calls visit(element, count, x) for up to a vector of elements at a time, turned.
+  template <class Visit>
+  void for_each_vector(const Visit& visit) const {
+    if constexpr (C::kRotary == FmhaRotary::half) turn_halves(visit);
+    if constexpr (C::kRotary == FmhaRotary::interleaved) turn_neighbours(visit);
+    for (i64 i = C::kRotary == FmhaRotary::none ? 0 : row.turned; i < row.count; i += kLanes) {
+      const int count = lanes_left(row.count - i);
+      visit(i, count, load_at(i, count));
+    }
+  }
+  template <class Visit>
+  void turn_halves(const Visit& visit) const {
+    const i64 half = row.turned / 2;
+    for (i64 i = 0; i < half; i += kLanes) {
+      const int count = lanes_left(half - i);
+      const auto both =
+          turned(load_at(i, count), load_at(i + half, count), load_lanes(angles(g.cos, i), count),
+                 load_lanes(angles(g.sin, i), count));
+      visit(i, count, both.x);
+      visit(i + half, count, both.y);
+    }
+  }
+  template <class Visit>
+  void turn_neighbours(const Visit& visit) const {
+    constexpr AllLanes kAll{};
+    for (i64 i = 0; i < row.turned; i += kLanes) {
+      const int count = lanes_left(row.turned - i);
+      const f32v x = load_at(i, count);
+      const f32v c = doubled(load_lanes(angles(g.cos, i / 2), count / 2), kAll);
+      const f32v s = doubled(load_lanes(angles(g.sin, i / 2), count / 2), kAll) * alternating(kAll);
+      visit(i, count, x * c + neighbours_swapped(x, kAll) * s);
+    }
+  }
+
+  // Lanes behind the last element are zero, or a turned zero.
+  float most_of_row() const {
+    float most = 0;
+    for_each_vector([&](i64, int count, f32v x) {
+      float together[kLanes];
+      store(together, x);
+      for (int i = 0; i < count; ++i) {
+        const float size = together[i] < 0 ? -together[i] : together[i];
+        if (size > most) most = size;
+      }
+    });
+    return most;
+  }
+
+  void move(float* factor) const {
+    float by = 1;
+    if constexpr (C::kQscale == FmhaQscale::per_token) {
+      *factor = most_of_row() / C::kLargest;
+      by = inverse_of_factor(*factor);
+    } else if constexpr (C::kQscale != FmhaQscale::none) {
+      by = inverse_of_factor(*factor);
+    }
+    for_each_vector([&](i64 element, int count, f32v x) {
+      Kv together[kLanes];
+      store_rounded(together, x * by, kLanes);
+      for (int i = 0; i < count; ++i) *row.to_element(element + i) = together[i];
+    });
+  }
+};
+
 template <class C>
 struct FmhaAppendKernel {
   using T = typename C::In;
-  using Row = FmhaAppendRowOf<C>;
+  using Row = FmhaQueryRowOf<C>;            // or of a cache of the same type
   static constexpr i64 kRowsTogether = 32;  // that a thread takes at a time
 
   static f32v load_at(const Row& row, i64 element, int count) {
@@ -105,6 +186,20 @@ struct FmhaAppendKernel {
     copy_rest(row);
   }
 
+  template <class Sequence>
+  static void move_row(const FmhaAppendArguments& g, const Sequence& s, i64 batch, i64 token,
+                       i64 position, i64 row) {
+    if (row >= 2 * g.heads_kv) {
+      move(g, query_row<C>(g, s, batch, token, row - 2 * g.heads_kv), position);
+    } else if constexpr (sizeof(typename C::Kv) == 1) {
+      const auto its_row = append_row<C>(g, s, batch, token, row);
+      FmhaAppendBytes<C>{g, its_row, position}.move(
+          factor_of_row<C::kQscale, C::kPages>(g, s, batch, position, row));
+    } else {
+      move(g, append_row<C>(g, s, batch, token, row), position);
+    }
+  }
+
   // Rows [begin, end) of all rows of all tokens.
   static void move_rows(const FmhaAppendArguments& g, Range rows) {
     const i64 of_token = rows_of_token(g, C::kRotateQ);
@@ -115,7 +210,7 @@ struct FmhaAppendKernel {
     for (i64 left = rows.end - rows.begin; left > 0; --left) {
       const i64 position = s.position + token;
       if (token < s.count && has_place(g, s, position)) {
-        move(g, append_row<C>(g, s, batch, token, row), position);
+        move_row(g, s, batch, token, position, row);
       }
       if (++row < of_token) continue;
       row = 0;

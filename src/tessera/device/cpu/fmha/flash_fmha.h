@@ -20,26 +20,27 @@ namespace tessera::device {
 template <class C>
 struct FmhaKernel {
   using In = typename C::In;
+  using Kv = typename C::Kv;
   using Out = typename C::Out;
   using Bias = typename C::Bias;
   static constexpr int kRows = C::kWarpM;
   static constexpr int kWidth = C::kWarpN;
   static constexpr int kVectors = kWidth / kLanes;
   static constexpr int kKeys = C::kTileN;
-  using Math = FlashMath<In>;
+  using Math = FlashMath<Kv>;
   static constexpr int kPer = Math::kPerWord;  // elements, or keys, that are multiplied at once
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(C::kTileM % kRows == 0 && kKeys % kWidth == 0 && kWidth % kLanes == 0, "tiles");
 
   using Item = FlashItem;
   using Block = FlashBlock;
-  using Tokens = BlockTokens<In, kKeys>;
+  using Tokens = BlockTokens<Kv, kKeys>;
 
   // A thread's part of the workspace.
   struct Buffers {
     FloatRows q, scores, sums;
     float *keys, *values, *most, *total;
-    In* plain;  // a block whose elements lie in runs, without these
+    Kv* plain;  // a block whose elements lie in runs, without these
   };
   static i64 q_pitch(const FmhaArguments& g) { return rounded(g.hdim, kLanes); }
   static i64 v_pitch(const FmhaArguments& g) { return rounded(g.hdim_v, kWidth); }
@@ -65,7 +66,7 @@ struct FmhaKernel {
     b.sums = {take(C::kTileM * v_pitch(g)), v_pitch(g)};
     b.most = take(C::kTileM);
     b.total = take(C::kTileM);
-    b.plain = reinterpret_cast<In*>(next);
+    b.plain = reinterpret_cast<Kv*>(next);
     return b;
   }
 
@@ -259,7 +260,7 @@ struct FmhaKernel {
                          const Buffers& b) {
     const i64 room = rounded(block.count, kChains);
     Tokens tokens;
-    TokenList<In, kKeys> list;
+    TokenList<Kv, kKeys> list;
     find_tokens<C>(g, item, block, b.plain, tokens);
     list.add(tokens.keys, block.count);
     list.pad(room);
@@ -273,13 +274,13 @@ struct FmhaKernel {
     }
     list.pad(2 * room + kTokensBehind);
     const i64 rows = item.rows_of_head();
-    const TokenRun<In> keys = {list.tokens, block.count, g.hdim, item.heads,
+    const TokenRun<Kv> keys = {list.tokens, block.count, g.hdim, item.heads,
                                g.k_stride[kTokenHead]};
-    const TokenRun<In> values = {list.tokens + room, block.count, g.hdim_v, item.heads,
+    const TokenRun<Kv> values = {list.tokens + room, block.count, g.hdim_v, item.heads,
                                  g.v_stride[kTokenHead]};
-    multiply_few_keys<In>(b.q, rows, keys, b.scores);
+    multiply_few_keys<Kv>(b.q, rows, keys, b.scores);
     weigh(g, item, block, {0, item.count}, b);
-    add_few_values<In>(b.scores, rows, values, b.sums);
+    add_few_values<Kv>(b.scores, rows, values, b.sums);
   }
 
   // ---- all keys ----
@@ -308,7 +309,7 @@ struct FmhaKernel {
     find_tokens<C>(g, item, block, b.plain, tokens);
     if constexpr (scales_keys(C::kQscale)) {
       const auto by = key_factors<C, kKeys>(g, item, block);
-      using Scaled = ScaledTokens<PlacedTokens<In>>;
+      using Scaled = ScaledTokens<PlacedTokens<Kv>>;
       pack(g, block, Scaled{tokens.keys, by.keys}, Scaled{tokens.values, by.values}, b);
     } else {
       pack(g, block, tokens.keys, tokens.values, b);
@@ -319,7 +320,7 @@ struct FmhaKernel {
     const bool in_place = reads_in_place<C>(g, item.rows_of_head());
     for (i64 first = keys.begin; first < keys.end; first += kKeys) {
       const Block block = {first, smaller(kKeys, keys.end - first)};
-      if constexpr (kReadsInPlace<In>) {
+      if constexpr (kReadsInPlace<Kv>) {
         if (in_place) {
           attend_few(g, item, block, keys.end, b);
           continue;

@@ -63,7 +63,7 @@ inline KeyFactors<kMost> key_factors(const FmhaArguments& g, const Item& item, c
 // What the scores of a row are multiplied by, besides the keys' factors.
 template <class C, class Item>
 inline float row_factor(const FmhaArguments& g, const Item& item, i64 row) {
-  return score_factor<C::kQscale>(g) *
+  return score_factor<C::kQscale, typename C::In>(g) *
          query_factor<C::kQscale>(g, item.batch, item.head_of(row), item.query_of(row));
 }
 

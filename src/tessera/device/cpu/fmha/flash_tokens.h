@@ -118,7 +118,7 @@ inline constexpr bool kReadsInPlace = sizeof(T) > 1;
 // Whether so many rows of a head are few, and multiplied with keys and values in place.
 template <class C>
 inline bool reads_in_place(const FmhaArguments& g, i64 rows) {
-  if (!kReadsInPlace<typename C::In>) return false;
+  if (!kReadsInPlace<typename C::Kv>) return false;
   if (rows > kFlashFewRows || g.hdim % kLanes != 0 || g.hdim_v % kLanes != 0) return false;
   if (C::kCacheLayout == FmhaCacheLayout::vectorized) return true;
   return g.k_stride[kTokenElement] == 1 && g.v_stride[kTokenElement] == 1;
@@ -127,7 +127,7 @@ inline bool reads_in_place(const FmhaArguments& g, i64 rows) {
 // Key-value heads that an item has.
 template <class C>
 inline i64 flash_heads_of_item(const FmhaArguments& g) {
-  return flash_heads_together(g, C::kCacheLayout, static_cast<int>(sizeof(typename C::In)),
+  return flash_heads_together(g, C::kCacheLayout, static_cast<int>(sizeof(typename C::Kv)),
                               C::kTileM);
 }
 template <class C>

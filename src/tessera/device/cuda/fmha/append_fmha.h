@@ -8,8 +8,8 @@
 // of the grid is shorter.
 #pragma once
 
+#include "tessera/device/cuda/fmha/append_bytes.h"
 #include "tessera/device/cuda/fmha/check_pages.h"
-#include "tessera/device/cuda/vectors.h"
 #include "tessera/device/fmha_append.h"
 
 namespace tessera::device {
@@ -20,7 +20,7 @@ class FmhaAppendKernel {
   static constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   static constexpr int kThreadBits = bits_for(32 * C::kWaveM, 10);
   static_assert(1 << kThreadBits == 32 * C::kWaveM, "threads are a power of two");
-  using Row = FmhaAppendRowOf<C>;
+  using Row = FmhaQueryRowOf<C>;  // or of a cache of the same type
   using Run = Neighbours<T, kVector>;
 
   template <int kBytes>
@@ -150,7 +150,17 @@ class FmhaAppendKernel {
 #pragma unroll 1
         for (i64 row = i64{blockIdx.y} * rows + row_of_block; row < all_rows;
              row += i64{gridDim.y} * rows) {
-          move(g, append_row<C>(g, s, batch, token, row), position, thread, threads);
+          if (row >= 2 * g.heads_kv) {
+            const i64 query = row - 2 * g.heads_kv;
+            move(g, query_row<C>(g, s, batch, token, query), position, thread, threads);
+          } else if constexpr (sizeof(typename C::Kv) == 1) {
+            using Bytes = FmhaAppendBytes<C>;
+            float* const factor = factor_of_row<C::kQscale, C::kPages>(g, s, batch, position, row);
+            Bytes{g, append_row<C>(g, s, batch, token, row), position, thread, threads}.move(
+                factor);
+          } else {
+            move(g, append_row<C>(g, s, batch, token, row), position, thread, threads);
+          }
         }
       }
     }

@@ -24,17 +24,19 @@ namespace tessera::device {
 template <class C>
 class FmhaKernel {
   using In = typename C::In;
+  using Kv = typename C::Kv;
   using Out = typename C::Out;
   static constexpr int kKeys = C::kTileN;
-  static constexpr int kQueries = C::kTileM / C::kWaveM;  // of a warp
-  static constexpr int kPairs = (C::kHdimV + 63) / 64;    // of elements of v, of a lane
-  static constexpr int kVector = 16 / static_cast<int>(sizeof(In));
+  static constexpr int kQueries = C::kTileM / C::kWaveM;             // of a warp
+  static constexpr int kPairs = (C::kHdimV + 63) / 64;               // of elements of v, of a lane
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(In));  // of queries
   static constexpr FmhaDirectSizes kSizes =
-      fmha_direct_sizes(C::kTileM, C::kTileK, C::kHdimV, static_cast<int>(sizeof(In)));
+      fmha_direct_sizes(C::kTileM, C::kTileK, C::kHdimV, static_cast<int>(sizeof(Kv)));
   static_assert(kKeys == kFmhaDirectKeys, "a lane has one key of a block");
   static_assert(C::kTileM % C::kWaveM == 0, "warps have equally many queries");
 
-  using Rows = TokenRows<In, C::kWaveM>;
+  using Queries = TokenRows<In, C::kWaveM>;
+  using Rows = TokenRows<Kv, C::kWaveM>;
   using Run = typename Rows::Run;
   using Range = FmhaKeyRange<kKeys>;
   using Four = FourFloats;
@@ -87,11 +89,11 @@ class FmhaKernel {
   __device__ __forceinline__ float* query_row(int row) const {
     return reinterpret_cast<float*>(memory + row * kSizes.query_row);
   }
-  __device__ __forceinline__ In* key_row(int row) const {
-    return reinterpret_cast<In*>(memory + kSizes.key_block + row * kSizes.key_row);
+  __device__ __forceinline__ Kv* key_row(int row) const {
+    return reinterpret_cast<Kv*>(memory + kSizes.key_block + row * kSizes.key_row);
   }
-  __device__ __forceinline__ In* value_row(int row) const {
-    return reinterpret_cast<In*>(memory + kSizes.value_block + row * kSizes.value_row);
+  __device__ __forceinline__ Kv* value_row(int row) const {
+    return reinterpret_cast<Kv*>(memory + kSizes.value_block + row * kSizes.value_row);
   }
   // The weights of this warp's query r.
   __device__ __forceinline__ float* weight_row(int r) const {
@@ -101,11 +103,11 @@ class FmhaKernel {
   // ---- tokens on their way to shared memory ----
 
   __device__ __forceinline__ void bring_queries() const {
-    const Rows from = {{tokens<const In>(g.q, g.q_stride, head, s.first_query + tile),
-                        g.q_stride[kToken], g.q_stride[kTokenElement]},
-                       s.queries - tile,
-                       static_cast<int>(g.hdim)};
-    const auto widen = [this](int row, int element, const Run& run) {
+    const Queries from = {{tokens<const In>(g.q, g.q_stride, head, s.first_query + tile),
+                           g.q_stride[kToken], g.q_stride[kTokenElement]},
+                          s.queries - tile,
+                          static_cast<int>(g.hdim)};
+    const auto widen = [this](int row, int element, const typename Queries::Run& run) {
       float* const to = query_row(row) + element;
       const i64 query = tile + row < s.queries ? tile + row : s.queries - 1;
       const float by = query_factor<C::kQscale>(g, batch, head, query);
@@ -117,18 +119,33 @@ class FmhaKernel {
       }
     };
     from.template bring<C::kTileM, C::kTileK>(lane, warp, widen);
+    if constexpr (Rows::kVector > kVector) clear_behind();
+  }
+  // Products take runs of keys, which may have more elements than those of queries: zeros behind
+  // the end of a head.
+  __device__ __forceinline__ void clear_behind() const {
+    const int last = static_cast<int>(g.hdim) - 1;
+    const int from = (last / kVector + 1) * kVector;
+    const int to = (last / Rows::kVector + 1) * Rows::kVector;
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < C::kTileM; row += 32 * C::kWaveM) {
+#pragma unroll 1
+      for (int i = from; i < to; i += 4) {
+        *reinterpret_cast<Four*>(query_row(row) + i) = {{0, 0, 0, 0}};
+      }
+    }
   }
   // Keys, or values, of this sequence from `key` on.
   template <bool kOfKeys>
   __device__ __forceinline__ auto rows_from(i64 key) const {
     const int hdim = static_cast<int>(kOfKeys ? g.hdim : g.hdim_v);
     if constexpr (C::kPages != FmhaPages::none) {
-      using Paged = PagedTokens<In, C::kCacheLayout, kOfKeys>;
-      return TokenRows<In, C::kWaveM, Paged>{{g, s, head_kv, key}, s.keys - key, hdim};
+      using Paged = PagedTokens<Kv, C::kCacheLayout, kOfKeys>;
+      return TokenRows<Kv, C::kWaveM, Paged>{{g, s, head_kv, key}, s.keys - key, hdim};
     } else {
       const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;
-      const In* const first =
-          tokens<const In>(kOfKeys ? g.k : g.v, stride, head_kv, s.first_key + key);
+      const Kv* const first =
+          tokens<const Kv>(kOfKeys ? g.k : g.v, stride, head_kv, s.first_key + key);
       return Rows{{first, stride[kToken], stride[kTokenElement]}, s.keys - key, hdim};
     }
   }
@@ -145,7 +162,7 @@ class FmhaKernel {
     const auto keep = [this, &zero](int row, int element, const Run& run) {
       *reinterpret_cast<Run*>(value_row(row) + element) = run;
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) zero += to_float(run.x[i]) * 0.0F;
+      for (int i = 0; i < Rows::kVector; ++i) zero += to_float(run.x[i]) * 0.0F;
     };
     from.template bring<kKeys, C::kHdimV>(lane, warp, keep);
     return zero != 0;
@@ -218,7 +235,7 @@ class FmhaKernel {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const auto v =
-          *reinterpret_cast<const Neighbours<In, 2>*>(value_row(key) + 64 * i + 2 * lane);
+          *reinterpret_cast<const Neighbours<Kv, 2>*>(value_row(key) + 64 * i + 2 * lane);
       const float x = to_float(v.x[0]);
       const float y = to_float(v.x[1]);
 #pragma unroll
@@ -258,9 +275,10 @@ class FmhaKernel {
   __device__ __forceinline__ void add_block(const Range& range, i64 from, bool wild) {
     constexpr bool kPlain = !C::kSoftCap && C::kBias == FmhaBias::none;
     const bool whole = range.has_all(from);
-    const LaneFactors by = lane_factors<C::kQscale, C::kPages>(g, s, batch, head_kv, from + lane);
+    const LaneFactors by =
+        lane_factors<C::kQscale, C::kPages, In>(g, s, batch, head_kv, from + lane);
     float x[kQueries];
-    const In* const mine = key_row(lane);
+    const Kv* const mine = key_row(lane);
     multiply_rows(query_row(warp * kQueries), kSizes.query_row, mine, static_cast<int>(g.hdim), x);
     u32 seen = ~0U;
     if (kPlain && whole && count == kQueries) {

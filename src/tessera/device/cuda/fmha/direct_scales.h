@@ -12,10 +12,10 @@ struct LaneFactors {
 };
 
 // A lane behind the last key has the factors of that one; there is at least one key.
-template <FmhaQscale kQscale, FmhaPages kPages>
+template <FmhaQscale kQscale, FmhaPages kPages, class In>
 __device__ __forceinline__ LaneFactors lane_factors(const FmhaArguments& g, const FmhaSequence& s,
                                                     i64 batch, i64 head_kv, i64 key) {
-  const float score = score_factor<kQscale>(g);
+  const float score = score_factor<kQscale, In>(g);
   if constexpr (scales_keys(kQscale)) {
     const i64 last = key < s.keys ? key : s.keys - 1;
     const i64 place = key_factor_place<kQscale, kPages>(g, s, batch, head_kv, last);

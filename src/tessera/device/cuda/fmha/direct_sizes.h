@@ -14,10 +14,10 @@ struct FmhaDirectSizes {
   int bytes;
 };
 
-constexpr FmhaDirectSizes fmha_direct_sizes(int tile_m, int hdim, int hdim_v, int size_of_in) {
+constexpr FmhaDirectSizes fmha_direct_sizes(int tile_m, int hdim, int hdim_v, int size_of_kv) {
   const int query_row = (hdim + 7) / 8 * 8 * 4;
-  const int key_row = ((hdim * size_of_in + 15) / 16 | 1) * 16;
-  const int value_row = (hdim_v + 63) / 64 * 64 * size_of_in;
+  const int key_row = ((hdim * size_of_kv + 15) / 16 | 1) * 16;
+  const int value_row = (hdim_v + 63) / 64 * 64 * size_of_kv;
   const int key_block = tile_m * query_row;
   const int value_block = key_block + kFmhaDirectKeys * key_row;
   const int weight_block = value_block + kFmhaDirectKeys * value_row;
@@ -31,8 +31,8 @@ constexpr FmhaDirectSizes fmha_direct_sizes(int tile_m, int hdim, int hdim_v, in
 }
 
 // The shared memory that a launch must give each block.
-constexpr int fmha_direct_shared_bytes(int tile_m, int hdim, int hdim_v, int size_of_in) {
-  return fmha_direct_sizes(tile_m, hdim, hdim_v, size_of_in).bytes;
+constexpr int fmha_direct_shared_bytes(int tile_m, int hdim, int hdim_v, int size_of_kv) {
+  return fmha_direct_sizes(tile_m, hdim, hdim_v, size_of_kv).bytes;
 }
 
 }  // namespace tessera::device

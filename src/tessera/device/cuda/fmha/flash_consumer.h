@@ -199,7 +199,11 @@ class FlashConsumer {
       load_shared_if(block.place(buffer) + 16, words, true);
       const FlashTile at = {0, 0, 0, 0, 0, 0, 0, words[3]};
       const FlashPagedKeys<T, kKeys> keys(g, at, head, index * kKeys, lane);
-      keys.template multiply_again<C::kTileK>(fragment, scores);
+      if constexpr (kEightBits) {
+        keys.template multiply_bytes_again<C::kTileK>(fragment, scores);
+      } else {
+        keys.template multiply_again<C::kTileK>(fragment, scores);
+      }
     } else {
       const i64 token = i64{index} * kKeys + (kEqual ? 0 : tile.first_key);
       const T* const keys = static_cast<const T*>(g.k) + tile.batch * g.k_stride[kTokenBatch] +

@@ -54,7 +54,7 @@ class FlashFactors<C, true> {
 
   __device__ __forceinline__ void open(const FlashArguments& a, const FlashTile& tile) {
     const FmhaArguments& g = a.fmha;
-    const float all = score_factor<kHow>(g) * (Block::kBends ? 1.0F : 1.44269504F);
+    const float all = score_factor<kHow, typename C::In>(g) * (Block::kBends ? 1.0F : 1.44269504F);
     const int last = max(0, Block::queries_of(a, tile) - 1);
     query = all * query_factor<kHow>(g, tile.batch, tile.head, min(tile.row, last));
     if constexpr (kOfBlocks) {

@@ -37,7 +37,7 @@ class FlashPagedProducer {
   // Fills the next stage with the boxes that there are. Where there are none it is passed on.
   template <int kHdim>
   __device__ __forceinline__ void put(const CudaTensorMap* map, const FlashBox& box, int head) {
-    constexpr int kSlabs = kHdim / kFlashSlab;
+    constexpr int kSlabs = rounded_up(kHdim, Block::kPerLine) / Block::kPerLine;
     const u32 stage = ring.stage();
     barrier_wait(block.empty(stage), ring.phase() ^ 1);
     const u32 full = block.full(stage);
@@ -48,7 +48,7 @@ class FlashPagedProducer {
       TmaTarget target = {block.stage(stage) + lane * tokens * kLineBytes, full, 0, kEvictLast};
 #pragma unroll
       for (int slab = 0; slab < kSlabs; ++slab) {
-        tma_load<false>(target, TmaBox<4>{map, {slab * kFlashSlab, box.token, head, page}});
+        tma_load<false>(target, TmaBox<4>{map, {slab * Block::kPerLine, box.token, head, page}});
         target.to += kKeys * kLineBytes;
       }
     }
@@ -58,8 +58,33 @@ class FlashPagedProducer {
   __device__ __forceinline__ void put_keys(const FlashBox& box, int head) {
     put<C::kTileK>(&a.k_map, box, head);
   }
-  __device__ __forceinline__ void put_values(const FlashBox& box, int head) {
-    put<C::kHdimV>(&a.v_map, box, head);
+  __device__ __forceinline__ void put_values(const FlashBox& box, int head, bool is_last) {
+    if constexpr (Block::kConverts) {
+      put_raw_values(box, head, is_last);
+    } else {
+      put<C::kHdimV>(&a.v_map, box, head);
+    }
+  }
+  // Values of 8 bits take the next stage when they are converted, see flash_convert.h. Their boxes
+  // follow each other as the keys do.
+  __device__ __forceinline__ void put_raw_values(const FlashBox& box, int head, bool is_last) {
+    const u32 raw = plain.raws.stage, full = block.raw_full(raw);
+    barrier_wait(block.raw_empty(raw), plain.raws.phase ^ 1);
+    const int boxes = __popc(__ballot_sync(~0U, box.is_there()));
+    if (lane == 0) {
+      store_shared(block.raw_state(raw),
+                   (boxes > 0 ? kRawIsThere : 0) | (is_last ? kRawIsLast : 0));
+      barrier_expect(full, boxes * tokens * C::kHdimV);
+    }
+    __syncwarp();
+    if (box.is_there()) {
+      const int page = max(0, min(box.entry, static_cast<int>(a.fmha.num_pages) - 1));
+      tma_load<false>({block.raw(raw) + lane * tokens * C::kHdimV, full, 0, kEvictLast},
+                      TmaBox<4>{&a.v_map, {0, box.token, head, page}});
+    }
+    __syncwarp();
+    plain.raws.next();
+    ring.next();
   }
 
   __device__ __forceinline__ void put_queries(u32 consumer, const FlashTile& tile) {
@@ -99,14 +124,14 @@ class FlashPagedProducer {
         put_queries(consumer, tile);
         if (consumer == 0) put_keys(now, head);
       }
-      put_values(before, last_head);
+      put_values(before, last_head, !is_tile);
       if (!is_tile) break;
 #pragma unroll 1
       for (int i = tile.blocks - 1; i > first; --i) {
         before = now, now = ahead;
         ahead = find(tile, i - 2);
         put_keys(now, head);
-        put_values(before, head);
+        put_values(before, head, false);
       }
       last_head = head;
       index = __shfl_sync(~0U, next, 0);

@@ -56,7 +56,36 @@ class FlashPagedKeys {
     }
   }
 
-  // What the function of this name does with keys at equal distances.
+  // What the functions of these names do with keys at equal distances.
+  template <int kHdim, int kCount, class LoadFragment>
+  __device__ __forceinline__ void multiply_bytes_again(LoadFragment fragment,
+                                                       float (&scores)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) scores[i] = 0;
+#pragma unroll 1
+    for (int element = 0; element < kHdim; element += 32) {
+      u32 words[4];
+      fragment(element / 32, words);
+      const Operand<T> upper(Fragment{{words[0], words[2]}});
+      const Operand<T> lower(Fragment{{words[1], words[3]}});
+      const int from = element + lane % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < kCount; i += 4) {
+        const T* const at = key(i * 2) + from;
+        Fragment bytes = {{0, 0}};
+        if (element < g.hdim) bytes.chunk[0] = *reinterpret_cast<const u32*>(at);
+        if (element + 16 < g.hdim) bytes.chunk[1] = *reinterpret_cast<const u32*>(at + 16);
+        const Operand<T> b(bytes);
+        float sums[4] = {scores[i], scores[i + 1], scores[i + 2], scores[i + 3]};
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          mma<fp16>(sums, upper.words[part], lower.words[part], b.words[part]);
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) scores[i + e] = sums[e];
+      }
+    }
+  }
   template <int kHdim, int kCount, class LoadFragment>
   __device__ __forceinline__ void multiply_again(LoadFragment fragment,
                                                  float (&scores)[kCount]) const {

@@ -47,8 +47,15 @@ __device__ __forceinline__ void store_words(u32 to, const u32* x) {
                : "memory");
 }
 
+__device__ __forceinline__ void store_word(u32 to, u32 x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
 __device__ __forceinline__ void store_shared_half(u32 to, u16 x) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
+}
+
+__device__ __forceinline__ void store_shared_byte(u32 to, u32 x) {
+  asm volatile("st.shared.b8 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
 
 // Loads two floats that another block may have stored before a fence.

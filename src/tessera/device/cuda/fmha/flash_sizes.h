@@ -34,12 +34,12 @@ inline constexpr int kFlashOtherRegisters = 8;   // more for factors, and for re
 // the group that fetches, and that converts where values have 8 bits.
 constexpr int flash_registers(int consumers) { return consumers == 3 ? 160 : 240; }
 constexpr int flash_registers(const FlashShape& s) {
-  if (s.converts) return s.hdim_v == 256 ? 232 : 224;
+  if (s.converts) return s.hdim_v == 256 || (s.paged && s.hdim == 192) ? 232 : 224;
   return s.paged && s.consumers == 2 ? 232 : flash_registers(s.consumers);
 }
 constexpr int flash_fetch_registers(int consumers) { return consumers == 3 ? 32 : 24; }
 constexpr int flash_fetch_registers(const FlashShape& s) {
-  if (s.converts) return s.hdim_v == 256 ? 40 : 56;
+  if (s.converts) return s.hdim_v == 256 || (s.paged && s.hdim == 192) ? 40 : 56;
   return s.paged && s.consumers == 2 ? 40 : flash_fetch_registers(s.consumers);
 }
 

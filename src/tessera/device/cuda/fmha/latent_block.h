@@ -5,6 +5,7 @@
 #include "tessera/device/cuda/cpasync_tile.h"
 #include "tessera/device/cuda/fmha/flash_ptx.h"
 #include "tessera/device/cuda/fmha/split_arguments.h"
+#include "tessera/device/cuda/fmha/split_bytes.h"
 #include "tessera/device/cuda/fmha/split_tile.h"
 #include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/device/cuda/ring.h"
@@ -40,19 +41,23 @@ struct LatentWork {
 template <class C>
 struct LatentBlock {
   using In = typename C::In;
+  // Keys of 8 bits are multiplied as fp16, see split_bytes.h.
+  static constexpr bool kBytes = sizeof(typename C::Kv) == 1;
+  using Half = typename If<kBytes, fp16, In>::Type;
   static constexpr int kStages = C::kStages;
-  static constexpr LatentSizes kSizes = latent_sizes(kStages);
+  static constexpr LatentSizes kSizes = latent_sizes(kStages, kBytes);
   static_assert(C::kTileM == kLatentRows && C::kTileN == kLatentKeys && C::kTileK == kLatentHead,
                 "tile");
-  static_assert(kStages == kLatentStages, "a block's keys and values, twice");
+  static_assert(kStages == (kBytes ? kLatentByteStages : kLatentStages),
+                "a block's keys and values, twice");
   static_assert(sizeof(LatentWork<C>) <= kLatentWorkBytes, "what a block is to do");
   static_assert(kSizes.bytes <= kSharedLimit, "the block must fit into shared memory");
 
   // Values are the first elements of keys, or lie as these do: a warpgroup's columns are the rows
   // of an operand.
-  using Queries = OperandTile<In, kLatentRows, kLatentHead, true>;
-  using Keys = OperandTile<In, kLatentKeys, kLatentHead, true>;
-  using Values = OperandTile<In, kLatentColumns, kLatentKeys, false>;
+  using Queries = OperandTile<Half, kLatentRows, kLatentHead, true>;
+  using Keys = OperandTile<Half, kLatentKeys, kLatentHead, true>;
+  using Values = OperandTile<Half, kLatentColumns, kLatentKeys, false>;
   static_assert(Values::kSlabBytes == Keys::kSlabBytes, "values lie where keys do");
   static_assert(Queries::kBytes == kSizes.stages && Keys::kBytes == kSizes.stage, "sizes");
   using Stages = Ring<kStages>;
@@ -62,6 +67,9 @@ struct LatentBlock {
 
   __device__ __forceinline__ u32 stage(u32 index) const {
     return shared + kSizes.stages + index * kSizes.stage;
+  }
+  __device__ __forceinline__ u32 raw(u32 index) const {
+    return shared + kSizes.raws + index * kLatentRawBytes;
   }
   // Barriers: whether a stage is full, whether weights are ready or were taken.
   __device__ __forceinline__ u32 full(u32 index) const {
@@ -102,7 +110,7 @@ struct LatentBlock {
       const u32 to = shared + r * kLineBytes + ((chunk ^ r % 8) << 4);
       const int left = r < tile.rows ? static_cast<int>(g.hdim) - chunk * 8 : 0;
       const i64 stride = g.q_stride[kTokenElement];
-      if (stride != 1 || !aligned16(q)) {
+      if (sizeof(In) == 1 || stride != 1 || !aligned16(q)) {
         fetch_elements(to, q + chunk * 8 * stride, stride, left);
         continue;
       }
@@ -118,6 +126,36 @@ struct LatentBlock {
   static __device__ __forceinline__ void wait_for_queries() {
     copies_wait<0>();
     copy_engine_fence();
+  }
+
+  // The word of a row that has its elements 2 * index and 2 * index + 1.
+  __device__ __forceinline__ u32 query_word(int row, int index) const {
+    return shared + index / 32 * Queries::kSlabBytes + row * kLineBytes +
+           ((index % 32 / 4 ^ row % 8) << 4) + index % 4 * 4;
+  }
+  // Queries of bf16 become fp16, a row after the other by each warp, and leave a factor.
+  __device__ __forceinline__ void scale_queries(int thread) const {
+    constexpr int kWords = kLatentHead / 64;  // of a lane
+    const int lane = thread % 32;
+#pragma unroll 1
+    for (int r = thread / 32; r < kLatentRows; r += kLatentThreads / 32) {
+      u32 words[kWords], top = 0;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[i] = load_word(query_word(r, lane + 32 * i));
+        top = max(top, ByteScale::largest(words[i]));
+      }
+      const ByteScale scale = ByteScale::of(__reduce_max_sync(~0U, top));
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        store_word(query_word(r, lane + 32 * i), scale.halves(words[i]));
+      }
+      if (lane == 0) store_shared(shared + kSizes.scales + r * 4, scale.down());
+    }
+    copy_engine_fence();
+  }
+  __device__ __forceinline__ float scale_of(int row) const {
+    return __uint_as_float(load_word(shared + kSizes.scales + row * 4));
   }
 
   // A warp's 16 rows of 16 elements, as the left operand.
@@ -167,7 +205,14 @@ struct LatentBlock {
 #pragma unroll 1
     for (int i = 0; i < Queries::kSlabs * 8; ++i) {
       const int element = i / 8 * 64 + i % 8;
-      const u16 bits = element < left ? q[element * stride].bits : u16{0};
+      u16 bits = 0;
+      if (element < left) {
+        if constexpr (sizeof(In) == 1) {
+          bits = static_cast<u16>(halves_of<In>(q[element * stride].bits));
+        } else {
+          bits = q[element * stride].bits;
+        }
+      }
       store_shared_half(to + i / 8 * Queries::kSlabBytes + i % 8 * 2, bits);
     }
   }

@@ -10,15 +10,15 @@ namespace tessera::device {
 // tensor cores multiply the next one.
 template <class C>
 class LatentScores {
-  using In = typename C::In;
   using Block = LatentBlock<C>;
+  using Half = typename Block::Half;
   static constexpr int kScores = kLatentKeys / 2;
   static constexpr int kDepth = kLatentHead / 16;
   // Steps of the depth whose queries a thread keeps. An instruction that finds queries and keys in
   // shared memory takes half as long again as its products.
   static constexpr int kKept = 16;
-  using Multiply = Wgmma<In, In, kLatentKeys, WgmmaFrom::k_lines, WgmmaFrom::k_lines>;
-  using MultiplyKept = Wgmma<In, In, kLatentKeys, WgmmaFrom::registers, WgmmaFrom::k_lines>;
+  using Multiply = Wgmma<Half, Half, kLatentKeys, WgmmaFrom::k_lines, WgmmaFrom::k_lines>;
+  using MultiplyKept = Wgmma<Half, Half, kLatentKeys, WgmmaFrom::registers, WgmmaFrom::k_lines>;
 
   const FmhaArguments& g;
   const LatentWork<C>& work;
@@ -102,7 +102,7 @@ class LatentScores {
     u32 weights[kLatentKeys / 16][4];
 #pragma unroll
     for (int i = 0; i < kScores / 2; ++i) {
-      weights[i / 4][i % 4] = round_pair<In>(x[2 * i], x[2 * i + 1]);
+      weights[i / 4][i % 4] = round_pair<Half>(x[2 * i], x[2 * i + 1]);
     }
     barrier_wait(block.taken(slots.stage), slots.phase ^ 1);
     block.store_weights(slots.stage, thread, weights, factor);
@@ -122,7 +122,12 @@ class LatentScores {
     const SplitTile<C> tile = work.item.tile(g);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      row[r] = tile.row(thread / 32 * 16 + lane / 4 + 8 * r);
+      const int index = thread / 32 * 16 + lane / 4 + 8 * r;
+      row[r] = tile.row(index);
+      if constexpr (Block::kBytes) {
+        row[r].scale = tile.scale_of(row[r]);
+        if (kSame<typename C::In, bf16>) row[r].scale *= block.scale_of(index);
+      }
       most[r] = minus_infinity();
       total[r] = 0;
     }

@@ -9,7 +9,8 @@
 #pragma once
 
 #include "tessera/device/cuda/fmha/check_pages.h"
-#include "tessera/device/cuda/fmha/split_ring.h"
+#include "tessera/device/cuda/fmha/split_bytes.h"
+#include "tessera/device/cuda/fmha/split_fetch.h"
 #include "tessera/device/cuda/fmha/split_store.h"
 
 namespace tessera::device {
@@ -19,17 +20,23 @@ namespace tessera::device {
 template <class C>
 class SplitFmha {
   using In = typename C::In;
+  using Kv = typename C::Kv;
+  // Keys and values of 8 bits are multiplied as fp16, see split_bytes.h.
+  static constexpr bool kBytes = sizeof(Kv) == 1;
+  static constexpr bool kKeyFactors = SplitTile<C>::kKeyFactors;
+  using Half = typename If<kBytes, fp16, In>::Type;
   static constexpr int kRows = C::kTileM, kKeys = C::kTileN, kHdim = C::kTileK;
   static constexpr int kTeams = C::kWaveN, kStages = C::kStages;
   static constexpr int kTeamThreads = 32 * C::kWaveM;
   static constexpr int kScores = kKeys / 2;  // of a lane
   static constexpr bool kKeepsQueries = kHdim <= 128;
-  static constexpr SplitSizes kSizes = split_sizes({kRows, kKeys, kHdim, kStages, kTeams});
+  static constexpr SplitSizes kSizes = split_sizes(split_shape_of<C>());
   static_assert(kRows == kSplitRows * C::kWaveM && kKeys % 16 == 0 && kStages >= 2, "tile");
 
-  using Copy = SplitCopy<In, kKeys, kHdim, kTeamThreads>;
-  using Block = typename Copy::Shape;
-  using Queries = TileShape<In, kRows, kHdim, true>;
+  using Fetch = SplitFetch<C>;
+  using Block = typename Fetch::Copy::Shape;
+  using Queries = TileShape<Half, kRows, kHdim, true>;
+  using Bytes = SplitBytes<C, Block, Queries>;
 
   struct Area {
     static constexpr int kTeams = C::kWaveN, kThreads = kTeams * kTeamThreads, kBarrier = 0;
@@ -45,6 +52,7 @@ class SplitFmha {
   u32 queries[kKeepsQueries ? kHdim / 16 : 1][4];
   float most[2], total[2];  // total: of this lane's keys
   float sums[kHdim / 8][4];
+  ByteUnit unit;  // of the sums, where keys have factors
 
   __device__ __forceinline__ SplitFmha(const SplitTile<C>& of_tile, unsigned char* shared)
       : tile(of_tile),
@@ -82,7 +90,7 @@ class SplitFmha {
   // ---- queries ----
 
   // Brings the tile's queries to shared memory, zeros where there are none.
-  __device__ __forceinline__ void bring_queries() const {
+  __device__ __forceinline__ void bring_queries() {
     constexpr int kChunks = Queries::kChunks, kPerChunk = Queries::kPerChunk;
     const i64 stride = g.q_stride[kTokenElement];
 #pragma unroll 1
@@ -94,13 +102,32 @@ class SplitFmha {
         const In* const q = tile.template token<const In>(g.q, g.q_stride, tile.head_of(r), token);
 #pragma unroll
         for (int e = 0; e < kPerChunk; ++e) {
-          if (first + e < g.hdim) words[e / 2] |= u32{q[(first + e) * stride].bits} << e % 2 * 16;
+          const int element = kBytes ? byte_order(first + e) : first + e;
+          if (element < g.hdim) words[e / 2] |= half_of(q[element * stride]) << e % 2 * 16;
         }
       }
       const u32 to = shared_address(memory) + kSizes.queries;
       store_chunk(to + Queries::at(r, i % kChunks), words);
     }
     __syncthreads();
+    if constexpr (kBytes) scale_queries();
+  }
+  // Queries of bf16 become fp16 with a factor for each row.
+  __device__ __forceinline__ void scale_queries() {
+    float* const scales = reinterpret_cast<float*>(memory + kSizes.scales);
+    if constexpr (kSame<In, bf16>) {
+      Bytes::scale_queries(shared_address(memory) + kSizes.queries, thread, scales);
+      __syncthreads();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row[r].scale = tile.scale_of(row[r]);
+      if (kSame<In, bf16>) row[r].scale *= scales[warp * kSplitRows + lane / 4 + 8 * r];
+    }
+  }
+  static __device__ __forceinline__ u32 half_of(In x) {
+    if constexpr (sizeof(In) == 1) return halves_of<In>(x.bits) & 0xffffU;
+    return x.bits;
   }
 
   // The warp's 16 rows of 16 elements, as the left operand.
@@ -123,30 +150,50 @@ class SplitFmha {
     const u32 start = Block::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
     for (int i = 0; i < kScores; ++i) x[i / 4][i % 4] = 0;
+    if constexpr (kBytes) {
+      Bytes::multiply(
+          keys, start, [this](int step, u32(&q)[4]) { take_queries(step, q); }, x);
+    } else {
+      multiply_halves(keys, start, x);
+    }
+  }
+  __device__ __forceinline__ void multiply_halves(u32 keys, u32 start,
+                                                  float (&x)[kScores / 4][4]) const {
 #pragma unroll
     for (int step = 0; step < kHdim / 16; ++step) {
       u32 q[4];
-      if constexpr (kKeepsQueries) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) q[i] = queries[step][i];
-      } else {
-        load_queries(step, q);
-      }
+      take_queries(step, q);
       const u32 upper[2] = {q[0], q[2]};
       const u32 lower[2] = {q[1], q[3]};
 #pragma unroll
       for (int i = 0; i < kKeys / 16; ++i) {
         u32 k[4];
         load_matrices<false>(keys + (start ^ step * 32) + i * 16 * Block::kLineBytes, k);
-        mma<In>(x[2 * i], upper, lower, {k[0], k[1]});
-        mma<In>(x[2 * i + 1], upper, lower, {k[2], k[3]});
+        mma<Half>(x[2 * i], upper, lower, {k[0], k[1]});
+        mma<Half>(x[2 * i + 1], upper, lower, {k[2], k[3]});
       }
+    }
+  }
+  __device__ __forceinline__ void take_queries(int step, u32 (&q)[4]) const {
+    if constexpr (kKeepsQueries) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) q[i] = queries[step][i];
+    } else {
+      load_queries(step, q);
     }
   }
 
   // Makes scores of the products of the block from `first` on; minus infinity where a row does not
   // see the key.
   __device__ __forceinline__ void score(int first, bool whole, float (&x)[kScores / 4][4]) const {
+    if (kBytes && whole) {  // blocks of 8 bits are larger, and come sooner
+#pragma unroll
+      for (int i = 0; i < kScores; ++i) {
+        const int key = first + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        x[i / 4][i % 4] = tile.score(x[i / 4][i % 4], row[i / 2 % 2], key);
+      }
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kScores; ++i) {
       const SplitRow& r = row[i / 2 % 2];
@@ -196,6 +243,14 @@ class SplitFmha {
 
   __device__ __forceinline__ void add_values(u32 values, const float (&x)[kScores / 4][4]) {
     const u32 start = Block::at(lane % 16, lane / 16);
+    if constexpr (kBytes) {
+      Bytes::add(values, start, x, sums);
+    } else {
+      add_halves(values, start, x);
+    }
+  }
+  __device__ __forceinline__ void add_halves(u32 values, u32 start,
+                                             const float (&x)[kScores / 4][4]) {
 #pragma unroll
     for (int i = 0; i < kKeys / 16; ++i) {
       const float(&p)[4] = x[2 * i];
@@ -214,42 +269,22 @@ class SplitFmha {
 
   // ---- one part of the keys ----
 
-  __device__ __forceinline__ Copy copy_of(i64 hdim) const {
-    return Copy(static_cast<int>(hdim), tile.s.keys, thread % kTeamThreads);
-  }
-
-  // Fetches the block of keys and values from `key` on to a stage. A block that lies in one page is
-  // as tokens at equal distances are; `page` is that page, which was asked for a block earlier.
-  __device__ __forceinline__ void fetch(u32 to, const Copy& keys, const Copy& values, int key,
-                                        i64 page) const {
-    if (C::kPages != FmhaPages::none && !tile.has_whole_blocks(kKeys)) {
-      keys.fetch(to, tile.template paged<true>(), key);
-      values.fetch(to + kSizes.block, tile.template paged<false>(), key);
-    } else {
-      keys.fetch(to, tile.template strided<true>(key, page), key);
-      values.fetch(to + kSizes.block, tile.template strided<false>(key, page), key);
-    }
-  }
-
   // The team's blocks of a part: every kTeams-th. The queries come while the first ones are on
   // their way.
   __device__ __forceinline__ void attend(const SplitBlocks& blocks, const SplitPart& part) {
-    const Copy keys = copy_of(g.hdim);
-    const Copy values = copy_of(g.hdim_v);
+    Fetch fetch(tile, thread % kTeamThreads);
     int next = part.first + team;  // what is fetched next, and to which stage
     int to = 0;
-    const auto page_of_next = [&]() -> i64 {
-      return next < part.last ? tile.page_of(blocks.block(next) * kKeys) : 0;
+    const auto look_up_next = [&] {
+      if (next < part.last) fetch.look_up(blocks.block(next) * kKeys);
     };
-    i64 page = page_of_next();
+    look_up_next();
     const auto fetch_next = [&] {
-      if (next < part.last) {
-        fetch(stage_at(to), keys, values, blocks.block(next) * kKeys, page);
-      }
+      if (next < part.last) fetch.fetch(stage_at(to), blocks.block(next) * kKeys);
       copies_commit();
       next += kTeams;
       to = to + 1 < kStages ? to + 1 : 0;
-      page = page_of_next();
+      look_up_next();
     };
 #pragma unroll 1
     for (int i = 0; i + 1 < kStages; ++i) fetch_next();
@@ -265,9 +300,12 @@ class SplitFmha {
       const int first = blocks.block(index) * kKeys;
       const int last = first + kKeys;
       float x[kScores / 4][4];
+      const u32 factors = stage_at(from) + 2 * kSizes.block;
       multiply(stage_at(from), x);
+      if constexpr (kKeyFactors) Bytes::scale_products(factors, lane, x);
       score(first, last <= all.sink || (first >= all.begin && last <= all.end), x);
       weigh(x);
+      if constexpr (kKeyFactors) Bytes::scale_weights(factors + kKeys * 4, lane, unit, x, sums);
       add_values(stage_at(from) + kSizes.block, x);
       from = from + 1 < kStages ? from + 1 : 0;
     }
@@ -283,13 +321,20 @@ class SplitFmha {
       const int at = team * kRows + warp * kSplitRows + lane / 4 + 8 * r;
       const float all = sum_of_row(total[r]);
       if (lane % 4 == 0) heads[2 * at] = most[r], heads[2 * at + 1] = all;
-      float* const to = reinterpret_cast<float*>(memory) + at * kSizes.sum_pitch + lane % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kHdim / 8; ++i) {
-        *reinterpret_cast<float2*>(to + 8 * i) = {sums[i][2 * r], sums[i][2 * r + 1]};
+      float* const to = reinterpret_cast<float*>(memory) + at * kSizes.sum_pitch;
+      if constexpr (kBytes) {
+        Bytes::leave(to + lane % 4 * 4, r, kKeyFactors ? unit.up() : 1.0F, sums);
+      } else {
+        leave_pairs(to + lane % 4 * 2, r);
       }
     }
     __syncthreads();
+  }
+  __device__ __forceinline__ void leave_pairs(float* to, int r) const {
+#pragma unroll
+    for (int i = 0; i < kHdim / 8; ++i) {
+      *reinterpret_cast<float2*>(to + 8 * i) = {sums[i][2 * r], sums[i][2 * r + 1]};
+    }
   }
 
  public:

@@ -9,6 +9,7 @@
 
 #include "tessera/device/cuda/fmha/check_pages.h"
 #include "tessera/device/cuda/fmha/latent_block.h"
+#include "tessera/device/cuda/fmha/latent_bytes.h"
 #include "tessera/device/cuda/fmha/latent_fetch.h"
 #include "tessera/device/cuda/fmha/latent_scores.h"
 #include "tessera/device/cuda/fmha/split_store.h"
@@ -20,8 +21,8 @@ template <class C>
 class LatentSums {
   using Block = LatentBlock<C>;
   using Values = typename Block::Values;
-  using Multiply = Wgmma<typename C::In, typename C::In, kLatentProduct, WgmmaFrom::registers,
-                         WgmmaFrom::row_lines>;
+  using Half = typename Block::Half;
+  using Multiply = Wgmma<Half, Half, kLatentProduct, WgmmaFrom::registers, WgmmaFrom::row_lines>;
   static constexpr int kProducts = kLatentColumns / kLatentProduct;
   static constexpr int kSums = kLatentProduct / 2;  // of a product
   static constexpr int kHalves = 2;                 // named barriers of the warpgroups
@@ -63,7 +64,8 @@ class LatentSums {
     for (int i = 0; i < kProducts * kSums; ++i) sums[i / kSums][i % kSums] = 0;
   }
 
-  __device__ __forceinline__ void attend(const LatentWork<C>& work, LatentFetch<C>& fetch) {
+  template <class Fetch>
+  __device__ __forceinline__ void attend(const LatentWork<C>& work, Fetch& fetch) {
     typename Block::Stages stages;
     typename Block::Slots slots;
 #pragma unroll 1
@@ -107,7 +109,18 @@ class SplitLatent {
     static constexpr int kSumPitch = Block::kSizes.sum_pitch, kHeads = Block::kSizes.heads;
   };
   using Store = SplitStore<C, Area>;
+  using Fetch = typename If<Block::kBytes, LatentBytes<C>, LatentFetch<C>>::Type;
   static constexpr int kTogether = 1;  // named barrier
+
+  // Waits until all threads' queries are there.
+  static __device__ __forceinline__ void meet(const Block& block) {
+    block.wait_for_queries();
+    threads_sync(kTogether, kLatentThreads);
+    if constexpr (kSame<typename C::In, bf16> && Block::kBytes) {
+      block.scale_queries(static_cast<int>(threadIdx.x));
+      threads_sync(kTogether, kLatentThreads);
+    }
+  }
 
   // All rows of the part. Their sums take the place of what was fetched, which all warpgroups have
   // read by then.
@@ -116,17 +129,15 @@ class SplitLatent {
     const int group = uniform(static_cast<int>(threadIdx.x) / kGroupThreads);
     block.fetch_queries(work.item.tile(g), static_cast<int>(threadIdx.x));
     if (group == 0) {
-      block.wait_for_queries();
-      threads_sync(kTogether, kLatentThreads);
+      meet(block);
       LatentScores<C> scores(g, work, block);
       scores.attend();
       threads_sync(kTogether, kLatentThreads);
       scores.leave(reinterpret_cast<float*>(memory + Block::kSizes.heads));
     } else {
-      LatentFetch<C> fetch(g, work, block, group - 1);
+      Fetch fetch(g, work, block, group - 1);
       fetch.begin();
-      block.wait_for_queries();
-      threads_sync(kTogether, kLatentThreads);
+      meet(block);
       LatentSums<C> sums(block, group - 1);
       sums.attend(work, fetch);
       threads_sync(kTogether, kLatentThreads);

@@ -2,11 +2,14 @@
 // which keys they see.
 #pragma once
 
+#include "tessera/device/cuda/eight_bits.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
 #include "tessera/device/cuda/fmha/split_merge.h"
+#include "tessera/device/cuda/fmha/split_work.h"
 #include "tessera/device/cuda/fmha/token_rows.h"
 #include "tessera/device/cuda/vectors.h"
 #include "tessera/device/fmha.h"
+#include "tessera/device/fmha_scales.h"
 
 namespace tessera::device {
 
@@ -24,12 +27,16 @@ struct SplitRow {
   i64 head;
   SplitKeys keys;
   float slope;
+  float scale;  // of its products, where keys have 8 bits
 };
 
 // Rows of one key-value head of one sequence: the queries of all its heads, query by query.
 template <class C>
 struct SplitTile {
   using In = typename C::In;
+  using Kv = typename C::Kv;
+  static constexpr bool kBytes = sizeof(Kv) == 1;
+  static constexpr bool kKeyFactors = splits_factors(C::kQscale);
   const FmhaArguments& g;
   FmhaSequence s;
   i64 batch, head_kv;
@@ -54,8 +61,8 @@ struct SplitTile {
   // ---- keys and values, from the sequence's first token on ----
 
   template <bool kOfKeys>
-  __device__ __forceinline__ const In* cache() const {
-    return static_cast<const In*>(kOfKeys ? g.k : g.v);
+  __device__ __forceinline__ const Kv* cache() const {
+    return static_cast<const Kv*>(kOfKeys ? g.k : g.v);
   }
   // Whether a block of keys lies in one page.
   __device__ __forceinline__ bool has_whole_blocks(int keys) const {
@@ -68,10 +75,10 @@ struct SplitTile {
   }
   // Tokens with the distance of tokens in the block from `key` on, which lies in `page`.
   template <bool kOfKeys>
-  __device__ __forceinline__ StridedTokens<In> strided(int key, i64 page) const {
+  __device__ __forceinline__ StridedTokens<Kv> strided(int key, i64 page) const {
     const i64(&stride)[kTokenStrides] = kOfKeys ? g.k_stride : g.v_stride;
     if constexpr (C::kPages == FmhaPages::none) {
-      return {token<const In>(cache<kOfKeys>(), stride, head_kv, s.first_key), stride[kToken], 1};
+      return {token<const Kv>(cache<kOfKeys>(), stride, head_kv, s.first_key), stride[kToken], 1};
     }
     const i64 ahead = slot_of(g, key).token - key;
     return {cache<kOfKeys>() + page * stride[kTokenBatch] + head_kv * stride[kTokenHead] +
@@ -79,14 +86,14 @@ struct SplitTile {
             stride[kToken], 1};
   }
   template <bool kOfKeys>
-  __device__ __forceinline__ PagedTokens<In, FmhaCacheLayout::linear, kOfKeys> paged() const {
+  __device__ __forceinline__ PagedTokens<Kv, FmhaCacheLayout::linear, kOfKeys> paged() const {
     return {g, s, head_kv, 0};
   }
 
   // Row r; behind the last row the last one again.
   __device__ __forceinline__ SplitRow row(int r) const {
     if (r >= rows) r = rows - 1;
-    SplitRow x = {query_of(r), head_of(r), {}, 0};
+    SplitRow x = {query_of(r), head_of(r), {}, 0, 0};
     const FmhaKeys keys = keys_of<C::kMasked>(g, s, x.query);
     x.keys = {static_cast<int>(keys.sink), static_cast<int>(keys.begin),
               static_cast<int>(keys.end)};
@@ -101,9 +108,21 @@ struct SplitTile {
     return {static_cast<int>(low.sink), static_cast<int>(high.begin), static_cast<int>(low.end)};
   }
 
-  // The score of a row and a key whose product is x.
+  // What all products of a row are multiplied by, where keys have 8 bits.
+  __device__ __forceinline__ float scale_of(const SplitRow& r) const {
+    float factor = score_factor<C::kQscale, In>(g);
+    if constexpr (C::kQscale == FmhaQscale::per_head) factor *= g.descale_k[head_kv];
+    return factor * query_factor<C::kQscale>(g, batch, r.head, r.query);
+  }
+  // And all results.
+  __device__ __forceinline__ float scaled(float x) const {
+    if constexpr (C::kQscale == FmhaQscale::per_head) x *= g.descale_v[head_kv];
+    return scaled_result<C::kQscale, typename C::Out>(g, x);
+  }
+
+  // The score of a row and a key whose product, times the key's factor, is x.
   __device__ __forceinline__ float score(float x, const SplitRow& r, int key) const {
-    x *= g.scale;
+    x *= kBytes ? r.scale : g.scale;
     if constexpr (C::kSoftCap) x = g.soft_cap * tanh_fast(x * (1.0F / g.soft_cap));
     if constexpr (C::kBias == FmhaBias::alibi) x += alibi_of(r.slope, s, r.query, key);
     if constexpr (C::kBias == FmhaBias::elementwise) {
@@ -124,14 +143,14 @@ struct SplitTile {
     const float factor = x.total == 0 ? 0.0F : 1.0F / x.total;
     float y[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = factor == 0 ? 0.0F : x.x[i] * factor;
-    if (stride == 1) {
+    for (int i = 0; i < 4; ++i) y[i] = scaled(factor == 0 ? 0.0F : x.x[i] * factor);
+    if (sizeof(Out) > 1 && stride == 1) {
       const bool aligned = reinterpret_cast<u64>(out + column) % (4 * sizeof(Out)) == 0;
-      store_floats<Out>(out + column, aligned, left, y);
+      if constexpr (sizeof(Out) > 1) store_floats<Out>(out + column, aligned, left, y);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (i < left) out[(column + i) * stride] = rounded<Out>(y[i]);
+        if (i < left) out[(column + i) * stride] = rounded_output<Out>(y[i]);
       }
     }
     if (C::kLse && column == 0) {

@@ -13,27 +13,48 @@ inline constexpr int kSplitFieldBits = 10;  // of a counter, which hold numbers 
 // warps of a team share keys and have different rows; teams have different keys.
 struct SplitShape {
   int rows, keys, hdim, stages, teams;
+  int bytes = 2;             // of an element of a key
+  bool has_factors = false;  // whether each key has factors
 };
 
-// Shared memory: a ring of stages for each team, in which a block of values follows one of keys;
-// behind all rings the queries. The sums of the teams take the place of all that at the end: a row
-// of `sum_pitch` floats for each team and row, and behind these the maxima and totals.
+// Shared memory: a ring of stages for each team, in which a block of values follows one of keys,
+// and both blocks' factors these; behind all rings the queries, and a factor of each where keys
+// have 8 bits. The sums of the teams take the place of all that at the end: a row of `sum_pitch`
+// floats for each team and row, and behind these the maxima and totals.
 struct SplitSizes {
   int block, stage, ring;  // bytes
-  int queries;             // where they begin
+  int queries, scales;     // where they begin
   int sum_pitch, heads;    // floats of a row; where maxima and totals begin, in bytes
   int bytes;
 };
 
 constexpr SplitSizes split_sizes(const SplitShape& s) {
-  const int block = s.keys * s.hdim * 2;
-  const int ring = s.stages * 2 * block;
+  const int block = s.keys * s.hdim * s.bytes;
+  const int stage = 2 * block + (s.has_factors ? 2 * s.keys * 4 : 0);
+  const int ring = s.stages * stage;
   const int queries = s.teams * ring;
   const int sum_pitch = s.hdim + 4;  // rows begin in different banks
   const int heads = s.teams * s.rows * sum_pitch * 4;
-  const int loaded = queries + s.rows * s.hdim * 2;
+  const int scales = queries + s.rows * s.hdim * 2;
+  const int loaded = scales + (s.bytes == 1 ? s.rows * 4 : 0);
   const int merged = heads + s.teams * s.rows * 2 * 4;
-  return {block, 2 * block, ring, queries, sum_pitch, heads, loaded > merged ? loaded : merged};
+  return {block, stage, ring, queries, scales, sum_pitch, heads, loaded > merged ? loaded : merged};
+}
+
+// Whether each key has factors of its own, or those of a few keys.
+constexpr bool splits_factors(FmhaQscale how) {
+  return how == FmhaQscale::per_block || how == FmhaQscale::kv_block ||
+         how == FmhaQscale::per_token;
+}
+template <class C>
+constexpr SplitShape split_shape_of() {
+  return {C::kTileM,
+          C::kTileN,
+          C::kTileK,
+          C::kStages,
+          C::kWaveN,
+          static_cast<int>(sizeof(typename C::Kv)),
+          splits_factors(C::kQscale)};
 }
 
 // ---- latent attention ----
@@ -44,34 +65,43 @@ inline constexpr int kLatentRows = 64, kLatentKeys = 32, kLatentHead = 576, kLat
 inline constexpr int kLatentColumns = kLatentValues / 2;
 inline constexpr int kLatentProduct = 128;  // of them in one instruction
 inline constexpr int kLatentStages = 4;
+// Keys of 8 bits have stages for what they become, and raw ones for what arrives.
+inline constexpr int kLatentByteStages = 3, kLatentRaws = 2;
+inline constexpr int kLatentRawBytes = kLatentKeys * kLatentHead;
 inline constexpr int kLatentSlots = 2;         // of weights, between warpgroups
 inline constexpr int kLatentSlotBytes = 5120;  // 32 of weights and 8 of factors a thread
 inline constexpr int kLatentWorkBytes = 128;   // what a block is to do
 inline constexpr int kLatentThreads = 384;     // of three warpgroups
 
-// Shared memory: queries, a ring of stages of keys, or of keys and values in turn, weights,
-// barriers, what there is to do. The sums take the place of queries and keys at the end, as in
+// Shared memory: queries, a ring of stages of keys, or of keys and values in turn, those of 8 bits
+// as they arrive, weights, barriers, what there is to do, and factors of queries beside keys of 8
+// bits. The sums take the place of queries and keys at the end, as in
 // SplitSizes.
 struct LatentSizes {
   int stages, stage;            // where they begin, bytes of one
+  int raws, scales;             // where they begin
   int weights, barriers, work;  // where they begin
   int sum_pitch, heads;
   int bytes;
 };
-constexpr LatentSizes latent_sizes(int stages) {
+constexpr LatentSizes latent_sizes(int stages, bool of_bytes = false) {
   const int first = kLatentRows * kLatentHead * 2, stage = kLatentKeys * kLatentHead * 2;
-  const int weights = first + stages * stage;
+  const int raws = first + stages * stage;
+  const int weights = raws + (of_bytes ? kLatentRaws * kLatentRawBytes : 0);
   const int barriers = weights + kLatentSlots * kLatentSlotBytes;
   const int work = barriers + (stages + 2 * kLatentSlots) * 8;
   const int sum_pitch = kLatentValues + 8;  // rows begin in different banks
+  const int scales = work + kLatentWorkBytes;
   return {first,
           stage,
+          raws,
+          scales,
           weights,
           barriers,
           work,
           sum_pitch,
           kLatentRows * sum_pitch * 4,
-          work + kLatentWorkBytes};
+          scales + (of_bytes ? kLatentRows * 4 : 0)};
 }
 
 // Whether the values are the first elements of the keys.
