@@ -46,9 +46,9 @@ struct Flash8Block {
   static constexpr int kKeys = C::kTileN;
   static constexpr int kStages = C::kStages;
   static constexpr bool kEqual = Seen::kEqual;
-  static constexpr Flash8Shape kShape = {kConsumers, kKeys,     C::kTileK,
-                                         C::kHdimV,  kStages,   C::kBetween,
-                                         scales_keys(C::kQscale), sizeof(Out) != 2};
+  static constexpr Flash8Shape kShape = {
+      kConsumers,      kKeys, C::kTileK, C::kHdimV, kStages, C::kBetween, scales_keys(C::kQscale),
+      sizeof(Out) != 2};
   static constexpr Flash8Sizes kSizes = flash8_sizes(kShape);
   static constexpr int kBuffers = kSizes.query_buffers;
   static constexpr int kRaws = kSizes.raw_stages;

@@ -27,6 +27,8 @@ class Flash8Consumer {
   static constexpr int kSteps = kKeys / kWgmmaBytesK;
   static constexpr int kScores = kKeys / 2;
   static constexpr int kSums = C::kHdimV / 2;
+  static constexpr bool kSameRing = Block::kStages == kFlash8Turned;
+  static_assert(kFlash8Turned == 2, "values() knows the stage before");
   // Blocks between two sums in fp32, as a divisor.
   static constexpr bool kHasLevels = C::kBetween > 0;
   static constexpr int kBetween = kHasLevels ? C::kBetween : 1;
@@ -42,11 +44,10 @@ class Flash8Consumer {
   const int group, thread, lane, warp;
   FlashFactors<C> factors;
 
-  Ring<Block::kStages> ring;
-  Ring<kFlash8Turned> turned;
+  Ring<Block::kStages> ring;   // of keys
+  Ring<kFlash8Turned> turned;  // of values, the same where there are as many stages of keys
   Ring<Block::kBuffers> buffers;
   u32 buffer = 0;  // of this tile's queries
-  u32 values = 0;  // the stage of the values that are being multiplied
   FlashTile tile = {0, 0, 0, 0, 0, 0, 0, 0};
   int index = 0;  // the block whose weights are held
   int first = 0;  // the tile's first block
@@ -63,11 +64,16 @@ class Flash8Consumer {
   // second one by two flags, see flash_consumer.h.
   u32 parity = 0;
   int number = 0;
-  int wary = 0;      // whether the tile's further blocks take their maxima
-  int repairs = 0;   // of this warp in the tile
+  int wary = 0;     // whether the tile's further blocks take their maxima
+  int repairs = 0;  // of this warp in the tile
 
   __device__ __forceinline__ u32 flag(u32 which) const {
     return block.shared + kSizes.flags + static_cast<u32>(group) * 8 + which * 4;
+  }
+
+  // The stage of the values that are being multiplied.
+  __device__ __forceinline__ u32 values() const {
+    return (kSameRing ? ring.stage : turned.stage) ^ 1;
   }
 
   // ---- products ----
@@ -103,10 +109,10 @@ class Flash8Consumer {
     wgmma_fence();
     start_keys();
     wgmma_commit();
+    if constexpr (kSameRing) turned.stage = ring.stage, turned.phase = ring.phase;
     ring.next();
-    values = turned.stage;
-    barrier_wait(block.turned_full(values), turned.phase);
-    const u64 v = Turned::descriptor(block.turned(values));
+    barrier_wait(block.turned_full(turned.stage), turned.phase);
+    const u64 v = Turned::descriptor(block.turned(turned.stage));
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -115,7 +121,7 @@ class Flash8Consumer {
     }
     wgmma_commit();
     threads_arrive(kTurns + (group + 1 == Block::kConsumers ? 0 : group + 1), 2 * kGroupThreads);
-    turned.next();
+    if constexpr (!kSameRing) turned.next();
     // The vote tells the compiler that all threads go the same way.
     const bool jumped = static_cast<int>(load_word(flag(parity))) == number;
     if (__any_sync(~0U, jumped)) wary = 1;
@@ -128,7 +134,7 @@ class Flash8Consumer {
     wgmma_wait<0>();
     wgmma_done(sums);
     wgmma_done(scores);
-    barrier_arrive_if(block.turned_empty(values), thread == 0);
+    barrier_arrive_if(block.turned_empty(values()), thread == 0);
   }
   __device__ __forceinline__ void pack() {
 #pragma unroll
@@ -338,14 +344,13 @@ class Flash8Consumer {
       rows.add(added);
       release_queries();
       finish();
-      if (opens) {
-        store(done, before, unit_of_sums);
-        if (tile.blocks == 0) break;
-      } else {
-        rescale(factor);
-      }
+      if (!opens) rescale(factor);
       factors.turn(sums, scores, !opens);
       pack();
+      if (opens) {  // behind pack(): results need the registers of the scores
+        store(done, before, unit_of_sums);
+        if (tile.blocks == 0) break;
+      }
       adds = opens ? 0 : 1;
     }
     stores_wait_all();

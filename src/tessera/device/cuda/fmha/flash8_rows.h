@@ -12,9 +12,9 @@
 
 namespace tessera::device {
 
-inline constexpr float kFlash8Most = 448;     // the largest number of e4m3
-inline constexpr float kFlash8Shift = 7;      // the largest weight of a new reference is 2^7
-inline constexpr float kFlash8Low = -1e30F;   // the reference of a row that has seen no key
+inline constexpr float kFlash8Most = 448;       // the largest number of e4m3
+inline constexpr float kFlash8Shift = 7;        // the largest weight of a new reference is 2^7
+inline constexpr float kFlash8Low = -1e30F;     // the reference of a row that has seen no key
 inline constexpr float kFlash8Huge = 0x1p126F;  // weights that are larger are made again
 
 // The rows: their reference, and this thread's part of their sum of weights.

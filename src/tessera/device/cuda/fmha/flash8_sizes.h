@@ -16,7 +16,7 @@ struct Flash8Shape {
   bool by_threads;   // whether threads store results, which do not have 16 bits
 };
 
-inline constexpr int kFlash8Turned = 2;  // blocks of values whose keys are neighbours
+inline constexpr int kFlash8Turned = 2;   // blocks of values whose keys are neighbours
 inline constexpr int kFlash8Turners = 3;  // warps that turn values
 
 // Registers of a consumer's thread, and of one of the group that fetches and turns.
@@ -59,8 +59,7 @@ constexpr Flash8Sizes flash8_sizes(const Flash8Shape& s) {
   z.out_slabs = s.hdim_v >= 128 ? 2 : 1;
   // Sums of 256 columns are kept in bf16: in fp32 they would fill more than half of the memory.
   z.sum_size = is_wide ? 2 : 4;
-  z.queries_in_registers =
-      s.hdim <= 128 && flash8_registers_used(s, true) <= flash8_registers(s);
+  z.queries_in_registers = s.hdim <= 128 && flash8_registers_used(s, true) <= flash8_registers(s);
   const int line = rounded_up(s.hdim, kLineBytes);  // of a query or a key
   z.query_bytes = kWgmmaRows * line;
   z.key_bytes = s.keys * line;

@@ -34,8 +34,7 @@ struct Flash8Store {
       const float total = sum_of_row(its.total[x]);
       factor[x] = total == 0 ? 0.0F : reciprocal(total);
       factor[x] = scaled_result<C::kQscale, T>(a.fmha, factor[x] * unit);
-      lse[x] =
-          total == 0 ? minus_infinity() : (its.reference[x] + __log2f(total)) * 0.69314718056F;
+      lse[x] = total == 0 ? minus_infinity() : (its.reference[x] + __log2f(total)) * 0.69314718056F;
     }
     const int row = done.row + warp * 16;
     if (C::kLse && lane % 4 == 0) store_lse(done, row + lane / 4, lse);
@@ -78,8 +77,7 @@ struct Flash8Store {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float* const f = from + i * 8;
-      const u32 at =
-          to + row * kLineBytes + ((i * 2 + thread / 2 ^ row) << 4) + (thread % 2 << 3);
+      const u32 at = to + row * kLineBytes + ((i * 2 + thread / 2 ^ row) << 4) + (thread % 2 << 3);
       store_words(at, round_pair<T>(f[0] * factor[0], f[4] * factor[0]),
                   round_pair<T>(f[1] * factor[0], f[5] * factor[0]));
       store_words(at + 8 * kLineBytes, round_pair<T>(f[2] * factor[1], f[6] * factor[1]),

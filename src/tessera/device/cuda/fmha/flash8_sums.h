@@ -17,7 +17,7 @@ class Flash8Sums {
   static constexpr int kSums = C::kHdimV / 2;
   static constexpr bool kShort = Block::kSizes.sum_size == 2;
   static constexpr int kPerPiece = kShort ? 8 : 4;
-  static constexpr int kAtATime = kSums < 32 ? kSums : 32;
+  static constexpr int kAtATime = kShort ? 16 : 32;
   static constexpr int kPieceBytes = 32 * 16;  // of a warp
 
   const u32 at;

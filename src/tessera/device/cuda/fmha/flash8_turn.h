@@ -28,7 +28,10 @@ class Flash8Turner {
   static constexpr int kThreads = kWarps * 32;
   static constexpr int kBarrier = 11;  // of these warps
   static constexpr int kAcross = kKeys / 32;
-  static constexpr int kAtATime = kAcross % 4 == 0 ? 4 : kAcross % 3 == 0 ? 3 : 1;
+  static constexpr int kAtATime = kAcross % 3 == 0                    ? 3
+                                  : C::kWaveM < 3 && kAcross % 4 == 0 ? 4
+                                  : kAcross % 2 == 0                  ? 2
+                                                                      : 1;
   static constexpr int kPieces = kKeys / 16;  // of 16 keys
 
   const Block block;

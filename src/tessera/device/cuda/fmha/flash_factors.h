@@ -3,8 +3,8 @@
 // factors of a block of keys are its own and may be negative or 0.
 #pragma once
 
-#include "tessera/device/cuda/fmha/flash_tiles.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/cuda/fmha/flash_tiles.h"
 #include "tessera/device/fmha_scales.h"
 
 namespace tessera::device {
@@ -48,9 +48,7 @@ class FlashFactors<C, true> {
 
  public:
   __device__ __forceinline__ explicit FlashFactors(const FlashArguments&) {}
-  __device__ __forceinline__ float of_compared() const {
-    return Seen::kBends ? 1.44269504F : 1.0F;
-  }
+  __device__ __forceinline__ float of_compared() const { return Seen::kBends ? 1.44269504F : 1.0F; }
 
   __device__ __forceinline__ void open(const FlashArguments& a, const FlashTile& tile) {
     const FmhaArguments& g = a.fmha;

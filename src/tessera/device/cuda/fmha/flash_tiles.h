@@ -82,8 +82,8 @@ class FlashTiles {
 
   const FlashArguments& a;
   const int heads;
-  int batch = 0;                                    // the sequence that was looked at last, and
-  int begin = 0;                                    // its first tile
+  int batch = 0;                                   // the sequence that was looked at last, and
+  int begin = 0;                                   // its first tile
   typename FlashSequence<Seen::kPaged>::Kept own;  // its lengths
 
   __device__ __forceinline__ auto sequence() const {
