@@ -21,11 +21,11 @@ constexpr int kLeastStages = 2;   // keys, and those that come next
 constexpr int kMostBetween = 64;  // blocks of keys between two sums: more would be one sum
 
 constexpr double kFlash8StepSeconds = 2e-6;
-// Of what the busier of tensor cores and exponential units could do, measured with the prototype of
-// these kernels on an H200: both were busy for 0.64 of the time with heads of 128, tensor cores for
-// as much with heads of 256. A second level of sums took 0.93 of the speed.
-constexpr double kBusyShare = 0.6, kLevelsShare = 0.93;
-constexpr double kExponentials = 16;  // of a unit in a cycle
+// Of what the busier of tensor cores and exponential units could do, after measurements of the
+// prototype of these kernels on an H200: both were busy for 0.64 of the time with heads and blocks
+// of 128, blocks of 64 keys were 0.83 times as fast as blocks of 96 with heads of 256, and a second
+// level of sums took 0.93 of the speed. So a block costs as much as some keys more.
+constexpr double kBusyShare = 0.8, kLevelsShare = 0.93, kKeysOfBlock = 40;
 
 // Blocks of keys between two sums in fp32; 0: the tensor cores add up all keys of a tile.
 int between_of(const Algorithm& a) { return a.split_k == SplitK::none ? 0 : a.splits; }
@@ -277,8 +277,9 @@ Estimate estimate_flash8_gpu(const KernelSpec& spec, const FmhaProblem& p, const
   const double cut = p.mask == FmhaMask::none ? 0 : tiles * a.tile.m * a.tile.n / 2;
   const double elements = a.tile.k + most_hdim_v(a.tile.k);
   const double seconds =
-      std::max(elements / product_rate(target, p.in), 1 / (kExponentials * target.clock_ghz * 1e9));
-  const double share = between_of(a) == 0 ? kBusyShare : kBusyShare * kLevelsShare;
+      std::max(elements / product_rate(target, p.in), 1 / exponential_rate(target));
+  const double busy = kBusyShare * a.tile.n / (a.tile.n + kKeysOfBlock);
+  const double share = between_of(a) == 0 ? busy : busy * kLevelsShare;
   const double products = (scores(p) * padding + cut) * seconds / (target.units * share);
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
   return tile::total_of(products * rounds, memory, target.launch_us * 1e-6 + kFlash8StepSeconds);

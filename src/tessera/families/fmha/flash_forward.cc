@@ -101,6 +101,11 @@ std::string splits_reason(const FmhaProblem& p) {
   return fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits);
 }
 
+double exponential_rate(const Target& target) {
+  constexpr double kInACycle = 16;
+  return kInACycle * target.clock_ghz * 1e9;
+}
+
 Launch forward_launch(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
                       const ForwardWindows& windows, std::int64_t shared_bytes) {
   const Algorithm& a = spec.algorithm;

@@ -30,6 +30,9 @@ struct ForwardWindow {
 };
 using ForwardWindows = std::array<ForwardWindow, 4>;  // of queries, keys, values, outputs
 
+// Exponentials that a unit makes in a second.
+double exponential_rate(const Target& target);
+
 Launch forward_launch(const KernelSpec& spec, const FmhaProblem& problem,
                       const FmhaOperands& operands, const ForwardWindows& windows,
                       std::int64_t shared_bytes);

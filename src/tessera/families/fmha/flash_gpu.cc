@@ -30,6 +30,8 @@ constexpr double kTensorShare = 0.7;  // of the tensor cores' products that it r
 // mask although 3% more rows were padding, and slower with a mask. With lengths of their own they
 // have no registers left.
 constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
+// Of the exponentials that a unit could make, where values of 8 bits are converted.
+constexpr double kExponentialShare = 0.55;
 // With dropout, reckoned from instructions: random bits take about as many as all else.
 constexpr double kDropoutTensorShare = 0.4;
 
@@ -303,8 +305,12 @@ Estimate estimate_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const 
   const double third = a.wave.m < 3 ? 1 : suits ? kThirdConsumer : kThirdOtherwise;
   const double share = p.p_drop == 0 ? kTensorShare : kDropoutTensorShare;
   const double rate = rate_of_values * target.units * share * third;
+  const double exponentials =
+      is_eight_bits(p.in)
+          ? products / elements / (exponential_rate(target) * target.units * kExponentialShare)
+          : 0;
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
-  return tile::total_of(products / rate * rounds, memory,
+  return tile::total_of(std::max(products / rate, exponentials) * rounds, memory,
                         target.launch_us * 1e-6 + kFlashStepSeconds);
 }
 
