@@ -58,11 +58,15 @@ bool is_plain(const FmhaSignature& s) {
   return !s.soft_cap && s.bias == FmhaBias::none && !s.dropout && s.pages == FmhaPages::none;
 }
 
-// Kernels that would spill registers: heads above 192 with blocks of more than 64 keys.
-bool has_too_much(const Case& c) {
+// Kernels of heads above 192 that would spill registers.
+bool scales_too_much(const Case& c) {
   const FmhaSignature& s = c.signature;
+  return c.algorithm.tile.k == 256 && has_block_factors(s.qscale) &&
+         (s.lengths != FmhaLengths::equal || c.algorithm.tile.n > 64);
+}
+bool walks_too_much(const Case& c) {
   return c.algorithm.tile.k == 256 && c.algorithm.tile.n > 64 &&
-         (has_block_factors(s.qscale) || s.lengths != FmhaLengths::equal);
+         c.signature.lengths != FmhaLengths::equal;
 }
 
 constexpr Rule kFlash8Rules[] = {
@@ -143,13 +147,19 @@ constexpr Rule kFlash8Rules[] = {
            "and "
            "a split of K");
      }},
-    {[](const Case& c) { return !has_too_much(c); },
+    {[](const Case& c) { return !scales_too_much(c); },
      [](const Case& c) {
        return fmt::format(
-           "tile {} has registers for lengths equal without factors of blocks, got lengths {}, "
-           "qscale {}: blocks of 64 keys have them for all",
-           to_string(c.algorithm.tile), to_string(c.signature.lengths),
-           to_string(c.signature.qscale));
+           "tmaws with products of 8 bits and k 256 has registers for factors of blocks only with "
+           "lengths equal and n 64, got lengths {}, n {}",
+           to_string(c.signature.lengths), c.algorithm.tile.n);
+     }},
+    {[](const Case& c) { return !walks_too_much(c); },
+     [](const Case& c) {
+       return fmt::format(
+           "tmaws with products of 8 bits and k 256 has registers for lengths of sequences only "
+           "with n 64, got lengths {}, n {}",
+           to_string(c.signature.lengths), c.algorithm.tile.n);
      }},
     {[](const Case& c) {
        const device::Flash8Shape shape = shape_of(c.signature, c.algorithm);
