@@ -57,8 +57,9 @@ constexpr Flash8Sizes flash8_sizes(const Flash8Shape& s) {
   z.query_buffers = s.hdim <= 128 ? 2 : 1;
   z.raw_stages = is_wide ? 1 : 2;
   z.out_slabs = s.hdim_v >= 128 ? 2 : 1;
-  // Sums of 256 columns are kept in bf16: in fp32 they would fill more than half of the memory.
-  z.sum_size = is_wide ? 2 : 4;
+  // A second level in bf16 costs half the time of one in fp32, and its roundings are far below what
+  // the first level cuts off; sums of 256 columns in fp32 would fill more than half of the memory.
+  z.sum_size = s.hdim_v >= 128 ? 2 : 4;
   z.queries_in_registers = s.hdim <= 128 && flash8_registers_used(s, true) <= flash8_registers(s);
   const int line = rounded_up(s.hdim, kLineBytes);  // of a query or a key
   z.query_bytes = kWgmmaRows * line;

@@ -17,7 +17,7 @@ class Flash8Sums {
   static constexpr int kSums = C::kHdimV / 2;
   static constexpr bool kShort = Block::kSizes.sum_size == 2;
   static constexpr int kPerPiece = kShort ? 8 : 4;
-  static constexpr int kAtATime = kShort ? 16 : 32;
+  static constexpr int kAtATime = 32;
   static constexpr int kPieceBytes = 32 * 16;  // of a warp
 
   const u32 at;
@@ -48,18 +48,11 @@ class Flash8Sums {
     }
   }
 
- public:
-  bool has_some = false;
-
-  __device__ __forceinline__ Flash8Sums(const Block& block, int group, int warp, int lane)
-      : at(block.sums(group, warp) + static_cast<u32>(lane) * 16) {}
-
-  // Adds sums times their unit. A few are loaded before the first of them is used.
-  __device__ __forceinline__ void add(const float (&sums)[kSums], float unit) {
-    if (!has_some) {
-      stores_wait_read<0>();  // only lane 0 has stores to wait for, from the same place
-      __syncwarp();
-    }
+  static __device__ __forceinline__ float scaled(float sum, float unit) {
+    return scales_keys(C::kQscale) ? sum * unit : sum;
+  }
+  // A few are loaded before the first of them is used.
+  __device__ __forceinline__ void add_floats(const float (&sums)[kSums], float unit) const {
 #pragma unroll
     for (int first = 0; first < kSums; first += kAtATime) {
       float x[kAtATime];
@@ -70,12 +63,49 @@ class Flash8Sums {
         for (int i = 0; i < kAtATime; i += kPerPiece) load((first + i) / kPerPiece, &x[i]);
       }
 #pragma unroll
-      for (int i = 0; i < kAtATime; ++i) {
-        x[i] = scales_keys(C::kQscale) ? x[i] + sums[first + i] * unit : x[i] + sums[first + i];
-      }
+      for (int i = 0; i < kAtATime; ++i) x[i] += scaled(sums[first + i], unit);
 #pragma unroll
       for (int i = 0; i < kAtATime; i += kPerPiece) store((first + i) / kPerPiece, &x[i]);
     }
+  }
+  __device__ __forceinline__ void add_pairs(const float (&sums)[kSums], float unit) const {
+#pragma unroll
+    for (int first = 0; first < kSums; first += kAtATime) {
+      u32 pairs[kAtATime / kPerPiece][4];
+#pragma unroll
+      for (int i = 0; i < kAtATime / 2; ++i) pairs[i / 4][i % 4] = 0;
+      if (has_some) {
+#pragma unroll
+        for (int i = 0; i < kAtATime / kPerPiece; ++i) {
+          load_words(at + (first / kPerPiece + i) * kPieceBytes, pairs[i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtATime / 2; ++i) {
+        const float* const s = &sums[first + 2 * i];
+        const u32 more = round_pair<bf16>(scaled(s[0], unit), scaled(s[1], unit));
+        pairs[i / 4][i % 4] = add_bf16(pairs[i / 4][i % 4], more);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtATime / kPerPiece; ++i) {
+        store_words(at + (first / kPerPiece + i) * kPieceBytes, pairs[i]);
+      }
+    }
+  }
+
+ public:
+  bool has_some = false;
+
+  __device__ __forceinline__ Flash8Sums(const Block& block, int group, int warp, int lane)
+      : at(block.sums(group, warp) + static_cast<u32>(lane) * 16) {}
+
+  // Adds sums times their unit.
+  __device__ __forceinline__ void add(const float (&sums)[kSums], float unit) {
+    if (!has_some) {
+      stores_wait_read<0>();  // only lane 0 has stores to wait for, from the same place
+      __syncwarp();
+    }
+    kShort ? add_pairs(sums, unit) : add_floats(sums, unit);
     has_some = true;
   }
 
@@ -102,7 +132,7 @@ class Flash8Sums {
 #pragma unroll
       for (int i = 0; i < kPerPiece; ++i) {
         float& sum = sums[piece * kPerPiece + i];
-        sum = scales_keys(C::kQscale) ? sum * unit + x[i] : sum + x[i];
+        sum = scaled(sum, unit) + x[i];
       }
     }
     unit = 1;

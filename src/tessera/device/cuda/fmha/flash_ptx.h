@@ -68,6 +68,13 @@ __device__ __forceinline__ void store_floats(u32 to, const float* x) {
                : "memory");
 }
 
+// Adds two numbers to two others, rounded to nearest.
+__device__ __forceinline__ u32 add_bf16(u32 x, u32 y) {
+  u32 sum;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
+  return sum;
+}
+
 // Loads two floats that another block may have stored before a fence.
 __device__ __forceinline__ void load_global(const void* from, float& x, float& y) {
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from) : "memory");
