@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Errors of attention in fp8 beside fp64, ours and cuDNN's: python3 bench/attention_errors.py
 
-For each kind of inputs and each kernel: the root of the mean square error as a share of the answer's,
-of the quantised inputs and (in brackets) of the inputs before that. cuDNN's fp8 attention needs the
-package nvidia-cudnn-frontend; it is left out where that is missing or refuses. Inputs are drawn in
-bf16 and quantised with one factor for each tensor. `centred`: v less its mean of each head and
-column, which is added to the result in fp32.
+For each kind of inputs and each kernel: the root of the mean square error as a share of the
+answer's, of the quantised inputs and (in brackets) of the inputs before that. cuDNN's fp8 attention
+needs the package nvidia-cudnn-frontend; it is left out where that is missing or refuses. Inputs are
+drawn in bf16 and quantised with one factor for each tensor. `centred`: v less its mean of each head
+and column, which is added to the result in fp32.
 """
 import argparse
 
@@ -40,7 +40,7 @@ def sink(tokens, hdim):
 
 
 def growing(tokens, hdim):
-    """Scores grow by 5 nats with each block of 128 keys, in the order in which kernels take them."""
+    """Scores grow by 5 nats with each of 16 blocks of 128 keys, in the order of the kernels."""
     q, k, v = normal(tokens, hdim)
     sign = torch.randn(hdim, device="cuda").sign()
     blocks = torch.arange(tokens, device="cuda").flip(0) // 128
@@ -73,8 +73,8 @@ def answer(q, k, v, is_causal):
 def ours(q, k, v, factors, is_causal, kernel):
     """By the kernel of this name, or by the one that is chosen: the result and the kernel."""
     _, tokens, heads, hdim = q.shape
-    line = (f"fmha heads={heads} seqlen_q={tokens} seqlen_k={tokens} hdim={hdim} dtype=fp8 out=bf16 "
-            f"qscale=per_tensor mask={'top_left' if is_causal else 'none'}")
+    line = (f"fmha heads={heads} seqlen_q={tokens} seqlen_k={tokens} hdim={hdim} dtype=fp8 "
+            f"out=bf16 qscale=per_tensor mask={'top_left' if is_causal else 'none'}")
     plan = tessera.Dispatcher("sm90a").plan(line, force=kernel)
     out = torch.empty(q.shape, dtype=torch.bfloat16, device="cuda")
     plan.launch(q=q, k=k, v=v, out=out, descale_q=factors[0], descale_k=factors[1],
@@ -150,7 +150,8 @@ def main():
     for hdim in given.hdim:
         for tokens in given.tokens:
             for kind in KINDS:
-                print(f"{kind}, {tokens} tokens, hdim {hdim}, {'causal' if given.causal else 'full'}")
+                mask = "causal" if given.causal else "full"
+                print(f"{kind}, {tokens} tokens, hdim {hdim}, {mask}")
                 measured(kind, tokens, hdim, given.causal, given.kernel)
 
 

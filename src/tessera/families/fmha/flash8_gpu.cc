@@ -17,20 +17,20 @@ namespace tessera::fmha {
 namespace {
 
 constexpr int kMostKeys = 256;    // columns of an instruction
-constexpr int kLeastStages = 2;   // keys, and those that come next
+constexpr int kLeastOfKeys = 2;   // keys, and those that come next
 constexpr int kMostBetween = 64;  // blocks of keys between two sums: more would be one sum
 
 constexpr double kFlash8StepSeconds = 2e-6;
-// Of what the busier of tensor cores and exponential units could do, after measurements of the
-// prototype of these kernels on an H200: both were busy for 0.64 of the time with heads and blocks
-// of 128, blocks of 64 keys were 0.83 times as fast as blocks of 96 with heads of 256, and a second
-// level of sums took 0.93 of the speed. So a block costs as much as some keys more.
+// The share of what the busier of tensor cores and exponential units could do, after measurements
+// of the prototype of these kernels on an H200: both were busy for 0.64 of the time with heads and
+// blocks of 128, blocks of 64 keys were 0.83 times as fast as blocks of 96 with heads of 256, and a
+// second level of sums took 0.93 of the speed. So a block costs as much as some keys more.
 constexpr double kBusyShare = 0.8, kLevelsShare = 0.93, kKeysOfBlock = 40;
 
 // Blocks of keys between two sums in fp32; 0: the tensor cores add up all keys of a tile.
 int between_of(const Algorithm& a) { return a.split_k == SplitK::none ? 0 : a.splits; }
 
-device::Flash8Shape shape_of(const FmhaSignature& s, const Algorithm& a) {
+device::Flash8Shape shape8_of(const FmhaSignature& s, const Algorithm& a) {
   return {a.wave.m,
           a.tile.n,
           a.tile.k,
@@ -42,12 +42,12 @@ device::Flash8Shape shape_of(const FmhaSignature& s, const Algorithm& a) {
 }
 
 std::int64_t flash8_shared_bytes(const FmhaSignature& s, const Algorithm& a) {
-  return device::flash8_bytes(shape_of(s, a));
+  return device::flash8_bytes(shape8_of(s, a));
 }
 
 // ---- which kernels there are ----
 
-bool sizes_fit(const Algorithm& a) {
+bool tile_fits(const Algorithm& a) {
   constexpr std::array kHeads = {64, 128, 192, 256};
   return std::find(kHeads.begin(), kHeads.end(), a.tile.k) != kHeads.end() && a.tile.n >= 64 &&
          a.tile.n <= kMostKeys && a.tile.n % kBytesOfProduct == 0;
@@ -59,12 +59,12 @@ bool is_plain(const FmhaSignature& s) {
 }
 
 // Kernels of heads above 192 that would spill registers.
-bool scales_too_much(const Case& c) {
+bool has_too_many_factors(const Case& c) {
   const FmhaSignature& s = c.signature;
   return c.algorithm.tile.k == 256 && has_block_factors(s.qscale) &&
          (s.lengths != FmhaLengths::equal || c.algorithm.tile.n > 64);
 }
-bool walks_too_much(const Case& c) {
+bool has_too_many_lengths(const Case& c) {
   return c.algorithm.tile.k == 256 && c.algorithm.tile.n > 64 &&
          c.signature.lengths != FmhaLengths::equal;
 }
@@ -96,7 +96,7 @@ constexpr Rule kFlash8Rules[] = {
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return sizes_fit(a) && a.tile.m == a.wave.m * device::kWgmmaRows;
+       return tile_fits(a) && a.tile.m == a.wave.m * device::kWgmmaRows;
      },
      [](const Case& c) {
        return fmt::format(
@@ -115,9 +115,9 @@ constexpr Rule kFlash8Rules[] = {
                           device::kWgmmaRows, c.algorithm.tile.n, kBytesOfProduct,
                           to_string(c.algorithm.warp_tile));
      }},
-    {[](const Case& c) { return c.algorithm.stages >= kLeastStages; },
+    {[](const Case& c) { return c.algorithm.stages >= kLeastOfKeys; },
      [](const Case& c) {
-       return fmt::format("stages must be at least {}, got {}", kLeastStages, c.algorithm.stages);
+       return fmt::format("stages must be at least {}, got {}", kLeastOfKeys, c.algorithm.stages);
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
@@ -147,14 +147,14 @@ constexpr Rule kFlash8Rules[] = {
            "and "
            "a split of K");
      }},
-    {[](const Case& c) { return !scales_too_much(c); },
+    {[](const Case& c) { return !has_too_many_factors(c); },
      [](const Case& c) {
        return fmt::format(
            "tmaws with products of 8 bits and k 256 has registers for factors of blocks only with "
            "lengths equal and n 64, got lengths {}, n {}",
            to_string(c.signature.lengths), c.algorithm.tile.n);
      }},
-    {[](const Case& c) { return !walks_too_much(c); },
+    {[](const Case& c) { return !has_too_many_lengths(c); },
      [](const Case& c) {
        return fmt::format(
            "tmaws with products of 8 bits and k 256 has registers for lengths of sequences only "
@@ -162,11 +162,11 @@ constexpr Rule kFlash8Rules[] = {
            to_string(c.signature.lengths), c.algorithm.tile.n);
      }},
     {[](const Case& c) {
-       const device::Flash8Shape shape = shape_of(c.signature, c.algorithm);
+       const device::Flash8Shape shape = shape8_of(c.signature, c.algorithm);
        return device::flash8_registers_used(shape, false) <= device::flash8_registers(shape);
      },
      [](const Case& c) {
-       const device::Flash8Shape shape = shape_of(c.signature, c.algorithm);
+       const device::Flash8Shape shape = shape8_of(c.signature, c.algorithm);
        return fmt::format("tile {} needs {} registers a thread, {} consumers have {}",
                           to_string(c.algorithm.tile), device::flash8_registers_used(shape, false),
                           shape.consumers, device::flash8_registers(shape));
@@ -236,7 +236,7 @@ Source emit_flash8_gpu(const KernelSpec& spec, const Target&) {
   const FmhaSignature& s = signature_in(spec);
   const Algorithm& a = spec.algorithm;
   const int hdim_v = most_hdim_v(a.tile.k);
-  const bool in_registers = device::flash8_sizes(shape_of(s, a)).queries_in_registers;
+  const bool in_registers = device::flash8_sizes(shape8_of(s, a)).queries_in_registers;
   const tile::WgmmaFrom queries =
       in_registers ? tile::WgmmaFrom::registers : tile::WgmmaFrom::k_lines;
   const std::array<tile::Wgmma, 2> products = {

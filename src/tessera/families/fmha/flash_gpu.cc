@@ -30,7 +30,7 @@ constexpr double kTensorShare = 0.7;  // of the tensor cores' products that it r
 // mask although 3% more rows were padding, and slower with a mask. With lengths of their own they
 // have no registers left.
 constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
-// Of the exponentials that a unit could make, where values of 8 bits are converted.
+// The share of exponentials that a unit makes where values of 8 bits are converted.
 constexpr double kExponentialShare = 0.55;
 // With dropout, reckoned from instructions: random bits take about as many as all else.
 constexpr double kDropoutTensorShare = 0.4;
