@@ -1,6 +1,7 @@
 // Every attention kernel that ships for a GPU compiles, without spilling a register. No GPU is
 // needed.
 #include "nvrtc/no_spills.h"
+#include "tessera/families/fmha/ways.h"
 
 namespace tessera {
 namespace {
@@ -85,7 +86,8 @@ TEST_F(OtherFmha, EightBitsCompileWithoutSpills) {
 }
 
 // The texts of legal kernels of the problems: of the i-th problem the kernels i, i + problems, ...,
-// because all of all would take a minute.
+// because all of all would take a minute. Kernels whose products have 8 bits have tests of their
+// own.
 std::vector<Source> some_sources(std::initializer_list<const char*> problems, const Target& target,
                                  const std::string& sizes) {
   const Family& family = family_of(Op::fmha);
@@ -95,7 +97,9 @@ std::vector<Source> some_sources(std::initializer_list<const char*> problems, co
     const Problem problem = parse_problem("fmha heads=2 " + sizes + " " + words);
     family.validate(problem);
     std::vector<KernelSpec> legal = family.candidates(problem, target);
-    std::erase_if(legal, [&](const KernelSpec& spec) { return !family.is_legal(spec, target); });
+    std::erase_if(legal, [&](const KernelSpec& spec) {
+      return spec.algorithm.warp_tile.k == fmha::kBytesOfProduct || !family.is_legal(spec, target);
+    });
     for (std::size_t i = turn++; i < legal.size(); i += problems.size()) {
       sources.push_back(family.emit(legal[i], target));
     }
@@ -137,7 +141,7 @@ TEST_F(OtherFmha, FlashKernelsOfGradientsCompileWithoutSpills) {
   expect_no_spills(sources);
 }
 
-// Each kind of factors, each output, each length of heads.
+// Each kind of factors, each output, each length of heads. Values are converted.
 TEST_F(OtherFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};
   const std::vector<Source> sources =
@@ -148,6 +152,32 @@ TEST_F(OtherFmha, FlashKernelsOfEightBitsCompileWithoutSpills) {
                    target_, "seqlen_q=64 seqlen_k=64 hdim=64");
   ASSERT_EQ(sources.size(), 4U);
   expect_no_spills(sources);
+}
+
+// The sources of legal kernels of attention, by what stands between the kind and the target.
+std::vector<Source> named_sources(std::initializer_list<const char*> names, const Target& target) {
+  const Family& family = family_of(Op::fmha);
+  std::vector<Source> sources;
+  for (const char* name : names) {
+    const KernelSpec spec = parse_name(std::string("fmha_forward_") + name + "_sm90a");
+    EXPECT_EQ(family.is_legal(spec, target).reason, "") << name;
+    sources.push_back(family.emit(spec, target));
+  }
+  return sources;
+}
+
+TEST_F(OtherFmha, ByteProductsCompileWithoutSpills) {
+  expect_no_spills(named_sources(
+      {"fp8_tmaws_128x128x64_2x1x1_64x128x32_packed_masked_lse_scaleskvblock_splitordered8_s4",
+       "bf8_tmaws_128x128x128_2x1x1_64x128x32_outfp32_padded_masked_lse_scaleskvblock_"
+       "splitordered8_s3",
+       "fp8_tmaws_128x128x128_2x1x1_64x128x32_outfp8_packed_masked_lse_scalesperblock_"
+       "splitordered8_s3",
+       "fp8_tmaws_128x128x128_2x1x1_64x128x32_outbf16_masked_s3",
+       "fp8_tmaws_128x128x192_2x1x1_64x128x32_outfp32_padded_masked_scalesperblock_"
+       "splitordered8_s2",
+       "bf8_tmaws_128x96x256_2x1x1_64x96x32_outbf16_masked_lse_splitordered10_s2"},
+      target_));
 }
 
 TEST_F(OtherFmha, BentScoresOfEightBitsCompileWithoutSpills) {
@@ -161,6 +191,16 @@ TEST_F(OtherFmha, BentScoresOfEightBitsCompileWithoutSpills) {
 
 // Kernels that use all registers of a thread and are not shipped: a few may wait in memory.
 constexpr int kFewRegisters = 4;
+
+// What a tile keeps waits there while its blocks go by.
+TEST_F(OtherFmha, ByteProductsOfLongHeadsAndThreeConsumersSpillFewRegisters) {
+  const std::vector<Source> sources = named_sources(
+      {"fp8_tmaws_192x128x64_3x1x1_64x128x32_masked_lse_splitordered8_s3",
+       "fp8_tmaws_128x64x256_2x1x1_64x64x32_packed_masked_lse_splitordered16_s3",
+       "bf8_tmaws_128x64x256_2x1x1_64x64x32_outfp32_masked_lse_scalesperblock_splitordered16_s3"},
+      target_);
+  expect_spills(sources, 4 * kFewRegisters);
+}
 
 TEST_F(OtherFmha, FlashKernelsWithDropoutSpillFewRegisters) {
   target_.spaces.at(Op::fmha).pipelines = {Pipeline::tmaws};

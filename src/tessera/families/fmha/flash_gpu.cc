@@ -5,23 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 
-#include "tessera/device/cuda/fmha/flash_arguments.h"
 #include "tessera/device/cuda/fmha/flash_box.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/fmha/flash_common.h"
+#include "tessera/families/fmha/flash_forward.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/bandwidth.h"
-#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/wgmma.h"
 
 namespace tessera::fmha {
 namespace {
-
-using device::FlashArguments;
 
 constexpr int kMostWgmmaColumns = 256;
 constexpr int kLeastStages = 3;     // keys, the values before them, and what comes next
@@ -35,12 +30,10 @@ constexpr double kTensorShare = 0.7;  // of the tensor cores' products that it r
 // mask although 3% more rows were padding, and slower with a mask. With lengths of their own they
 // have no registers left.
 constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
+// The share of exponentials that a unit makes where values of 8 bits are converted.
+constexpr double kExponentialShare = 0.55;
 // With dropout, reckoned from instructions: random bits take about as many as all else.
 constexpr double kDropoutTensorShare = 0.4;
-
-bool has_block_factors(FmhaQscale how) {
-  return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
-}
 
 device::FlashShape shape_of(const FmhaSignature& s, const Algorithm& a) {
   const bool bends = s.soft_cap || s.bias != FmhaBias::none || s.dropout;
@@ -229,22 +222,6 @@ std::vector<Algorithm> flash_gpu_algorithms(const Target&) {
 
 // ---- which problems they serve ----
 
-std::array<WindowTokens, 4> tokens_of(const FmhaProblem& p) {
-  const TokenCounts n = token_counts(p);
-  return {{{"q", p.in, query_strides(p), p.heads, n.queries, p.hdim, n.sequences},
-           {"k", p.in, p.k_strides, p.heads_kv, n.keys, p.hdim, n.parts, n.part},
-           {"v", p.in, p.v_strides, p.heads_kv, n.keys, p.hdim_v, n.parts, n.part},
-           {"out", p.out, p.out_strides, p.heads, n.queries, p.hdim_v, n.sequences}}};
-}
-
-// At most, where sequences have lengths of their own: how many queries they may have together, and
-// a tile that is not full for each.
-double most_tiles(const Algorithm& a, const FmhaProblem& p) {
-  const double each = std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.batch);
-  if (!is_packed(p)) return each * double(p.heads);
-  return std::min(each, double(p.tokens_q) / a.tile.m + double(p.batch)) * double(p.heads);
-}
-
 // The kernel counts the entries of page_table in int.
 std::string page_reason(const FmhaProblem& p) {
   if (!is_paged(p)) return {};
@@ -268,55 +245,13 @@ std::string page_reason(const FmhaProblem& p) {
                      kMostPagedElements, elements);
 }
 
-std::string size_reason(const Algorithm& a, const FmhaProblem& p) {
-  const std::int64_t unit = tma_elements(p.in);
-  const std::array<SizeLimit, 6> limits = {
-      {{"hdim", p.hdim, unit, a.tile.k},
-       {"hdim_v", p.hdim_v, unit, most_hdim_v(a.tile.k)},
-       {"seqlen_q", p.seqlen_q, 0, kMostTokens},
-       {"seqlen_k", p.seqlen_k, 1, kMostTokens},
-       {"tokens_q", is_packed(p) ? p.tokens_q : 1, 0, kMostTokens},
-       {"tokens_k", is_packed(p) && !is_paged(p) ? p.tokens_k : 1, has_queries(p) ? 1 : 0,
-        kMostTokens}}};
-  if (std::string why = limit_reason(a, p, limits); !why.empty()) return why;
-  const double tiles = most_tiles(a, p);
-  if (tiles <= kMostBlocks) return {};
-  return fmt::format("tmaws counts its tiles up to {}, got about {:.0f} of {} queries", kMostBlocks,
-                     tiles, a.tile.m);
-}
-
-// A block of keys of the kernel has one factor, and so do the queries of a consumer.
-std::string factors_reason(const Algorithm& a, const FmhaProblem& p) {
-  const bool of_queries = p.qscale == FmhaQscale::per_block;
-  const bool of_keys = has_block_factors(p.qscale);
-  struct Limit {
-    char name;
-    bool counts;
-    std::int64_t block, unit, length;
-  };
-  for (const auto& [name, counts, block, unit, length] :
-       {Limit{'q', of_queries, p.qscale_block_q, device::kWgmmaRows, p.seqlen_q},
-        Limit{'k', of_keys, p.qscale_block_k, a.tile.n, p.seqlen_k}}) {
-    if (!counts || block % unit == 0 || block >= length) continue;
-    return fmt::format(
-        "qscale_block_{} must be a multiple of {} with tmaws and tile {}, or at least seqlen_{} "
-        "{}, "
-        "got {}",
-        name, unit, to_string(a.tile), name, length, block);
-  }
-  return {};
-}
-
 Verdict serves_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target&) {
   if (std::string why = size_reason(spec.algorithm, p); !why.empty()) return {why};
   for (const WindowTokens& t : tokens_of(p)) {
     if (std::string why = window_reason(t); !why.empty()) return {why};
   }
   if (std::string why = page_reason(p); !why.empty()) return {why};
-  if (p.num_splits > 1) {
-    return {
-        fmt::format("tmaws does not cut keys, num_splits must be 0 or 1, got {}", p.num_splits)};
-  }
+  if (std::string why = splits_reason(p); !why.empty()) return {why};
   if (std::string why = sink_reason(p); !why.empty()) return {why};
   // Scores of 16 bits are compared before they are scaled.
   if (!is_eight_bits(p.in) && !(p.scale > 0)) {
@@ -356,50 +291,18 @@ Source emit_flash_gpu(const KernelSpec& spec, const Target&) {
 
 // ---- the launch ----
 
-// With a mask the tiles of a head differ, and heads that read the same keys run side by side.
-int tile_section(const FmhaProblem& p) {
-  if (p.mask == FmhaMask::none) return 1;
-  const std::int64_t read = p.seqlen_k * (p.hdim + p.hdim_v) * size_of(p.in);
-  return section_of(p.heads * p.batch, read, p.heads / p.heads_kv);
-}
-
 Launch bind_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target&,
                       const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
-  Launch launch;
-  add_first_steps(spec, p, device::flash_threads(a.wave.m), launch);
-  FlashArguments g{};
-  g.fmha = arguments_of(p, o);
-  if (!has_queries(p)) {  // pages may be checked all the same
-    set_arguments(g, p, o, launch);
-    return launch;
-  }
-  g.query_tiles = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.m));
-  g.tiles = static_cast<int>(most_tiles(a, p));
-  g.section = tile_section(p);
-  const SeenKeys seen = seen_keys(p);
-  g.left = seen.left, g.right = seen.right;
-  set_arguments(g, p, o, launch);
-  launch.workspace.bytes = device::kCounterBytes;
-  launch.workspace.counter_bytes = 2 * sizeof(std::uint32_t);
-  launch.workspace.address_offset = offsetof(FlashArguments, workspace);
-  const std::array<const void*, 4> bases = {queries_of(p, o), o.k, values_of(p, o), o.out};
-  const std::array<std::size_t, 4> offsets = {
-      offsetof(FlashArguments, q_map), offsetof(FlashArguments, k_map),
-      offsetof(FlashArguments, v_map), offsetof(FlashArguments, out_map)};
+  const auto [q, k, v, out] = tokens_of(p);
   const int keys = is_paged(p) ? device::flash_box(p.page_size, a.tile.n) : a.tile.n;
-  const std::array<int, 4> rows = {device::kWgmmaRows, keys, keys, device::kFlashStoredRows};
-  const std::array<WindowTokens, 4> all = tokens_of(p);
   const int of_values = is_eight_bits(p.in) ? most_hdim_v(a.tile.k) : 0;
-  const std::array<int, 4> elements = {0, 0, of_values, 0};
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    refuse_unaligned(all[i].name, bases[i]);
-    // Threads store results that do not have 16 bits.
-    if (i == 3 && size_of(p.out) != 2) continue;
-    launch.tensor_maps.push(window_of(all[i], bases[i], offsets[i], rows[i], elements[i]));
-  }
-  launch.steps.push(flash_step(g.tiles, a.wave.m, flash_shared_bytes(signature_in(spec), a)));
-  return launch;
+  return forward_launch(spec, p, o,
+                        {{{q, device::kWgmmaRows, 0},
+                          {k, keys, 0},
+                          {v, keys, of_values},
+                          {out, device::kFlashStoredRows, 0}}},
+                        flash_shared_bytes(signature_in(spec), a));
 }
 
 // ---- predicted times ----
@@ -422,8 +325,12 @@ Estimate estimate_flash_gpu(const KernelSpec& spec, const FmhaProblem& p, const 
   const double third = a.wave.m < 3 ? 1 : suits ? kThirdConsumer : kThirdOtherwise;
   const double share = p.p_drop == 0 ? kTensorShare : kDropoutTensorShare;
   const double rate = rate_of_values * target.units * share * third;
+  const double exponentials =
+      is_eight_bits(p.in)
+          ? products / elements / (exponential_rate(target) * target.units * kExponentialShare)
+          : 0;
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9);
-  return tile::total_of(products / rate * rounds, memory,
+  return tile::total_of(std::max(products / rate, exponentials) * rounds, memory,
                         target.launch_us * 1e-6 + kFlashStepSeconds);
 }
 

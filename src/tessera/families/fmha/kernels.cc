@@ -237,9 +237,9 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kFlashCpu,          &kDirectGpu, &kFlashGpu,
-                                      &kBackwardFlashGpu,  &kSplitGpu,  &kBackwardCpu,
-                                      &kBackwardDirectGpu, &kAppendCpu, &kAppendGpu};
+  static constexpr std::array kAll = {
+      &kFlashCpu, &kDirectGpu,   &kFlashGpu,          &kFlash8Gpu, &kBackwardFlashGpu,
+      &kSplitGpu, &kBackwardCpu, &kBackwardDirectGpu, &kAppendCpu, &kAppendGpu};
   return kAll;
 }
 
@@ -250,6 +250,11 @@ std::string Types::no_way(const KernelSpec& spec, const Target& target) {
 }
 
 bool Types::makes(const Own& own, const FmhaSignature& s) { return makes_kind(own, s.kind); }
+
+// Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other.
+bool Types::takes(const Own& own, const Algorithm& a) {
+  return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct);
+}
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,
                                              const Target& target) {

@@ -69,12 +69,63 @@ void set_weights(const std::vector<Bounded>& scores, Weights& weights) {
   weights.sum_error += weights.sum * kUnit * (count + 8);
 }
 
+// ---- weights of 8 bits ----
+
+// Kernels that multiply in 8 bits round weights to e4m3. The largest weight of a row is at least 2
+// there (device/cuda/fmha/flash8_rows.h), numbers below 2^-6 have steps of 2^-9, and the others are
+// rounded by at most 2^-4 of themselves.
+constexpr double kByteRounding = 0x1p-4, kByteNormal = 0x1p-7, kByteStep = 0x1p-11;
+// Roundings of different weights have nothing to do with each other: by Hoeffding's inequality
+// their sum is above so many times the root of the sum of their squared bounds once in 4e13.
+constexpr double kByteDeviations = 8;
+// Tensor cores add 1024 products of 8 bits before the sum goes to fp32. Each one loses what is
+// below 2^-13 of the sum, half of that on average, while the sum grows: 2^-5 of it. The factor 2
+// stands for sums of which only a part is cut as evenly as that.
+constexpr double kByteCut = 2 * 0x1p-5;
+
+bool may_round_weights(const FmhaProblem& p) {
+  return is_eight_bits(p.in) && p.kind == FmhaKind::forward && p.soft_cap == 0 &&
+         p.bias == FmhaBias::none && p.p_drop == 0 && p.pages == FmhaPages::none;
+}
+
+// A column's sum of weights times values, as far as its error in 8 bits goes. Neighbouring keys
+// with equal weights are rounded alike, so that their errors add up.
+struct RoundedColumn {
+  double alike = 0;                // magnitudes of the keys that have the last weight, added up
+  double squares = 0;              // of such sums of the keys before
+  double magnitude = 0;            // of all of them
+  double vanishing = 0;            // what small weights lose
+  double sum = 0;                  // so far, and
+  double lowest = 0, highest = 0;  // what it was at least and at most
+
+  void add(double weight, double value, bool is_like_before) {
+    const double size = std::abs(value);
+    if (!is_like_before) {
+      squares += alike * alike;
+      alike = 0;
+    }
+    if (weight < kByteNormal) {
+      vanishing += std::min(weight, kByteStep) * size;
+    } else {
+      alike += weight * size;
+      magnitude += weight * size;
+    }
+    sum += weight * value;
+    lowest = std::min(lowest, sum), highest = std::max(highest, sum);
+  }
+  double error() const {
+    const double usual = kByteDeviations * std::sqrt(squares + alike * alike);
+    return kByteRounding * std::min(magnitude, usual) + vanishing + kByteCut * (highest - lowest);
+  }
+};
+
 // ---- the result ----
 
 // What the columns of v add up to, times the keys' weights.
 struct Columns {
   std::vector<tile::Products> products;
   std::vector<double> errors;
+  std::vector<RoundedColumn> rounded;  // of weights that may be rounded to 8 bits
   explicit Columns(std::size_t count) : products(count), errors(count) {}
 };
 
@@ -172,7 +223,8 @@ class Attention {
   }
 
   // P is rounded to a type of two bytes before tensor cores, or a CPU's instruction for bf16,
-  // multiply it with v: to fp16 where v has 8 bits, which fp16 holds exactly.
+  // multiply it with v: to fp16 where v has 8 bits, which fp16 holds exactly, or to 8 bits
+  // (RoundedColumn).
   DType weight_type() const { return is_eight_bits(kv_type(p_)) ? DType::fp16 : p_.in; }
   double rounding() const { return p_.in == DType::fp32 ? 0 : epsilon(weight_type()) / 2; }
   double vanishing() const {
@@ -188,6 +240,8 @@ class Attention {
     const double factor = by.own;
     const double weight = weights.values[at], error = weights.errors[at];
     const bool is_scaled = p_.qscale != FmhaQscale::none;
+    const double least = columns.rounded.empty() ? vanishing() : kByteStep;
+    const bool is_like_before = at > 0 && weight == weights.values[at - 1];
     double lost = error + rounding() * (weight + error) + vanishing();
     if (is_scaled) lost += 2 * kUnit * weight + kFlushed / std::max(std::abs(factor), kFlushed);
     for (std::size_t c = 0; c < v.size(); ++c) {
@@ -201,7 +255,8 @@ class Attention {
       if (std::isfinite(v[c])) {
         if (by.away > 0) columns.errors[c] += weight * (by.away + kFactorError * size);
         columns.errors[c] += lost * size + vanishing() * by.largest * std::abs(by.stored[c]);
-      } else if (weight <= 4 * vanishing() + error) {
+        if (!columns.rounded.empty()) columns.rounded[c].add(weight, v[c], is_like_before);
+      } else if (weight <= 4 * least + error) {
         columns.errors[c] = kInfinity;
       }
     }
@@ -228,6 +283,7 @@ class Attention {
     std::vector<double> v(static_cast<std::size_t>(p_.hdim_v)), stored_v(v.size());
     Columns columns(v.size());
     const double largest = largest_factor(query, weights);
+    if (may_round_weights(p_)) columns.rounded.resize(v.size());
     for (std::size_t i = 0; i < weights.keys.size(); ++i) {
       scores_.read_value(query, weights.keys[i], v.data());
       const bool is_dropped = !weights.dropped.empty() && weights.dropped[i];
@@ -242,7 +298,8 @@ class Attention {
                     v, columns);
     }
     for (std::size_t c = 0; c < v.size(); ++c) {
-      out[c] = stored(quotient(weights, columns.products[c], columns.errors[c]));
+      const double rounded = columns.rounded.empty() ? 0 : columns.rounded[c].error();
+      out[c] = stored(quotient(weights, columns.products[c], columns.errors[c] + rounded));
     }
   }
 

@@ -23,6 +23,7 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
     FmhaKind kind = FmhaKind::forward;  // forward stands for extend, too
     bool is_general = false;   // whether a kernel is the one to take when nothing better is known
     bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
+    bool is_bytes = false;     // whether all products of attention on tensor cores have 8 bits
     // What the entry without a suffix does, as a person says it; and where it does more than that
     // for kernels that append first or compute dbias.
     std::string_view stage;
@@ -34,6 +35,7 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
   static std::span<const Rule> common_rules();
   static std::string no_way(const KernelSpec& spec, const Target& target);
   static bool makes(const Own& own, const FmhaSignature& signature);
+  static bool takes(const Own& own, const Algorithm& algorithm);
   static std::vector<Algorithm> algorithms_for(const tessera::Problem& problem,
                                                const Target& target);
 };
@@ -43,12 +45,15 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
 // the same pipeline. The family adds the pointers to what bind() makes.
 using Way = tile::Way<Types>;
 
-// flash_cpu.cc, direct_gpu.cc, flash_gpu.cc, split_gpu.cc
-extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kSplitGpu;
+// flash_cpu.cc, direct_gpu.cc, flash_gpu.cc, flash8_gpu.cc, split_gpu.cc
+extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // append.cc
 extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
 extern const Way kBackwardCpu, kBackwardDirectGpu, kBackwardFlashGpu;
+
+// The k of the instruction for products of 8 bits.
+inline constexpr int kBytesOfProduct = 32;
 
 // ---- what ways share: kernels.cc ----
 

@@ -53,6 +53,10 @@ struct UsualTypes {
 //     // Whether the kernels of a row compute such signatures. A family whose rows all compute all
 //     // signatures leaves this out.
 //     static bool makes(const Own&, const Signature&);
+//     // Whether an algorithm of its pipeline is of this row. A family with one row for each
+//     pipeline
+//     // leaves this out.
+//     static bool takes(const Own&, const Algorithm&);
 //     // The signatures that enumeration lists.
 //     static std::vector<tessera::Signature> signatures();
 //     // The algorithms that may serve a problem.
@@ -87,6 +91,11 @@ concept TellsSignatures = requires(const typename Types::Own& own,
 };
 
 template <class Types>
+concept TellsAlgorithms = requires(const typename Types::Own& own, const Algorithm& algorithm) {
+  Types::takes(own, algorithm);
+};
+
+template <class Types>
 typename Types::Problem for_ways(const Problem& problem) {
   const auto& given = std::get<typename Types::Problem>(problem);
   if constexpr (requires { Types::for_ways(given); }) return Types::for_ways(given);
@@ -102,6 +111,9 @@ const Way<Types>* find_way(const typename Types::Case& c) {
     if (way->pipeline != c.algorithm.pipeline && !pointwise) continue;
     if constexpr (TellsSignatures<Types>) {
       if (!Types::makes(way->own, c.signature)) continue;
+    }
+    if constexpr (TellsAlgorithms<Types>) {
+      if (!Types::takes(way->own, c.algorithm)) continue;
     }
     if (way->backend == c.target.backend) return way;
   }

@@ -156,7 +156,7 @@ class FlashConsumer {
   // reference.
   __device__ __forceinline__ bool is_cut(int i, int more) const {
     const int end = (i + 1) * kKeys;
-    return end > Block::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
+    return end > Block::Seen::keys_of(a, tile) || (C::kMasked && end + more > tile.row + right);
   }
   __device__ __forceinline__ bool is_edge(int i) const { return wary != 0 || is_cut(i, 1); }
 
@@ -249,9 +249,9 @@ class FlashConsumer {
 
   // Which blocks the tile sees, and which of them are cut on the left.
   __device__ __forceinline__ void open_window() {
-    const int left = a.left + Block::diagonal(a, tile);
-    right = a.right + Block::diagonal(a, tile);
-    first = Block::first_block(a, tile, tile.row - group * kWgmmaRows);
+    const int left = a.left + Block::Seen::diagonal(a, tile);
+    right = a.right + Block::Seen::diagonal(a, tile);
+    first = Block::Seen::first_block(a, tile, tile.row - group * kWgmmaRows);
     stop = max(first, min((tile.row + kWgmmaRows - 1 + left + kKeys - 1) / kKeys, tile.blocks));
   }
 
@@ -291,13 +291,13 @@ class FlashConsumer {
     const int key = index * kKeys + lane % 4 * 2;
     const int row = tile.row + warp * 16 + lane / 4;
     if (is_cut(index, 0)) {
-      const int there = Block::keys_of(a, tile) - key;
+      const int there = Block::Seen::keys_of(a, tile) - key;
       const int seen = row + right - key;
       hide(scores, C::kMasked ? min(there, seen) : there,
            C::kMasked ? min(there, seen + 8) : there);
     }
     if (C::kMasked && index < stop) {
-      const int unseen = row + a.left + Block::diagonal(a, tile) - key;
+      const int unseen = row + a.left + Block::Seen::diagonal(a, tile) - key;
       hide_before(scores, unseen, unseen + 8);
     }
   }

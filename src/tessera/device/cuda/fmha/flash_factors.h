@@ -3,20 +3,20 @@
 // factors of a block of keys are its own and may be negative or 0.
 #pragma once
 
-#include "tessera/device/cuda/fmha/flash_block.h"
 #include "tessera/device/cuda/fmha/flash_rows.h"
+#include "tessera/device/cuda/fmha/flash_tiles.h"
 #include "tessera/device/fmha_scales.h"
 
 namespace tessera::device {
 
 // The factor of scores of 16-bit numbers, which is the scale.
-template <class C, bool kHas = FlashBlock<C>::kConverts>
+template <class C, bool kHas = sizeof(typename C::In) == 1>
 class FlashFactors {
   const float unit;
 
  public:
   __device__ __forceinline__ explicit FlashFactors(const FlashArguments& a)
-      : unit((FlashBlock<C>::kBends ? 1.0F : a.fmha.scale) * 1.44269504F) {}
+      : unit((FlashSeen<C>::kBends ? 1.0F : a.fmha.scale) * 1.44269504F) {}
   // What turns scores that are compared into powers of 2.
   __device__ __forceinline__ float of_compared() const { return unit; }
   __device__ __forceinline__ float of_products() const { return unit; }
@@ -31,8 +31,8 @@ class FlashFactors {
 // values, and 64 queries have one: the problem's blocks are multiples of these.
 template <class C>
 class FlashFactors<C, true> {
-  using Block = FlashBlock<C>;
-  static constexpr FmhaQscale kHow = Block::kQscale;
+  using Seen = FlashSeen<C>;
+  static constexpr FmhaQscale kHow = C::kQscale;
   static constexpr bool kOfBlocks = scales_keys(kHow);
   static constexpr float kLeast = 0x1p-100F;  // what is less counts as 0
 
@@ -48,14 +48,12 @@ class FlashFactors<C, true> {
 
  public:
   __device__ __forceinline__ explicit FlashFactors(const FlashArguments&) {}
-  __device__ __forceinline__ float of_compared() const {
-    return Block::kBends ? 1.44269504F : 1.0F;
-  }
+  __device__ __forceinline__ float of_compared() const { return Seen::kBends ? 1.44269504F : 1.0F; }
 
   __device__ __forceinline__ void open(const FlashArguments& a, const FlashTile& tile) {
     const FmhaArguments& g = a.fmha;
-    const float all = score_factor<kHow, typename C::In>(g) * (Block::kBends ? 1.0F : 1.44269504F);
-    const int last = max(0, Block::queries_of(a, tile) - 1);
+    const float all = score_factor<kHow, typename C::In>(g) * (Seen::kBends ? 1.0F : 1.44269504F);
+    const int last = max(0, Seen::queries_of(a, tile) - 1);
     query = all * query_factor<kHow>(g, tile.batch, tile.head, min(tile.row, last));
     if constexpr (kOfBlocks) {
       const int head_kv = tile.head / static_cast<int>(g.heads / g.heads_kv);

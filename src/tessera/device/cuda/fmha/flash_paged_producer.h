@@ -115,7 +115,7 @@ class FlashPagedProducer {
       int next = static_cast<int>(gridDim.x);
       if (is_tile && lane == 0) next += atomicAdd(static_cast<int*>(a.workspace), 1);
       const int head = tile.head / group;
-      const int first = Block::first_block(a, tile, tile.row);
+      const int first = Block::Seen::first_block(a, tile, tile.row);
       FlashBox before = now;
       now = find(tile, tile.blocks - 1);
       FlashBox ahead = find(tile, tile.blocks - 2);

@@ -125,7 +125,7 @@ class FlashProducer {
       int next = static_cast<int>(gridDim.x);
       if (is_tile) next += static_cast<int>(atomicAdd(static_cast<u32*>(a.workspace), 1U));
       const Head head = head_of(tile, tile.head / group, tile.first_key);
-      const int first = Block::first_block(a, tile, tile.row);
+      const int first = Block::Seen::first_block(a, tile, tile.row);
 #pragma unroll 1
       for (u32 consumer = 0; consumer < Block::kConsumers; ++consumer) {
         put_queries(consumer, tile);

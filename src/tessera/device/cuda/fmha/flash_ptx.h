@@ -53,6 +53,30 @@ __device__ __forceinline__ void store_word(u32 to, u32 x) {
 __device__ __forceinline__ void store_shared_half(u32 to, u16 x) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
+__device__ __forceinline__ void store_shared_byte(u32 to, u32 x) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+__device__ __forceinline__ void store_words(u32 to, u32 x, u32 y) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(x), "r"(y) : "memory");
+}
+__device__ __forceinline__ void load_floats(u32 from, float* x) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ __forceinline__ void store_floats(u32 to, const float* x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]),
+               "f"(x[2]), "f"(x[3])
+               : "memory");
+}
+
+// Adds two numbers to two others, rounded to nearest.
+__device__ __forceinline__ u32 add_bf16(u32 x, u32 y) {
+  u32 sum;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(sum) : "r"(x), "r"(y));
+  return sum;
+}
 
 __device__ __forceinline__ void store_shared_byte(u32 to, u32 x) {
   asm volatile("st.shared.b8 [%0], %1;" ::"r"(to), "r"(x) : "memory");

@@ -2,9 +2,11 @@
 // element i belongs to row i / 2 % 2 and to key i / 4 * 8 + lane % 4 * 2 + i % 2.
 #pragma once
 
+#include "tessera/device/cuda/fmha/flash_ptx.h"
 #include "tessera/device/cuda/fmha/flash_sizes.h"
 #include "tessera/device/cuda/fragments.h"
 #include "tessera/device/cuda/math.h"
+#include "tessera/device/cuda/tma.h"
 
 namespace tessera::device {
 

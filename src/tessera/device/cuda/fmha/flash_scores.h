@@ -35,8 +35,8 @@ class FlashScores {
       : g(a.fmha),
         query(tile.row + row),
         key(first_key),
-        queries(FlashBlock<C>::queries_of(a, tile)),
-        keys(FlashBlock<C>::keys_of(a, tile)),
+        queries(FlashSeen<C>::queries_of(a, tile)),
+        keys(FlashSeen<C>::keys_of(a, tile)),
         cap(g.soft_cap),
         unit(C::kSoftCap ? (kIsScaled ? 1.0F : g.scale) * (2 * 1.44269504F) / cap
                          : (kIsScaled ? 1.0F : g.scale)) {

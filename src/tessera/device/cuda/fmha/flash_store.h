@@ -41,7 +41,7 @@ struct FlashStore {
                                 (__log2f(total) + FlashRange<Weight>::kShift) * 0.69314718056F;
     }
     const int row = done.row + warp * 16;
-    const int queries = Block::queries_of(a, done);
+    const int queries = Block::Seen::queries_of(a, done);
     const int token = row + (Block::kEqual ? 0 : done.first_query);
     const int sequence = C::kLengths == FmhaLengths::packed ? 0 : done.batch;
     if (C::kLse && lane % 4 == 0) store_lse(done, row + lane / 4, lse);
@@ -78,7 +78,7 @@ struct FlashStore {
   __device__ __forceinline__ void store_lse(const FlashTile& done, int row,
                                             const float (&lse)[2]) const {
     const FmhaArguments& g = a.fmha;
-    const int queries = Block::queries_of(a, done);
+    const int queries = Block::Seen::queries_of(a, done);
     float* const to = g.lse + done.batch * g.lse_stride[0] + done.head * g.lse_stride[1] +
                       (Block::kEqual ? 0 : done.first_query) * g.lse_stride[2];
     if (row < queries) to[row * g.lse_stride[2]] = lse[0];
@@ -90,7 +90,7 @@ struct FlashStore {
                                              const float (&factor)[2],
                                              const float (&sums)[kSums]) const {
     const FmhaArguments& g = a.fmha;
-    const int queries = Block::queries_of(a, done);
+    const int queries = Block::Seen::queries_of(a, done);
     T* const to = static_cast<T*>(const_cast<void*>(g.out)) +
                   done.batch * g.out_stride[kTokenBatch] + done.head * g.out_stride[kTokenHead] +
                   (i64{done.first_query} + row) * g.out_stride[kToken];
