@@ -20,8 +20,9 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
            seqlens_q: Any = None, page_table: Any = None, page_starts: Any = None,
            check_pages: Optional[bool] = None, window: Any = None, sink: int = 0,
            slopes: Optional[Array] = None, scale: Optional[float] = None, soft_cap: float = 0.0,
-           max_seqlen_k: Optional[int] = None, num_splits: int = 0, return_lse: bool = False,
-           layout: str = "bshd", out: Optional[Array] = None, stream: Any = None,
+           max_seqlen_k: Optional[int] = None, descale_k: Any = None, descale_v: Any = None,
+           num_splits: int = 0, return_lse: bool = False, layout: str = "bshd",
+           out: Optional[Array] = None, stream: Any = None,
            dispatcher: Optional[Dispatcher] = None) -> Any:
     """Attention of one query, or of a few that follow each other, over the keys of a cache.
 
@@ -34,6 +35,8 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
     into the cache first, as append_kv() does; seqlens_k, which must be given, then counts the keys
     before them. rotary, cos, sin: turn the new keys, and q, whose array stays as it is.
     seqlens_q: how many tokens of q, and new keys, each sequence has; all without it.
+    descale_k, descale_v: of caches of float8 beside q, k_new and v_new of another type, as in
+    attention() and append_kv(); factors of tokens are written where new keys are.
     window, sink, slopes, scale, soft_cap, max_seqlen_k, num_splits, return_lse, out, stream,
     dispatcher: as in attention().
 
@@ -46,7 +49,8 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
         if k_new is None:
             return attention(q, k_cache, v_cache, mask=mask, window=window, sink=sink,
                              slopes=slopes, scale=scale, soft_cap=soft_cap, seqlens_q=seqlens_q,
-                             seqlens_k=seqlens_k, max_seqlen_k=max_seqlen_k, num_splits=num_splits,
+                             seqlens_k=seqlens_k, max_seqlen_k=max_seqlen_k,
+                             descale_k=descale_k, descale_v=descale_v, num_splits=num_splits,
                              return_lse=return_lse, out=out, page_table=page_table,
                              page_starts=page_starts, check_pages=check_pages, layout=layout,
                              stream=stream, dispatcher=dispatcher)
@@ -56,7 +60,7 @@ def decode(q: Array, k_cache: Array, v_cache: Array, seqlens_k: Any = None, *,
                           lse=flag("return_lse", return_lse))
         new = Appended(k_new, v_new, rotary, cos, sin, seqlens_q, seqlens_k)
         return extend((q, k_cache, v_cache), new, options, (page_table, page_starts, check_pages),
-                      slopes, out, stream, dispatcher)
+                      slopes, (descale_k, descale_v), out, stream, dispatcher)
     except Exception as failure:
         raise refusal(decode, locals(), failure) from None
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from . import _append, _arrays, _attention_fields, _attention_shapes, _engine, _sequences
+from . import (_append, _arrays, _attention_fields, _attention_scales, _attention_shapes, _engine,
+               _sequences)
 from ._abi import Error
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row, Views
@@ -23,8 +24,8 @@ class Appended(NamedTuple):
 
 
 def extend(caches: Tuple[Any, Any, Any], new: Appended, options: _attention_shapes.Options,
-           pages: Tuple[Any, Any, Optional[bool]], slopes: Any, out: Any, stream: Any,
-           dispatcher: Optional[Dispatcher]) -> Any:
+           pages: Tuple[Any, Any, Optional[bool]], slopes: Any, scales: Tuple[Any, Any],
+           out: Any, stream: Any, dispatcher: Optional[Dispatcher]) -> Any:
     """What a call of decode() with new keys returns. caches: q, k and v. pages: the table, its
     starts, and whether they are checked."""
     q, k_cache, v_cache = caches
@@ -42,8 +43,9 @@ def extend(caches: Tuple[Any, Any, Any], new: Appended, options: _attention_shap
             _arrays.shape_of(tables[0], "page_table"), size, options.longest_k))
     elif options.longest_k is not None:
         raise Error("max_seqlen_k is for keys in pages, which need page_table")
+    scales = _attention_scales.cache_arrays_of(scales, new.keys)
     arrays = (*caches, new.keys, new.values, new.cos, new.sin, slopes, counts, before + counts,
-              *tables, report, None, out, None)
+              *tables, report, *scales, None, out, None)
     found = _engine.run(_ROW, arrays, _Asked(options, new.rotary), stream, dispatcher)
     if report is not None:
         _sequences.check_report(report, tables, k_cache)
@@ -56,7 +58,7 @@ class _Asked(NamedTuple):
 
 
 _SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", "seqlens_k",
-          "page_table", "page_starts", "bad_page", "q_turned", "out", "lse")
+          "page_table", "page_starts", "bad_page", "descale_k", "descale_v", "q_turned", "out", "lse")
 
 
 def _check(asked: _Asked, views: Views) -> _Asked:

@@ -81,6 +81,25 @@ class Decode(Attended):
             "places below 20, got 18"), tessera.decode, q, k, v, [4, 18], k_new=k_new, v_new=v_new,
             cos=cos, sin=sin, rotary="half")
 
+    def test_caches_of_eight_bits(self):
+        dtype = ml_dtypes.float8_e4m3fn
+        for is_each in (True, False):
+            k, v = (numpy.zeros((2, 32, 2, n), dtype) for n in (16, 24))
+            factors = [numpy.ones((2, 2, 32), "float32") if is_each else 0.02 for _ in range(2)]
+            scales = dict(zip(("descale_k", "descale_v"), factors))
+            tessera.append_kv(k, v, self.draw(2, 20, 2, 16), self.draw(2, 20, 2, 24), [0, 5],
+                              **scales)
+            q, k_new, v_new = self.draw(2, 1, 4, 16), self.draw(2, 1, 2, 16), self.draw(2, 1, 2, 24)
+            copies = [x.copy() for x in (k, v)]
+            own = {name: x.copy() if is_each else x for name, x in scales.items()}
+            tessera.append_kv(*copies, k_new, v_new, [20, 25], **own)
+            wanted = tessera.attention(q, *copies, seqlens_k=[21, 26], **own)
+            out = tessera.decode(q, k, v, [20, 25], k_new=k_new, v_new=v_new, **scales)
+            self.assertTrue((out == wanted).all(), f"seed {SEED}")
+            self.assertTrue((k.view("uint8") == copies[0].view("uint8")).all())
+            if is_each:
+                self.assertTrue((factors[0] == own["descale_k"]).all())
+
     def test_what_does_not_fit_is_refused(self):
         q, k, v = self.tensors(2, 1, 20)
         new = k[:, :1]

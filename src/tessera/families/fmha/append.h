@@ -32,6 +32,9 @@ Step append_step(const FmhaProblem& problem, const device::FmhaAppendArguments& 
                  int warps);
 
 // append_reference.cc
+
+// How far the factor of a new token may be off, as a share.
+inline constexpr double kFactorError = 0x1p-20;
 Reference append_reference(const Problem& problem, const FmhaOperands& operands,
                            const ReferenceLimits& limits);
 // The rows of what appending writes, and what they should be: 0 is k, 1 is v, 2 are the turned

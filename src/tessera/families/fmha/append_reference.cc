@@ -26,7 +26,6 @@ constexpr double kAppendFlushed = 0x1p-125;  // below it some machines read and 
 constexpr double kAppendCost = 4;            // of an element, in multiplications
 constexpr double kAnyBits = std::numeric_limits<double>::infinity();
 constexpr double kLeastFactor = 0x1p-110;
-constexpr double kFactorError = 0x1p-20;  // of a token's factor, as a share
 
 // Two products and a sum in fp32, fused or not. Products beyond fp32's range may be infinite.
 Bounded turned_by(double x, double y, double cos, double sin, double value) {

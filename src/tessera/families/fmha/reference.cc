@@ -26,7 +26,6 @@ using tile::Bounded;
 
 constexpr double kScoreCost = 24;         // of one score besides its products, in multiplications
 constexpr double kProductCost = 2;        // of one product
-constexpr double kFactorError = 0x1p-20;  // of a new token's factor, as a share
 constexpr i64 kLeastKeysTogether = 16;    // whose scores a kernel merges into a row's sums
 
 // ---- one row of scores ----

@@ -133,9 +133,10 @@ FmhaProblem simplified(FmhaProblem p) {
   return in_pieces(p);
 }
 
-// For kernels whose copies take boxes of tokens of a page, too.
+// For kernels whose copies take boxes of tokens of a page, and whose blocks have one factor each.
 FmhaProblem in_boxes(FmhaProblem p) {
   p = simplified(p);
+  p.qscale_block_q = p.qscale_block_k = kPacked;
   p.page_size = (p.page_size + 7) / 8 * 8;
   return p;
 }
