@@ -62,7 +62,7 @@ def _check(name: str, view: View, wanted: Tuple[int, ...], what: str) -> None:
 def cache_arrays_of(given: Tuple[Any, Any], like: Any) -> Tuple[Any, Any]:
     """Factors of a cache that is appended to."""
     names = _OF_INPUTS[1:]
-    if given == (None, None):
+    if given[0] is given[1] is None:
         return given
     for name, one in zip(names, given):
         if one is None:

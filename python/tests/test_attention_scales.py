@@ -124,8 +124,8 @@ class EightBits(Attended):
         wide_q = self.draw(2, 6, 4, 32, dtype="float16")
         refused("descale_v must be given beside the other factors of k and v", wide_q, k, v,
                 descale_k=1)
-        refused("the type of q is float16, but that of k float8_e4m3fn", wide_q, k,
-                v.astype(TYPES[1]))
+        refused("k has the type float8_e4m3fn and v float8_e5m2; the two must be equal", wide_q,
+                k, v.astype(TYPES[1]))
         refused("descale_k must be a number or an array of float32, got 'x'",
                 **{**one, "descale_k": "x"})
         refused("descale_q, descale_k and descale_v are for q, k and v of float8, got float32",
