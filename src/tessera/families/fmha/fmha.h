@@ -96,6 +96,11 @@ std::string stage(const KernelSpec& spec, const Target& target, std::string_view
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// any_batch.cc
+Verdict is_batch_invariant(const KernelSpec& spec, const Target& target);
+std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target);
+AnyBatch any_batch(const Problem& problem);
+
 // cktile.cc
 std::span<const InstanceSource> instances();
 
