@@ -53,8 +53,8 @@ struct FmhaArguments {
   const float *descale_q, *descale_k, *descale_v, *scale_o;
   i64 block_q, block_k;    // queries and keys of a factor
   i64 blocks_q, blocks_k;  // factors of a head
-  // Parts of the keys that were asked for; 0: as the kernel chooses; below 0: by each sequence alone,
-  // which for keys in parts on a GPU is minus the steps of a part.
+  // Parts of the keys that were asked for; 0: as the kernel chooses; below 0: as many as a
+  // sequence's own keys say, for split_work.h minus the steps of a part.
   i64 num_splits;
 };
 

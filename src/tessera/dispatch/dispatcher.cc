@@ -116,11 +116,15 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
 // for some of them only would give others other bits.
 void Dispatcher::State::keep_ready(const MemoKey& key,
                                    std::optional<std::vector<KernelSpec>>& pool) const {
-  if (no_compiler_for(key).empty()) return;
-  const Problem any = any_batch(key.problem).others.front();
+  const std::string no_compiler = no_compiler_for(key);
+  if (no_compiler.empty()) return;
+  const Problem any = any_batch(key.problem).usual.front();
   std::vector<KernelSpec> ready = pool ? *pool : candidates(any, target);
   std::erase_if(ready, [&](const KernelSpec& spec) { return !registry->is_ready(spec); });
-  if (!ready.empty()) pool = std::move(ready);
+  if (ready.empty()) return;
+  warn_once(fmt::format("any batch of {} gets one of the {} kernels that are ready: {}",
+                        to_string(op_of(any)), ready.size(), no_compiler));
+  pool = std::move(ready);
 }
 
 // A sentence that says why this machine has no compiler for the target. Empty when it has one, and

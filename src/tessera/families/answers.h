@@ -71,9 +71,10 @@ struct Mismatch {
 struct AnyBatch {
   // The same problem, where need be with cuts of sums that follow each sequence alone.
   Problem own;
-  // The same with other batches. The first one stands for all of them: it is equal for problems
-  // that differ in their batch alone. A kernel that serves each of them serves any batch.
-  std::vector<Problem> others;
+  // The same with usual batches, and with unusual ones; equal for problems that differ in their
+  // batch alone. An order of sums is chosen that is fast for the usual ones. A kernel that serves
+  // each of them, and the unusual ones, serves any batch.
+  std::vector<Problem> usual, unusual;
 };
 
 // What a framework asks of an operation: a named list of signatures.

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -304,7 +307,7 @@ Decision choose_general(const Request& request, Screened screened) {
 // A clause about the order of sums.
 std::string why_this_order(const Request& request) {
   if (request.any_batch == nullptr) return {};
-  return fmt::format("; it adds up as {} does, which was chosen for any batch by '{}'",
+  return fmt::format("; it adds up as {} does, which was chosen for any batch, such as '{}'",
                      request.any_batch->name, to_string(request.any_batch->problem));
 }
 
@@ -338,30 +341,75 @@ Decision choose_ranked(const Request& request, const Screened& screened) {
 
 // ---- any batch ----
 
-bool serves_all(const Request& request, const KernelSpec& spec, std::span<const Problem> batches) {
-  return std::all_of(batches.begin(), batches.end(), [&](const Problem& problem) {
+bool serves_any(const Request& request, const KernelSpec& spec, const AnyBatch& any) {
+  const auto serves = [&](const Problem& problem) {
     return static_cast<bool>(request.family.supports(spec, problem, request.target));
-  });
+  };
+  return std::all_of(any.usual.begin(), any.usual.end(), serves) &&
+         std::all_of(any.unusual.begin(), any.unusual.end(), serves);
 }
 
-[[noreturn]] void refuse_any_batch(const Request& request, std::size_t candidates,
-                                   const std::string& nearest) {
+// The kernels that may run a usual batch and serve any.
+std::vector<KernelSpec> legal_for_any(const Request& request, const AnyBatch& any) {
+  std::vector<KernelSpec> legal = request.options.pool ? screen(request).legal : legal_of(request);
+  std::erase_if(legal, [&](const KernelSpec& spec) { return !serves_any(request, spec, any); });
+  return legal;
+}
+
+[[noreturn]] void refuse_any_batch(const Request& request, const std::string& nearest) {
   throw Error(ErrorCode::unsupported,
               fmt::format("no batch invariant kernel can run '{}' on '{}': none of {} candidates "
                           "serves any batch with the same order of sums{}",
-                          to_string(request.problem), request.target.name, candidates, nearest));
+                          to_string(request.problem), request.target.name,
+                          candidates_of(request).size(), nearest));
 }
 
 // The general kernel, where nothing in the space serves any batch.
-KernelSpec general_for_any(const Request& request, std::span<const Problem> batches) {
-  const std::size_t count = candidates_of(request).size();
-  if (request.options.pool) refuse_any_batch(request, count, "");
+KernelSpec general_for_any(const Request& request, const AnyBatch& any) {
+  if (request.options.pool) refuse_any_batch(request, "");
   KernelSpec spec = request.family.general(request.problem, request.target);
   const std::string reason = unsuitable_reason(request, spec);
-  if (reason.empty() && serves_all(request, spec, batches)) return spec;
-  refuse_any_batch(request, count,
-                   fmt::format("; the general kernel {}: {}", name_of(spec),
-                               reason.empty() ? "it does not serve any batch" : reason));
+  if (reason.empty() && serves_any(request, spec, any)) return spec;
+  refuse_any_batch(request, fmt::format("; the general kernel {}: {}", name_of(spec),
+                                        reason.empty() ? "it does not serve any batch" : reason));
+}
+
+// The best kernel of each order of sums, with its time.
+struct Timed {
+  double seconds;
+  KernelSpec spec;
+};
+using OrderTimes = std::map<std::string, Timed>;
+
+OrderTimes times_of_orders(const Request& request, const std::vector<KernelSpec>& legal) {
+  const RankInput input{request.problem, request.target, request.threads, legal};
+  OrderTimes times;
+  for (const auto& ranker : rankers_of(request.options)) {
+    const std::vector<Ranked> ranked = ranker->rank(input);
+    if (ranked.empty()) continue;
+    check_indices(ranked, legal.size(), *ranker);
+    for (const auto& [index, seconds] : ranked) {
+      if (seconds <= 0) continue;
+      const KernelSpec& spec = legal[index];
+      std::string order = request.family.order_of_sums(spec, request.problem, request.target);
+      const auto [place, is_new] = times.try_emplace(std::move(order), Timed{seconds, spec});
+      if (!is_new && seconds < place->second.seconds) place->second = {seconds, spec};
+    }
+    break;
+  }
+  return times;
+}
+
+// Adds the logarithm of each order's time over the least one. Orders that are not among `times`, or
+// were missing before, are dropped.
+void add_losses(const OrderTimes& times, bool is_first, std::map<std::string, double>& losses) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [order, timed] : times) {
+    least = std::min(least, timed.seconds);
+    if (is_first) losses[order] = 0;
+  }
+  std::erase_if(losses, [&](const auto& entry) { return !times.contains(entry.first); });
+  for (auto& [order, loss] : losses) loss += std::log(times.at(order).seconds / least);
 }
 
 // What was measured for one batch must not decide for all of them.
@@ -373,18 +421,31 @@ ChooseOptions options_for_any(const ChooseOptions& options) {
   return without;
 }
 
-// The number of threads must not decide either: callers change it from call to call.
-AnyBatchChoice choose_for_any(const Request& asked, std::span<const Problem> batches) {
+// The order that loses least over the usual batches, by the geometric mean of its best kernels'
+// times. Where the rankers know no times, the first ranker's choice for the first usual batch.
+AnyBatchChoice choose_for_any(const Request& asked, const AnyBatch& any) {
   const ChooseOptions options = options_for_any(asked.options);
-  const Request request{batches.front(), asked.target, asked.family, options,
-                        units_used(0, asked.target)};
-  Screened screened = options.pool ? screen(request) : Screened{legal_of(request), {}};
-  std::erase_if(screened.legal,
-                [&](const KernelSpec& spec) { return !serves_all(request, spec, batches); });
-  if (screened.legal.empty()) screened.legal = {general_for_any(request, batches)};
-  KernelSpec spec = choose_ranked(request, screened).spec;
-  std::string order = request.family.order_of_sums(spec, request.problem, request.target);
-  return {spec, name_of(spec), std::move(order), request.problem};
+  // The number of threads must not decide either: callers change it from call to call.
+  const auto request_for = [&](const Problem& problem) {
+    return Request{problem, asked.target, asked.family, options, units_used(0, asked.target)};
+  };
+  const Request first = request_for(any.usual.front());
+  Screened screened = {legal_for_any(first, any), {}};
+  if (screened.legal.empty()) screened.legal = {general_for_any(first, any)};
+  const OrderTimes times = times_of_orders(first, screened.legal);
+  std::map<std::string, double> losses;
+  add_losses(times, true, losses);
+  for (std::size_t i = 1; i < any.usual.size() && losses.size() > 1; ++i) {
+    const Request other = request_for(any.usual[i]);
+    add_losses(times_of_orders(other, legal_for_any(other, any)), false, losses);
+  }
+  const auto best =
+      std::min_element(losses.begin(), losses.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const KernelSpec spec =
+      best == losses.end() ? choose_ranked(first, screened).spec : times.at(best->first).spec;
+  return {spec, name_of(spec), first.family.order_of_sums(spec, first.problem, first.target),
+          first.problem};
 }
 
 Decision choose_screened(const Request& request) {
@@ -408,7 +469,7 @@ Decision choose_batch_invariant(const Request& asked) {
   const AnyBatch any = asked.family.any_batch(asked.problem);
   Request request{any.own, asked.target, asked.family, asked.options, asked.threads};
   if (!asked.options.pinned.empty()) return choose_pinned(request);
-  const AnyBatchChoice choice = choose_for_any(request, any.others);
+  const AnyBatchChoice choice = choose_for_any(request, any);
   request.any_batch = &choice;
   return choose_screened(request);
 }

@@ -70,9 +70,6 @@ std::string_view to_string(FmhaRotary rotary);
 
 // The strides of a tensor of tokens {batch, head, token, element}, in elements.
 using FmhaStrides = std::array<std::int64_t, 4>;
-// FmhaProblem::num_splits where each sequence's keys are cut whatever other sequences there are.
-inline constexpr std::int64_t kSplitsOfEach = -1;
-
 inline constexpr FmhaStrides kPackedTokens = {kPacked, kPacked, kPacked, kPacked};
 
 // For each sequence and each query head h, with the key-value head h * heads_kv / heads:
@@ -160,7 +157,7 @@ struct FmhaProblem {
   bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
   // Into how many parts kernels that can cut the keys do so, at most as many as there are blocks of
-  // keys; 0: as suits the machine; kSplitsOfEach: by the number of each sequence's keys alone.
+  // keys; 0: as suits the machine; -1: by the number of each sequence's own keys.
   std::int64_t num_splits = 0;
   // With pages, strides of k and v are {page, head, token of a page, element}, and seqlens_k holds
   // the `batch` lengths of the keys wherever seqlens_q is there. tokens_k is not used.

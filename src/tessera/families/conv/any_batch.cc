@@ -2,15 +2,14 @@
 // number of images. Gradients by filters are sums over all images, so that no image has bits of its
 // own.
 #include <algorithm>
-#include <array>
 
 #include "tessera/families/conv/conv.h"
 
 namespace tessera::conv {
 namespace {
 
-// The images that stand for all, and others.
-constexpr std::int64_t kUsualImages = 8, kManyImages = 64;
+constexpr std::int64_t kUsualImages[] = {8, 1, 64};
+constexpr std::int64_t kUnusualImages[] = {3, 256};
 // So many elements kernels count at least.
 constexpr double kCountedElements = double{1 << 30};
 
@@ -40,13 +39,16 @@ std::string order_of_sums(const KernelSpec& spec, const Problem&, const Target&)
 }
 
 AnyBatch any_batch(const Problem& problem) {
-  ConvProblem p = conv_of(problem);
-  if (p.direction == ConvDirection::backward_weight) return {problem, {problem}};
-  AnyBatch any{problem, {}};
-  for (const std::int64_t n : {kUsualImages, std::int64_t{1}, std::int64_t{3}, kManyImages}) {
-    p.n = most_images(p, n);
-    any.others.emplace_back(p);
-  }
+  const ConvProblem& p = conv_of(problem);
+  if (p.direction == ConvDirection::backward_weight) return {problem, {problem}, {}};
+  const auto with = [one = p](std::int64_t n) {
+    ConvProblem q = one;
+    q.n = most_images(q, n);
+    return q;
+  };
+  AnyBatch any{problem, {}, {}};
+  for (const std::int64_t n : kUsualImages) any.usual.emplace_back(with(n));
+  for (const std::int64_t n : kUnusualImages) any.unusual.emplace_back(with(n));
   return any;
 }
 

@@ -3,8 +3,7 @@
 // nothing of other sequences matters but into how many parts the keys are cut: each sequence's own
 // number must say that. A mask hides the same keys of a row whether the sequence ends behind it or
 // goes on, so that chunks of whole tiles have the bits of the whole.
-#include <algorithm>
-#include <initializer_list>
+#include <array>
 
 #include "tessera/families/fmha/fmha.h"
 
@@ -18,10 +17,14 @@ constexpr std::int64_t kMostDecoded = 16;
 struct Batch {
   std::int64_t batch, seqlen_q, seqlen_k;
 };
-// The batch that stands for all, and others.
-constexpr std::initializer_list<Batch> kDecoding = {{16, 1, 4096}, {1, 16, 17}, {64, 16, 32768}};
-constexpr std::initializer_list<Batch> kPrefill = {
-    {4, 1024, 4096}, {1, 17, 17}, {3, 1003, 2011}, {16, 4096, 4096}};
+struct Batches {
+  std::array<Batch, 3> usual;
+  std::array<Batch, 2> unusual;
+};
+constexpr Batches kDecoding = {{{{16, 1, 4096}, {1, 1, 4096}, {64, 1, 2048}}},
+                               {{{1, 16, 17}, {64, 16, 32768}}}};
+constexpr Batches kPrefill = {{{{4, 1024, 4096}, {1, 2048, 2048}, {16, 512, 512}}},
+                              {{{1, 17, 17}, {3, 1003, 2011}}}};
 
 bool is_decoding(const FmhaProblem& p) { return !goes_back(p) && p.seqlen_q <= kMostDecoded; }
 
@@ -54,10 +57,10 @@ std::string order_of_sums(const KernelSpec& spec, const Problem&, const Target&)
 
 AnyBatch any_batch(const Problem& problem) {
   const FmhaProblem own = with_own_cuts(fmha_of(problem));
-  AnyBatch any{own, {}};
-  for (const Batch& batch : is_decoding(own) ? kDecoding : kPrefill) {
-    any.others.emplace_back(with_batch(own, batch));
-  }
+  const Batches& batches = is_decoding(own) ? kDecoding : kPrefill;
+  AnyBatch any{own, {}, {}};
+  for (const Batch& batch : batches.usual) any.usual.emplace_back(with_batch(own, batch));
+  for (const Batch& batch : batches.unusual) any.unusual.emplace_back(with_batch(own, batch));
   return any;
 }
 

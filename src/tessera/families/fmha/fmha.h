@@ -23,6 +23,9 @@ inline constexpr int kAbi = 7;
 inline constexpr std::int64_t kMostHdim = 576;
 inline constexpr std::int64_t kMostHdimV = 512;
 
+// FmhaProblem::num_splits where each sequence's keys are cut whatever other sequences there are.
+inline constexpr std::int64_t kSplitsOfEach = -1;
+
 inline const FmhaProblem& fmha_of(const Problem& problem) { return std::get<FmhaProblem>(problem); }
 inline const FmhaSignature& signature_in(const KernelSpec& spec) {
   return std::get<FmhaSignature>(spec.signature);

@@ -291,10 +291,11 @@ SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
   const std::int64_t merge =
       device::split_merge_cost(rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * 2);
-  plan.parts = p.num_splits == 0  ? device::split_parts(plan.items, steps, a.slices, merge)
-               : p.num_splits < 0 ? device::split_own_parts(steps + 1, own_steps(a))
-                                  : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
-                                                             device::kMostSplitParts);
+  plan.parts =
+      p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
+      : p.num_splits < 0
+          ? device::split_own_parts(steps + device::kSplitSpareSteps, own_steps(a))
+          : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1, device::kMostSplitParts);
   return plan;
 }
 

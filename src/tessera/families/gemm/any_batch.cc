@@ -2,8 +2,6 @@
 // of rows. docs/decisions/choosing_and_commands.md says how kernels are chosen by that.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/small.h"
 
@@ -48,30 +46,28 @@ std::string order_of_tmaws(const Algorithm& a) {
 struct Batch {
   std::int64_t m, batch;
 };
-// Fewer rows than a tile and more, none of them a multiple of 8, and as many as anybody has.
-constexpr std::array<Batch, 4> kBatches = {{{1, 1}, {3, 2}, {515, 3}, {std::int64_t{1} << 20, 1}}};
-
-// The rows that stand for all. Where rows are contiguous, their number is a stride, which an odd
-// one shows.
-constexpr Batch kUsual = {128, 1}, kUsualByColumns = {129, 1};
+// What servers have: from a few sequences that decode to a long prefill.
+constexpr Batch kUsualBatches[] = {{64, 1}, {8, 1}, {512, 1}, {4096, 1}};
+// Fewer rows than a tile and more, no multiples of 8, and more than anybody has.
+constexpr Batch kUnusualBatches[] = {{1, 1}, {3, 2}, {515, 3}, {std::int64_t{1} << 20, 1}};
 
 // A stride that follows from the sizes does so with others, too.
 void follow(std::int64_t& stride, std::int64_t without_gaps) {
   if (stride == without_gaps) stride = kPacked;
 }
 
-// The strides that do not follow from the number of rows or batches are left.
-GemmProblem without_sizes(const GemmProblem& given) {
-  GemmProblem plain = given;
-  plain.ld_a = a_is_row_major(given.layout) ? given.ld_a : kPacked;
-  plain.batch_stride_a = plain.batch_stride_b = kPacked;
-  plain.batch_stride_c = plain.batch_stride_out = kPacked;
-  plain.batch_stride_d.fill(kPacked);
-  const GemmProblem dense = with_strides(plain);
-  GemmProblem p = with_strides(given);
-  if (!a_is_row_major(p.layout)) follow(p.ld_a, dense.ld_a);
+// Strides of rows are left where they do not follow from the sizes. Those of a single batch are not
+// used.
+void settle_rows(const GemmProblem& dense, GemmProblem& p) {
+  follow(p.ld_a, dense.ld_a);
+  follow(p.ld_b, dense.ld_b);
+  follow(p.ld_c, dense.ld_c);
+  follow(p.ld_out, dense.ld_out);
+  for (std::size_t i = 0; i < kMaxD; ++i) follow(p.ld_d[i], dense.ld_d[i]);
+}
+void settle_batches(const GemmProblem& dense, GemmProblem& p) {
   const bool is_single = p.batch <= 1 || p.pointer_arrays;
-  const auto settle = [&](std::int64_t& stride, std::int64_t without_gaps) {
+  const auto settle = [is_single](std::int64_t& stride, std::int64_t without_gaps) {
     if (is_single) stride = kPacked;
     follow(stride, without_gaps);
   };
@@ -80,6 +76,20 @@ GemmProblem without_sizes(const GemmProblem& given) {
   settle(p.batch_stride_c, dense.batch_stride_c);
   settle(p.batch_stride_out, dense.batch_stride_out);
   for (std::size_t i = 0; i < kMaxD; ++i) settle(p.batch_stride_d[i], dense.batch_stride_d[i]);
+}
+
+// The problem whose rows and batches may be changed.
+GemmProblem without_sizes(const GemmProblem& given) {
+  GemmProblem side_by_side = given;
+  side_by_side.batch_stride_a = side_by_side.batch_stride_b = kPacked;
+  side_by_side.batch_stride_c = side_by_side.batch_stride_out = kPacked;
+  side_by_side.batch_stride_d.fill(kPacked);
+  GemmProblem dense = side_by_side;
+  dense.ld_a = dense.ld_b = dense.ld_c = dense.ld_out = kPacked;
+  dense.ld_d.fill(kPacked);
+  GemmProblem p = with_strides(given);
+  settle_batches(with_strides(side_by_side), p);
+  settle_rows(with_strides(dense), p);
   return p;
 }
 
@@ -106,15 +116,18 @@ std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const 
   return name_of(spec);
 }
 
+// Where rows are contiguous, their number is a stride, of which an odd one shows whether any
+// serves.
 AnyBatch any_batch(const Problem& problem) {
   GemmProblem p = without_sizes(std::get<GemmProblem>(problem));
-  AnyBatch any{problem, {}};
-  const auto add = [&](const Batch& batch) {
-    p.m = batch.m, p.batch = batch.batch;
-    any.others.push_back(p);
+  const std::int64_t more = a_is_row_major(p.layout) ? 0 : 1;
+  const auto with = [&](const Batch& batch, std::int64_t rows) {
+    p.m = batch.m + rows, p.batch = batch.batch;
+    return p;
   };
-  add(a_is_row_major(p.layout) ? kUsual : kUsualByColumns);
-  for (const Batch& batch : kBatches) add(batch);
+  AnyBatch any{problem, {}, {}};
+  for (const Batch& batch : kUsualBatches) any.usual.emplace_back(with(batch, more));
+  for (const Batch& batch : kUnusualBatches) any.unusual.emplace_back(with(batch, 0));
   return any;
 }
 

@@ -2,15 +2,14 @@
 // of rows.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "tessera/families/norm/norm.h"
 
 namespace tessera::norm {
 namespace {
 
-// The rows that stand for all, and others, more than slices serve among them.
-constexpr std::array<std::int64_t, 4> kRows = {1024, 1, 3, std::int64_t{1} << 20};
+constexpr std::int64_t kUsualRows[] = {64, 1, 4096};
+// More rows than slices serve among them.
+constexpr std::int64_t kUnusualRows[] = {3, std::int64_t{1} << 20};
 
 }  // namespace
 
@@ -28,12 +27,17 @@ std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const 
 }
 
 AnyBatch any_batch(const Problem& problem) {
-  NormProblem p = with_strides(std::get<NormProblem>(problem));
-  AnyBatch any{problem, {}};
-  for (const std::int64_t rows : kRows) {
-    p.rows = rows;
-    any.others.emplace_back(p);
+  NormProblem p = std::get<NormProblem>(problem);
+  for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
+    if (*ld == p.columns) *ld = kPacked;
   }
+  const auto with = [&](std::int64_t rows) {
+    p.rows = rows;
+    return p;
+  };
+  AnyBatch any{problem, {}, {}};
+  for (const std::int64_t rows : kUsualRows) any.usual.emplace_back(with(rows));
+  for (const std::int64_t rows : kUnusualRows) any.unusual.emplace_back(with(rows));
   return any;
 }
 

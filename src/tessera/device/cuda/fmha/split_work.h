@@ -168,8 +168,10 @@ constexpr i64 split_own_steps(i64 step_keys) {
   const i64 steps = (kSplitOwnKeys + step_keys - 1) / step_keys;
   return steps < 1 ? 1 : steps;
 }
-// Parts of a tile that has so many steps. A window may lie so that a tile has a step more than the
-// longest sequence's last one, which the launch counts.
+// Steps that a tile may have beyond those of the longest sequence's last one, for which a launch
+// has parts: a window may lie so, or that tile may have fewer queries.
+inline constexpr i64 kSplitSpareSteps = 3;
+// Parts of a tile that has so many steps.
 constexpr i64 split_own_parts(i64 steps, i64 part_steps) {
   const i64 parts = (steps + part_steps - 1) / part_steps;
   return parts < 1 ? 1 : parts < kMostSplitOwnParts ? parts : kMostSplitOwnParts;
