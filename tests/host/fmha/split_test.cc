@@ -224,7 +224,8 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
   };
   EXPECT_NO_THROW(family().validate(parse_problem(line + "num_splits=512")));
   refused("num_splits=513", "fmha: num_splits must be at most 512, got 513");
-  refused("num_splits=-1", "fmha: num_splits must be at least 0, got -1");
+  EXPECT_NO_THROW(family().validate(parse_problem(line + "num_splits=-1")));
+  refused("num_splits=-2", "fmha: num_splits must be at least -1, got -2");
   refused("kind=append num_splits=2", "fmha: num_splits must be 0 with kind=append, got 2");
   const Target target = load_target("avx2");
   const auto parts = [&](const std::string& fields) {
