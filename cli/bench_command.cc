@@ -432,7 +432,7 @@ Action declare_bench(CLI::App& app) {
   app.add_option(
          "--beside", command->settings.beside,
          "Kernels of ours that take turns with the chosen one, by name; 'plain' is that one "
-         "without its epilogue")
+         "without its epilogue, 'batch-invariant' the one whose bits do not depend on the batch")
       ->delimiter(',');
   RunSettings& run = command->settings.run;
   add_threads_option(app, run.threads);

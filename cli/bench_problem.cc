@@ -133,6 +133,14 @@ void require_right(const std::string& kernel, const Problem& problem, const Mism
               fmt::format("{} on '{}': {}", kernel, to_string(problem), mismatch.message));
 }
 
+// As the dispatcher chooses that has the wish.
+std::string batch_invariant_kernel(const Target& target, const Problem& problem, int threads) {
+  ChooseOptions options{.threads = threads, .batch_invariant = true};
+  options.rankers = {make_library_ranker(shared_model_library(environment("TESSERA_MODELS"))),
+                     make_analytic_ranker(), make_first_legal_ranker()};
+  return choose(problem, target, options).name;
+}
+
 // One of our kernels on the same problem, with its own operands. Throws what Workload throws, and
 // Error{verification_failed}.
 peers::PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std::string& name,
@@ -144,6 +152,10 @@ peers::PeerCall own_call(Dispatcher& dispatcher, const Workload& work, const std
     problem = family_of(problem).plain(problem);
     spec.signature = signature_of(problem);
     run.force = name_of(spec);
+  }
+  if (name == kBatchInvariant) {
+    run.force = batch_invariant_kernel(dispatcher.target(), problem, run.threads);
+    problem = any_batch(problem).own;
   }
   const auto own = std::make_shared<Workload>(dispatcher, problem, run);
   require_right(own->kernel().name, problem, own->verify());

@@ -15,6 +15,8 @@ namespace tessera::cli {
 // Names of our own kernels that are measured in turns with the chosen one.
 inline constexpr std::string_view kPlain = "plain";  // the kernel that is chosen for the problem
                                                      // without its epilogue
+// The kernel that is chosen where bits must not depend on the batch; the ratio is its price.
+inline constexpr std::string_view kBatchInvariant = "batch-invariant";
 
 struct BenchSettings {
   RunSettings run;
@@ -27,7 +29,8 @@ struct BenchSettings {
 
 // The fastest of a peer's ways to compute a problem.
 struct PeerTiming {
-  std::string group;  // "onednn", "onednn_packed", "openblas", "plain", a kernel's name
+  // "onednn", "onednn_packed", "openblas", "plain", "batch-invariant", a kernel's name
+  std::string group;
   std::string how;
   double seconds = 0;
   double spread = 0;

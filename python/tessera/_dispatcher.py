@@ -30,7 +30,9 @@ class Dispatcher(_abi.Handle):
     new problem's best kernels and remember the winner. by_length: choose by the lengths that
     kernels are tuned for, not by predicted times. without_model: what happens where no learned
     model has an opinion: "estimate" chooses, or "measure" measures the legal kernels once, at most
-    the without_model_top best by the estimate unless that is 0, and keeps the winner. build: a dict
+    the without_model_top best by the estimate unless that is 0, and keeps the winner.
+    batch_invariant: a row (GEMM, normalisations), an image (convolutions) or a sequence (attention)
+    has the same bits whatever else is in the batch. build: a dict
     of further fields of tsr_build_options_t ("compiler", "nvrtc", "hip_compiler", "worker",
     "packs", "no_shipped_packs", "no_compile", "timeout_seconds", "cache_bytes"). Raises Error for
     an unknown target and for values that break a rule.
@@ -45,7 +47,7 @@ class Dispatcher(_abi.Handle):
                  autotune: bool = False, autotune_seconds: float = 0, autotune_top: int = 0,
                  tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
                  by_length: bool = False, without_model: str = "estimate",
-                 without_model_top: int = 0) -> None:
+                 without_model_top: int = 0, batch_invariant: bool = False) -> None:
         if without_model not in ("estimate", "measure"):
             raise Error(f"without_model must be 'estimate' or 'measure', got "
                         f"{_values.shown(without_model)}")
@@ -57,7 +59,7 @@ class Dispatcher(_abi.Handle):
             autotune_seconds=autotune_seconds, autotune_top=autotune_top,
             tuning_store=_abi.encode(tuning_store),
             by_length=by_length, measure_without_model=int(without_model == "measure"),
-            without_model_top=without_model_top, pool=held,
+            without_model_top=without_model_top, batch_invariant=batch_invariant, pool=held,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))
@@ -193,27 +195,28 @@ _defaults: Dict[Any, Dispatcher] = {}
 _lock = threading.Lock()
 
 
-def default_dispatcher(device: Tuple[str, int] = ("cpu", 0), deterministic: bool = False
-                       ) -> Dispatcher:
-    """The dispatcher of the functions that take none: one for each device."""
-    key = device, deterministic
+def default_dispatcher(device: Tuple[str, int] = ("cpu", 0), deterministic: bool = False,
+                       batch_invariant: bool = False) -> Dispatcher:
+    """The dispatcher of the functions that take none: one for each device and wish."""
+    key = device, deterministic, batch_invariant
     found = _defaults.get(key)
     if found is not None:
         return found
     with _lock:
         if key not in _defaults:
-            _defaults[key] = _make_default(device, deterministic)
+            _defaults[key] = _make_default(device, deterministic=deterministic,
+                                           batch_invariant=batch_invariant)
         return _defaults[key]
 
 
-def _make_default(device: Tuple[str, int], deterministic: bool) -> Dispatcher:
+def _make_default(device: Tuple[str, int], **wishes: bool) -> Dispatcher:
     backend, number = device
     if backend == "cpu":
-        return Dispatcher(deterministic=deterministic)
+        return Dispatcher(**wishes)  # type: ignore[arg-type]
     wanted = os.environ.get("TESSERA_TARGET") or GPU_TARGETS.get(backend)
     if wanted is None:
         raise Error(f"Tessera launches nothing on {backend}", "unsupported")
-    return Dispatcher(wanted, device=number, deterministic=deterministic)
+    return Dispatcher(wanted, device=number, **wishes)  # type: ignore[arg-type]
 
 
 def dispatcher_for(given: Optional[Dispatcher], view: _arrays.View) -> Dispatcher:

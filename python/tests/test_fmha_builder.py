@@ -104,6 +104,14 @@ class Plans(Case):
         self.assertEqual(len(plan.bench(rounds=2)["seconds"]), 2)
         self.assert_refused("must be at least 1, got 0 and 3", d.set_timing, 0, 3)
 
+    def test_batch_invariant(self):
+        """A batch of any size gets one kernel where its kernels are orders of their own."""
+        line = "fmha dtype=bf16 heads=32 heads_kv=8 hdim=128 seqlen_q=1 seqlen_k=4096 batch={}"
+        d = tessera.Dispatcher("sm90a", batch_invariant=True)
+        kernels = {d.select(line.format(batch))["kernel"] for batch in (1, 7, 100)}
+        self.assertEqual(len(kernels), 1)
+        self.assertIn("which was chosen for any batch", d.select(line.format(1))["why"])
+
     def test_by_length(self):
         d = tessera.Dispatcher("sm90a", by_length=True)
         decision = d.select("fmha heads=8 seqlen_q=1 seqlen_k=4096 hdim=64 dtype=bf16")

@@ -312,9 +312,9 @@ class Deterministic(Case):
         asked = []
         original = _run.default_dispatcher
 
-        def recorded(device, deterministic=False):
+        def recorded(device, deterministic=False, batch_invariant=False):
             asked.append(deterministic)
-            return original(device, deterministic)
+            return original(device, deterministic, batch_invariant)
         _run.default_dispatcher = recorded
         try:
             for wish in (False, True, True, False):
@@ -334,6 +334,44 @@ class Deterministic(Case):
                    for wish in (False, True)]
         self.assertIn("atomic", kernels[0])
         self.assertNotIn("atomic", kernels[1])
+
+
+class BatchInvariant(Case):
+    def setUp(self):
+        tt.use_batch_invariant_kernels(True)
+        self.addCleanup(tt.use_batch_invariant_kernels, False)
+
+    def test_rows(self):
+        """A row of a product has its bits whatever the other rows are."""
+        for dtype in (torch.float32, torch.bfloat16):
+            x, w = torch.randn(70, 300).to(dtype), torch.randn(90, 300).to(dtype)
+            whole = tt.linear(x, w)
+            for first, rows in ((0, 1), (5, 1), (3, 2), (11, 40)):
+                part = tt.linear(x[first:first + rows], w)
+                self.assertTrue(torch.equal(part, whole[first:first + rows]))
+
+    def test_calls_that_were_seen(self):
+        """The wish is part of what a call is remembered by."""
+        asked = []
+        original = _run.default_dispatcher
+
+        def recorded(device, deterministic=False, batch_invariant=False):
+            asked.append(batch_invariant)
+            return original(device, deterministic, batch_invariant)
+        _run.default_dispatcher = recorded
+        try:
+            x, w = torch.randn(7, 29), torch.randn(5, 29)
+            for wish in (False, True, True, False):
+                tt.use_batch_invariant_kernels(wish)
+                self.assertIs(tt.are_batch_invariant_kernels_enabled(), wish)
+                tt.linear(x, w)
+        finally:
+            _run.default_dispatcher = original
+        self.assertEqual(asked, [False, True])
+
+    def test_refusal(self):
+        with self.assertRaisesRegex(tessera.Error, "mode must be True or False, got int"):
+            tt.use_batch_invariant_kernels(1)
 
 
 class Flops(Case):

@@ -27,11 +27,15 @@ class GpuTest : public testing::Test {
     const std::string reason = runtime::backend_for(target_).unavailable_reason(target_);
     if (!reason.empty()) GTEST_SKIP() << reason;
     say(fmt::format("seed {}", seed_));
+    dispatcher_ = std::make_unique<Dispatcher>(dispatcher_options());
+  }
+
+  static DispatcherOptions dispatcher_options() {
     DispatcherOptions options;
     options.target = "sm90a";
     options.build.cache.folder = TESSERA_BUILD "/kernel-cache";
     options.build.worker = TESSERA_WORKER;
-    dispatcher_ = std::make_unique<Dispatcher>(options);
+    return options;
   }
 
   // At once, so that a file shows it even when the program is ended from outside.

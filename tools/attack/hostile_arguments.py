@@ -231,7 +231,7 @@ def objects(draw):
          dict(target=None, threads=1, device=0, models=None, cache=None, pool=None,
               deterministic=False, autotune=False, autotune_seconds=0, autotune_top=0,
               tuning_store=None, build=None, by_length=False, without_model="estimate",
-              without_model_top=0)),
+              without_model_top=0, batch_invariant=False)),
         ("Dispatcher.plan", d.plan, dict(problem=line, threads=0, force=None)),
         ("Dispatcher.select", d.select, dict(problem="gemm", m=4, n=4, k=4, threads=0, force=None)),
         ("Dispatcher.set_timing", d.set_timing, dict(cold=1, repeat=1)),

@@ -141,9 +141,26 @@ def copy_as(shape: Sequence[int], tensor: Tensor) -> Tensor:
     return tensor.expand(shape).contiguous()
 
 
-def settings() -> Tuple[int, bool]:
-    """What PyTorch says of all calls, and plans depend on."""
-    return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+_is_batch_invariant = False
+
+
+def use_batch_invariant_kernels(mode: bool) -> None:
+    """From now on all calls of the process choose kernels with which a row, an image or a sequence
+    has the same bits whatever else is in the batch; or no longer."""
+    global _is_batch_invariant
+    if type(mode) is not bool:
+        raise Error(f"mode must be True or False, got {type(mode).__name__}")
+    _is_batch_invariant = mode
+
+
+def are_batch_invariant_kernels_enabled() -> bool:
+    return _is_batch_invariant
+
+
+def settings() -> Tuple[int, bool, bool]:
+    """What is said of all calls, and plans depend on."""
+    return (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(),
+            _is_batch_invariant)
 
 
 def launch(bound: Bound, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
@@ -262,7 +279,8 @@ def bind_row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.Vi
 
 def plan_for(problem: Problem, device: torch.device, force: Optional[str] = None) -> Plan:
     dispatcher = default_dispatcher(device_key(device, "a tensor"),
-                                    torch.are_deterministic_algorithms_enabled())
+                                    torch.are_deterministic_algorithms_enabled(),
+                                    _is_batch_invariant)
     return dispatcher.plan(problem, threads=threads_on(device), force=force)
 
 

@@ -19,6 +19,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   options.build = build_options_of(given.build);
   options.tuning_worker = options.build.worker;
   options.deterministic = given.deterministic != 0;
+  options.batch_invariant = given.batch_invariant != 0;
   if (given.by_length != 0) {
     options.rankers = {make_length_ranker(), make_analytic_ranker(), make_first_legal_ranker()};
   }
@@ -99,7 +100,8 @@ tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem_t* prob
     const tsr_dispatcher_t& chooser = object_of(dispatcher, "dispatcher");
     const Problem whole = problem_for(chooser, problem);
     const Decision decision = chooser.dispatcher->explain(whole, run_options_of(chooser, options));
-    *text = copy_of(explain(whole, chooser.dispatcher->target(), decision,
+    const Problem computed = computed_of(chooser.options, whole);
+    *text = copy_of(explain(computed, chooser.dispatcher->target(), decision,
                             everything != 0 ? ExplainDetail::everything : ExplainDetail::summary));
   });
 }

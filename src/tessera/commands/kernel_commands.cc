@@ -31,9 +31,9 @@ int explain(const ExplainCommand& command, const Console& console) {
     if (console.json) {
       rows.add(commands::to_json(problem, target, decision));
     } else {
-      console.put_out(
-          tessera::explain(problem, target, decision,
-                           command.all ? ExplainDetail::everything : ExplainDetail::summary));
+      console.put_out(tessera::explain(
+          options.batch_invariant ? any_batch(problem).own : problem, target, decision,
+          command.all ? ExplainDetail::everything : ExplainDetail::summary));
     }
   };
   return end_rows(rows, run_through(console, read_problems(command.problems), each), console);
@@ -202,6 +202,8 @@ Action declare_explain(CLI::App& app) {
   app.add_option("--force", command->choose.pinned, "This kernel, or an error that says why not");
   app.add_flag("--deterministic", command->choose.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
+  app.add_flag("--batch-invariant", command->choose.batch_invariant,
+               "The same bits for a row, an image or a sequence in every batch");
   app.add_flag("--all", command->all,
                "Every kernel by name, not the next five and how many each rule refuses");
   return [command](const Console& console) { return explain(*command, console); };

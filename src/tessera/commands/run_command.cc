@@ -67,6 +67,8 @@ Action declare_run(CLI::App& app) {
                   "Budget per problem");
   app.add_flag("--deterministic", command->dispatcher.deterministic,
                "Only kernels whose bits do not depend on the number of threads");
+  app.add_flag("--batch-invariant", command->dispatcher.batch_invariant,
+               "The same bits for a row, an image or a sequence in every batch");
   app.add_flag("--no-compile", command->no_compile, "Use packs and the cache only");
   return [command](const Console& console) { return run(*command, console); };
 }

@@ -53,7 +53,9 @@ struct FmhaArguments {
   const float *descale_q, *descale_k, *descale_v, *scale_o;
   i64 block_q, block_k;    // queries and keys of a factor
   i64 blocks_q, blocks_k;  // factors of a head
-  i64 num_splits;          // parts of the keys that were asked for; 0: as the kernel chooses
+  // Parts of the keys that were asked for; 0: as the kernel chooses; below 0: as many as a
+  // sequence's own keys say, for split_work.h minus the steps of a part.
+  i64 num_splits;
 };
 
 // Where a head's token lies.

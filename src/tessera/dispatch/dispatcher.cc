@@ -89,6 +89,7 @@ struct Dispatcher::State {
   }
   Decision decide(const MemoKey& key, bool explain) const;
   Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
+  void keep_ready(const MemoKey& key, std::optional<std::vector<KernelSpec>>& pool) const;
   std::string no_compiler_for(const MemoKey& key) const;
   int worth_threads_of(const Decision& decision, const Problem& problem) const;
   ReadyKernel make_ready(const MemoKey& key) const;
@@ -99,14 +100,31 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.threads = key.threads;
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
+  choice.batch_invariant = options.batch_invariant;
   choice.explain = explain;
   choice.says_why = explain;
   const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;
+  if (options.batch_invariant) keep_ready(key, choice.pool);
   Decision decision = choose(key.problem, target, choice);
   if (explain) add_refused(decision, advice.refused);
   return decision;
+}
+
+// Where nothing can be compiled, batches must agree on a kernel that is ready: one that is ready
+// for some of them only would give others other bits.
+void Dispatcher::State::keep_ready(const MemoKey& key,
+                                   std::optional<std::vector<KernelSpec>>& pool) const {
+  const std::string no_compiler = no_compiler_for(key);
+  if (no_compiler.empty()) return;
+  const Problem any = any_batch(key.problem).usual.front();
+  std::vector<KernelSpec> ready = pool ? *pool : candidates(any, target);
+  std::erase_if(ready, [&](const KernelSpec& spec) { return !registry->is_ready(spec); });
+  if (ready.empty()) return;
+  warn_once(fmt::format("any batch of {} gets one of the {} kernels that are ready: {}",
+                        to_string(op_of(any)), ready.size(), no_compiler));
+  pool = std::move(ready);
 }
 
 // A sentence that says why this machine has no compiler for the target. Empty when it has one, and
@@ -171,7 +189,8 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
         fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
     loaded = registry->get(decision.spec);
   }
-  const int worth = worth_threads_of(decision, key.problem);
+  const Problem computed = computed_of(options, key.problem);
+  const int worth = worth_threads_of(decision, computed);
   const Family& family = family_of(decision.spec);
   ReadyKernel ready{&family,
                     &target,
@@ -181,7 +200,9 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
                     worth,
                     decision.predicted_seconds,
                     std::move(loaded),
+                    nullptr,
                     nullptr};
+  if (computed != key.problem) ready.own = std::make_shared<const Problem>(computed);
   ready.plan = std::make_shared<const CallPlan>(ready, key.problem);
   return ready;
 }
@@ -194,8 +215,13 @@ CallerMemory workspace_of(const RunOptions& run) {
 
 }  // namespace
 
+Problem computed_of(const DispatcherOptions& options, const Problem& problem) {
+  return options.batch_invariant ? any_batch(problem).own : problem;
+}
+
 Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands) {
-  Launch launch = kernel.family->bind(kernel.spec, problem, *kernel.target, operands);
+  const Problem& computed = kernel.own ? *kernel.own : problem;
+  Launch launch = kernel.family->bind(kernel.spec, computed, *kernel.target, operands);
   const int worth = kernel.worth_threads;
   if (worth > 0 && (launch.max_threads == 0 || worth < launch.max_threads)) {
     launch.max_threads = worth;
@@ -287,7 +313,8 @@ RunTiming Dispatcher::time(const Problem& problem, const Operands& operands,
 
 ExecutionPlan Dispatcher::plan(const Problem& problem, const RunOptions& options) const {
   const Decision decision = explain(problem, options);
-  return {decision.name, stages_of(decision.spec, problem, state_->target)};
+  const Problem computed = computed_of(state_->options, problem);
+  return {decision.name, stages_of(decision.spec, computed, state_->target)};
 }
 
 Decision Dispatcher::explain(const Problem& problem, const RunOptions& options) const {

@@ -36,6 +36,8 @@ struct DispatcherOptions {
   std::string tuning_store;   // empty: tuning.sqlite in the cache folder
   std::string tuning_worker;  // the worker program; empty: the one installed with the library
   bool deterministic = false;
+  // A row, an image or a sequence has the same bits whatever else is in the batch.
+  bool batch_invariant = false;
 };
 
 struct RunOptions {
@@ -57,6 +59,7 @@ struct ReadyKernel {
   double predicted_seconds = 0;
   std::shared_ptr<const runtime::LoadedKernel> loaded;
   std::shared_ptr<const CallPlan> plan;
+  std::shared_ptr<const Problem> own;  // batch invariant: what is computed, any_batch().own
 };
 // The launch of a ready kernel, on no more threads than it is worth. For programs with tools.hpp.
 [[gnu::visibility("hidden")]] Launch launch_of(const ReadyKernel& kernel, const Problem& problem,
@@ -67,6 +70,10 @@ struct ExecutionPlan {
   std::string kernel;
   std::vector<Stage> stages;
 };
+
+// What a dispatcher with these options computes for a problem.
+[[gnu::visibility("hidden")]] Problem computed_of(const DispatcherOptions& options,
+                                                  const Problem& problem);
 
 // What time() measured.
 struct RunTiming {

@@ -132,13 +132,15 @@ void Tuning::measure(const MemoKey& key, Wanted what) const {
   std::vector<KernelSpec> candidates = most_promising(key, known(key));
   const auto most = static_cast<std::size_t>(options_.without_model_top);
   if (tuning.all && most > 0 && candidates.size() > most) candidates.resize(most);
-  tune::autotune(key.problem, target_, candidates, registry_, *open(true), tuning);
+  tune::autotune(computed_of(options_, key.problem), target_, candidates, registry_, *open(true),
+                 tuning);
 }
 
 bool Tuning::has_model(const MemoKey& key) const {
   ChooseOptions choice;
   choice.threads = key.threads;
   choice.deterministic = options_.deterministic;
+  choice.batch_invariant = options_.batch_invariant;
   choice.rankers = predictors_;
   choice.pool = pool(key.problem, {});
   return choose(key.problem, target_, choice).source == ChoiceSource::learned;
@@ -186,7 +188,8 @@ std::vector<tune::Measurement> Tuning::known(const MemoKey& key) const {
     const tune::Store* store = open(false);
     if (store == nullptr) return {};
     return store->find(measure::device_name(target_, key.device), target_.name,
-                       to_string(key.problem), measure::filed_threads(target_, key.threads));
+                       to_string(computed_of(options_, key.problem)),
+                       measure::filed_threads(target_, key.threads));
   } catch (const Error& error) {
     if (options_.autotune || options_.without_model == WithoutModel::measure) throw;
     warn_once(error.what());
@@ -205,6 +208,7 @@ std::vector<KernelSpec> Tuning::most_promising(const MemoKey& key,
   ChooseOptions choice;
   choice.threads = key.threads;
   choice.deterministic = options_.deterministic;
+  choice.batch_invariant = options_.batch_invariant;
   choice.rankers = predictors_;
   choice.pool = pool(key.problem, refused_of(known));
   choice.explain = true;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/spec/problem.h"
+
 namespace tessera {
 struct Headers;  // families/headers.h, which only the library includes
 }
@@ -63,6 +65,16 @@ struct Mismatch {
   std::int64_t checked = 0;
   double worst_ratio = 0;  // largest error / tolerance
   std::string message;     // a sentence about the worst element; empty when ok
+};
+
+// A problem whose results must not depend on the batch, and what to choose kernels for then.
+struct AnyBatch {
+  // The same problem, where need be with cuts of sums that follow each sequence alone.
+  Problem own;
+  // The same with usual batches, and with unusual ones; equal for problems that differ in their
+  // batch alone. An order of sums is chosen that is fast for the usual ones. A kernel that serves
+  // each of them, and the unusual ones, serves any batch.
+  std::vector<Problem> usual, unusual;
 };
 
 // What a framework asks of an operation: a named list of signatures.

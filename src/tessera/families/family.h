@@ -72,6 +72,13 @@ struct Family {
   Required<Verdict(const KernelSpec&, const Target&)> is_legal;
   // Whether equal operands give equal bits, however many threads run.
   Required<Verdict(const KernelSpec&, const Target&)> is_deterministic;
+  // Whether a row (GEMM, normalisations), an image (convolutions) or a sequence (attention) gives
+  // the same bits whatever else is in the batch, on problems as any_batch() has them.
+  Required<Verdict(const KernelSpec&, const Target&)> is_batch_invariant;
+  // What the bits follow of kernels for which that is so: kernels with equal words give equal bits
+  // for equal rows, images or sequences. A kernel that is like no other has its name.
+  Required<std::string(const KernelSpec&, const Problem&, const Target&)> order_of_sums;
+  Required<AnyBatch(const Problem&)> any_batch;
   // Whether a legal spec serves this problem.
   Required<Verdict(const KernelSpec&, const Problem&, const Target&)> supports;
 

@@ -47,6 +47,7 @@ void set_pointer(Operands& operands, const Tensor& tensor, void* pointer) {
 
 double flops_of(const Problem& problem) { return family_of(problem).flops(problem); }
 double bytes_of(const Problem& problem) { return family_of(problem).bytes(problem); }
+AnyBatch any_batch(const Problem& problem) { return family_of(problem).any_batch(problem); }
 
 Mismatch verify(const Problem& problem, const Operands& operands) {
   const Family& family = family_of(problem);
@@ -116,6 +117,12 @@ Verdict is_legal(const KernelSpec& spec, const Target& target) {
 
 Verdict is_deterministic(const KernelSpec& spec, const Target& target) {
   return family_of(spec).is_deterministic(spec, target);
+}
+
+Verdict is_batch_invariant(const KernelSpec& spec, const Target& target) {
+  const Family& family = family_of(spec);
+  Verdict verdict = family.is_deterministic(spec, target);
+  return verdict ? family.is_batch_invariant(spec, target) : verdict;
 }
 
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target) {

@@ -28,6 +28,8 @@ const void* pointer_of(const Operands& operands, const Tensor& tensor);
 void set_pointer(Operands& operands, const Tensor& tensor, void* pointer);
 double flops_of(const Problem& problem);  // useful operations
 double bytes_of(const Problem& problem);  // least traffic: every operand moves once
+// The problem that a dispatcher with `batch_invariant` computes, and other batches of it.
+AnyBatch any_batch(const Problem& problem);
 // Computes the answer in fp64, slowly and simply, and compares the outputs with it. The operands
 // that the kernel read must still be unchanged. Throws what Dispatcher::run() throws for operands.
 Mismatch verify(const Problem& problem, const Operands& operands);
@@ -69,6 +71,9 @@ std::vector<Signature> receipt_signatures(std::string_view name);
 Verdict is_legal(const KernelSpec& spec, const Target& target);
 // Whether equal operands give equal bits, however many threads run.
 Verdict is_deterministic(const KernelSpec& spec, const Target& target);
+// Whether a row (GEMM, normalisations), an image (convolutions) or a sequence (attention) gives the
+// same bits whatever else is in the batch, on problems as any_batch() has them.
+Verdict is_batch_invariant(const KernelSpec& spec, const Target& target);
 // Whether a legal kernel serves the problem.
 Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& target);
 // The predicted time. `threads` limits the units of the target that may be used; 0 means all.

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -15,12 +18,20 @@ namespace {
 
 constexpr std::size_t kNearestMisses = 3;
 
+// What was chosen for any batch of a problem: its order of sums is the order of all batches.
+struct AnyBatchChoice {
+  KernelSpec spec;
+  std::string name, order;
+  Problem problem;  // that stood for all of them
+};
+
 struct Request {
   const Problem& problem;
   const Target& target;
   const Family& family;
   const ChooseOptions& options;
   int threads;
+  const AnyBatchChoice* any_batch = nullptr;  // where another order of sums is refused
 };
 
 // How many checks a refused candidate passed. The more it passed, the nearer a miss it is.
@@ -35,11 +46,31 @@ struct Screened {
   std::vector<Refused> refused;   // sorted by name
 };
 
+// Why a kernel adds up in another way than all batches do; empty when it does not.
+std::string other_order_reason(const Request& request, const KernelSpec& spec) {
+  const AnyBatchChoice* const any = request.any_batch;
+  if (any == nullptr || spec == any->spec) return {};
+  if (request.family.order_of_sums(spec, request.problem, request.target) == any->order) return {};
+  return fmt::format(
+      "batch invariant kernels must add up as {} does, which was chosen for any batch, got another "
+      "order of sums",
+      any->name);
+}
+
+// Why a kernel that serves the problem does not give the bits that the caller asks for.
+std::string bits_reason(const Request& request, const KernelSpec& spec) {
+  const ChooseOptions& options = request.options;
+  if (!options.deterministic && !options.batch_invariant) return {};
+  Verdict verdict = request.family.is_deterministic(spec, request.target);
+  if (!verdict || !options.batch_invariant) return std::move(verdict.reason);
+  verdict = request.family.is_batch_invariant(spec, request.target);
+  return verdict ? other_order_reason(request, spec) : std::move(verdict.reason);
+}
+
 // Why a legal kernel does not serve the problem; empty when it does.
 std::string unsuitable_reason(const Request& request, const KernelSpec& spec) {
   Verdict verdict = request.family.supports(spec, request.problem, request.target);
-  if (!verdict || !request.options.deterministic) return std::move(verdict.reason);
-  return request.family.is_deterministic(spec, request.target).reason;
+  return verdict ? bits_reason(request, spec) : std::move(verdict.reason);
 }
 
 // Empty when the kernel may run.
@@ -99,6 +130,18 @@ std::vector<KernelSpec> legal_of(const Request& request) {
   std::erase_if(legal,
                 [&](const KernelSpec& spec) { return !unsuitable_reason(request, spec).empty(); });
   return legal;
+}
+
+// A family's candidates for one batch may leave out the kernel that was chosen for any. A pool has
+// it.
+void add_choice_of_any(const Request& request, std::vector<KernelSpec>& legal) {
+  if (request.any_batch == nullptr || request.options.pool) return;
+  const AnyBatchChoice& any = *request.any_batch;
+  const auto place = std::lower_bound(
+      legal.begin(), legal.end(), any.name,
+      [](const KernelSpec& spec, const std::string& name) { return name_of(spec) < name; });
+  if (place != legal.end() && *place == any.spec) return;
+  if (unsuitable_reason(request, any.spec).empty()) legal.insert(place, any.spec);
 }
 
 std::vector<std::shared_ptr<const Ranker>> rankers_of(const ChooseOptions& options) {
@@ -261,6 +304,13 @@ Decision choose_general(const Request& request, Screened screened) {
   return finish(std::move(decision), request, screened);
 }
 
+// A clause about the order of sums.
+std::string why_this_order(const Request& request) {
+  if (request.any_batch == nullptr) return {};
+  return fmt::format("; it adds up as {} does, which was chosen for any batch, such as '{}'",
+                     request.any_batch->name, to_string(request.any_batch->problem));
+}
+
 Decision choose_ranked(const Request& request, const Screened& screened) {
   const RankInput input{request.problem, request.target, request.threads, screened.legal, true};
   std::string passed_over;
@@ -277,7 +327,7 @@ Decision choose_ranked(const Request& request, const Screened& screened) {
     decision.source = ranker->source();
     decision.predicted_seconds = ranked.front().predicted_seconds;
     if (request.options.says_why) {
-      decision.why = ranker->why(input, ranked.front()) + passed_over;
+      decision.why = ranker->why(input, ranked.front()) + passed_over + why_this_order(request);
     }
     return finish(std::move(decision), request, screened);
   }
@@ -287,6 +337,141 @@ Decision choose_ranked(const Request& request, const Screened& screened) {
   decision.why = fmt::format("first by name of {} legal candidates: no ranker has an opinion{}",
                              input.legal.size(), passed_over);
   return finish(std::move(decision), request, screened);
+}
+
+// ---- any batch ----
+
+bool serves_any(const Request& request, const KernelSpec& spec, const AnyBatch& any) {
+  const auto serves = [&](const Problem& problem) {
+    return static_cast<bool>(request.family.supports(spec, problem, request.target));
+  };
+  return std::all_of(any.usual.begin(), any.usual.end(), serves) &&
+         std::all_of(any.unusual.begin(), any.unusual.end(), serves);
+}
+
+// The kernels that may run a usual batch and serve any.
+std::vector<KernelSpec> legal_for_any(const Request& request, const AnyBatch& any) {
+  std::vector<KernelSpec> legal = request.options.pool ? screen(request).legal : legal_of(request);
+  std::erase_if(legal, [&](const KernelSpec& spec) { return !serves_any(request, spec, any); });
+  return legal;
+}
+
+[[noreturn]] void refuse_any_batch(const Request& request, const std::string& nearest) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("no batch invariant kernel can run '{}' on '{}': none of {} candidates "
+                          "serves any batch with the same order of sums{}",
+                          to_string(request.problem), request.target.name,
+                          candidates_of(request).size(), nearest));
+}
+
+// The general kernel, where nothing in the space serves any batch.
+KernelSpec general_for_any(const Request& request, const AnyBatch& any) {
+  if (request.options.pool) refuse_any_batch(request, "");
+  KernelSpec spec = request.family.general(request.problem, request.target);
+  const std::string reason = unsuitable_reason(request, spec);
+  if (reason.empty() && serves_any(request, spec, any)) return spec;
+  refuse_any_batch(request, fmt::format("; the general kernel {}: {}", name_of(spec),
+                                        reason.empty() ? "it does not serve any batch" : reason));
+}
+
+// The best kernel of each order of sums, with its time.
+struct Timed {
+  double seconds;
+  KernelSpec spec;
+};
+using OrderTimes = std::map<std::string, Timed>;
+
+OrderTimes times_of_orders(const Request& request, const std::vector<KernelSpec>& legal) {
+  const RankInput input{request.problem, request.target, request.threads, legal};
+  OrderTimes times;
+  for (const auto& ranker : rankers_of(request.options)) {
+    const std::vector<Ranked> ranked = ranker->rank(input);
+    if (ranked.empty()) continue;
+    check_indices(ranked, legal.size(), *ranker);
+    for (const auto& [index, seconds] : ranked) {
+      if (seconds <= 0) continue;
+      const KernelSpec& spec = legal[index];
+      std::string order = request.family.order_of_sums(spec, request.problem, request.target);
+      const auto [place, is_new] = times.try_emplace(std::move(order), Timed{seconds, spec});
+      if (!is_new && seconds < place->second.seconds) place->second = {seconds, spec};
+    }
+    break;
+  }
+  return times;
+}
+
+// Adds the logarithm of each order's time over the least one. Orders that are not among `times`, or
+// were missing before, are dropped.
+void add_losses(const OrderTimes& times, bool is_first, std::map<std::string, double>& losses) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [order, timed] : times) {
+    least = std::min(least, timed.seconds);
+    if (is_first) losses[order] = 0;
+  }
+  std::erase_if(losses, [&](const auto& entry) { return !times.contains(entry.first); });
+  for (auto& [order, loss] : losses) loss += std::log(times.at(order).seconds / least);
+}
+
+// What was measured for one batch must not decide for all of them.
+ChooseOptions options_for_any(const ChooseOptions& options) {
+  ChooseOptions without = options;
+  without.explain = without.says_why = false;
+  std::erase_if(without.rankers,
+                [](const auto& ranker) { return ranker->source() == ChoiceSource::tuned; });
+  return without;
+}
+
+// The order that loses least over the usual batches, by the geometric mean of its best kernels'
+// times. Where the rankers know no times, the first ranker's choice for the first usual batch.
+AnyBatchChoice choose_for_any(const Request& asked, const AnyBatch& any) {
+  const ChooseOptions options = options_for_any(asked.options);
+  // The number of threads must not decide either: callers change it from call to call.
+  const auto request_for = [&](const Problem& problem) {
+    return Request{problem, asked.target, asked.family, options, units_used(0, asked.target)};
+  };
+  const Request first = request_for(any.usual.front());
+  Screened screened = {legal_for_any(first, any), {}};
+  if (screened.legal.empty()) screened.legal = {general_for_any(first, any)};
+  const OrderTimes times = times_of_orders(first, screened.legal);
+  std::map<std::string, double> losses;
+  add_losses(times, true, losses);
+  for (std::size_t i = 1; i < any.usual.size() && losses.size() > 1; ++i) {
+    const Request other = request_for(any.usual[i]);
+    add_losses(times_of_orders(other, legal_for_any(other, any)), false, losses);
+  }
+  const auto best =
+      std::min_element(losses.begin(), losses.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const KernelSpec spec =
+      best == losses.end() ? choose_ranked(first, screened).spec : times.at(best->first).spec;
+  return {spec, name_of(spec), first.family.order_of_sums(spec, first.problem, first.target),
+          first.problem};
+}
+
+Decision choose_screened(const Request& request) {
+  if (!request.options.explain && !request.options.pool) {
+    Screened quick = {legal_of(request), {}};
+    add_choice_of_any(request, quick.legal);
+    if (!quick.legal.empty()) return choose_ranked(request, quick);
+  }
+  Screened screened = screen(request);
+  add_choice_of_any(request, screened.legal);
+  if (!screened.legal.empty()) return choose_ranked(request, screened);
+  if (request.any_batch == nullptr) return choose_general(request, std::move(screened));
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("kernel '{}', which was chosen for any batch, cannot run '{}' on '{}': {}",
+                  request.any_batch->name, to_string(request.problem), request.target.name,
+                  unsuitable_reason(request, request.any_batch->spec)));
+}
+
+Decision choose_batch_invariant(const Request& asked) {
+  const AnyBatch any = asked.family.any_batch(asked.problem);
+  Request request{any.own, asked.target, asked.family, asked.options, asked.threads};
+  if (!asked.options.pinned.empty()) return choose_pinned(request);
+  const AnyBatchChoice choice = choose_for_any(request, any);
+  request.any_batch = &choice;
+  return choose_screened(request);
 }
 
 }  // namespace
@@ -300,15 +485,9 @@ Decision choose(const Problem& problem, const Target& target, const ChooseOption
   const Family& family = family_of(problem);
   family.validate(problem);
   const Request request{problem, target, family, options, units_used(options.threads, target)};
+  if (options.batch_invariant) return choose_batch_invariant(request);
   if (!options.pinned.empty()) return choose_pinned(request);
-  if (!options.explain && !options.pool) {
-    if (const Screened quick = {legal_of(request), {}}; !quick.legal.empty()) {
-      return choose_ranked(request, quick);
-    }
-  }
-  Screened screened = screen(request);
-  if (screened.legal.empty()) return choose_general(request, std::move(screened));
-  return choose_ranked(request, screened);
+  return choose_screened(request);
 }
 
 }  // namespace tessera

@@ -105,6 +105,10 @@ struct ChooseOptions {
   int threads = 0;     // 0: all units of the target
   std::string pinned;  // a kernel name: choose this kernel or throw an error that says why not
   bool deterministic = false;  // refuse kernels whose bits depend on thread count or order
+  // Choose so that a row, an image or a sequence has the same bits in every batch. The order of
+  // sums is chosen for any batch, then the best kernel with that order for the problem. The problem
+  // is understood as any_batch(problem).own.
+  bool batch_invariant = false;
   std::vector<std::shared_ptr<const Ranker>> rankers;  // empty: analytic, then first legal
   // The kernels to choose among. Unset: the target's whole space, and its general kernel when
   // nothing in the space is legal.

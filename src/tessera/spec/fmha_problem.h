@@ -109,7 +109,7 @@ struct FmhaProblem {
   bool random = false;            // whether dropout's random values are stored
   std::int64_t skip_q = 0;        // sequences of at most so many queries are left out; 0: none
   // Into how many parts kernels that can cut the keys do so, at most as many as there are blocks of
-  // keys; 0: as suits the machine.
+  // keys; 0: as suits the machine; -1: by the number of each sequence's own keys.
   std::int64_t num_splits = 0;
   // With pages, strides of k and v are {page, head, token of a page, element}, and seqlens_k holds
   // the `batch` lengths of the keys wherever seqlens_q is there. tokens_k is not used.

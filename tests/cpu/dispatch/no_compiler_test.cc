@@ -8,6 +8,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/families/operations.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
 #include "tessera/measure/operands.h"
@@ -99,6 +100,27 @@ TEST_F(NoCompiler, TheBestKernelNeedsNoReplacement) {
   EXPECT_EQ(dispatcher.kernel_for(kProblem).name, name_of(best));
   EXPECT_EQ(dispatcher.explain(kProblem).why, Dispatcher(with_compiler()).explain(kProblem).why);
   EXPECT_TRUE(warnings.empty());
+}
+
+// Whatever the batch: a kernel that is ready for some batches only would give others other bits.
+TEST_F(NoCompiler, BatchesAgreeOnAKernelThatIsReady) {
+  DispatcherOptions wish = without_compiler();
+  wish.batch_invariant = true;
+  const auto serves_any = [](const KernelSpec& spec) {
+    return spec.algorithm.pipeline == Pipeline::packab && spec.algorithm.wave.k == 1;
+  };
+  const std::vector<KernelSpec> all = kernels_for(kProblem, load_target("generic"));
+  const auto found = std::find_if(all.rbegin(), all.rend(), serves_any);
+  ASSERT_NE(found, all.rend());
+  write_pack_of(*found);
+  Dispatcher dispatcher(wish);
+  for (const std::int64_t m : {1, 33, 500}) {
+    const GemmProblem p = gemm_problem(DType::fp32, GemmLayout::rcr, m, 17, 29);
+    EXPECT_EQ(dispatcher.kernel_for(p).name, name_of(*found));
+  }
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0].find("any batch of gemm gets one of the 1 kernels that are ready: "), 0U)
+      << warnings[0];
 }
 
 TEST_F(NoCompiler, WhatIsForcedIsNotReplaced) {

@@ -108,6 +108,19 @@ TEST(CRegistry, ListsFiltersMergesAndTravelsAsJson) {
   EXPECT_EQ(tsr_registry_import(empty, "{\"kernels\": 3}"), TSR_PARSE_ERROR);
 }
 
+TEST(CDispatcher, ChoosesOneOrderOfSumsForAnyBatch) {
+  tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
+  options.target = "sm90a";
+  options.batch_invariant = 1;
+  CDispatcher dispatcher;
+  ASSERT_TRUE(ok(tsr_dispatcher_create(&options, &dispatcher)));
+  CProblem problem;
+  ASSERT_TRUE(ok(tsr_problem_parse("gemm m=3 n=512 k=512 dtype=bf16", &problem)));
+  CText text;
+  ASSERT_TRUE(ok(tsr_explain(dispatcher, problem, nullptr, 0, &text)));
+  EXPECT_NE(std::string(text.it).find("which was chosen for any batch"), std::string::npos);
+}
+
 // A problem remembers what its setters say of the dispatcher, so that nobody drops it unseen.
 TEST(CDispatcher, RefusesAProblemThatWasBuiltForAnotherChoice) {
   const auto chosen = [](const char* target, bool is_strict, const char* setters) {

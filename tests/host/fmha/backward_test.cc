@@ -30,7 +30,7 @@ struct RefusedBackward {
 constexpr RefusedBackward kRefusedBackwards[] = {
     {"lse=1", "fmha: lse must be 0 with kind=backward, got 1"},
     {"p_drop=0.5 random=1", "fmha: random must be 0 with kind=backward, got 1"},
-    {"num_splits=2", "fmha: num_splits must be 0 with kind=backward, got 2"},
+    {"num_splits=2", "fmha: num_splits must be 0 or 1 with kind=backward, got 2"},
     {"pages=table page_size=4", "fmha: pages must be none with kind=backward, got table"},
     {"dtype=fp8 out=fp8", "fmha: in must be fp32, fp16 or bf16, got fp8"},
     {"dtype=fp16 kv=bf8", "fmha: kv must be same with kind=backward, got bf8"},

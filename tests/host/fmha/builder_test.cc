@@ -172,7 +172,7 @@ const Unfit kUnfit[] = {
     {"backward_pages", [](B& b) { b.api_family("bwd").lse(true).paged_kv(true); },
      ErrorCode::invalid_argument, "fmha: pages must be none with kind=backward, got table"},
     {"backward_splits", [](B& b) { b.api_family("bwd").lse(true).num_splits(2); },
-     ErrorCode::invalid_argument, "fmha: num_splits must be 0 with kind=backward, got 2"},
+     ErrorCode::invalid_argument, "fmha: num_splits must be 0 or 1 with kind=backward, got 2"},
     {"backward_eight_bits", [](B& b) { b.api_family("bwd").lse(true).data_type("fp8bf16"); },
      ErrorCode::invalid_argument, "fmha: in must be fp32, fp16 or bf16, got fp8"},
     {"dbias_without_bias",

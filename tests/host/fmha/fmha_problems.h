@@ -193,7 +193,7 @@ inline FmhaProblem RandomFmhas::problem(std::int64_t longest, std::int64_t wides
   if (coin()) p.scale = static_cast<float>(normal());
   if (coin()) p.soft_cap = static_cast<float>(integer(1, 8)) / 2;
   p.lse = coin();
-  if (coin()) p.num_splits = integer(1, 5);
+  if (coin()) p.num_splits = coin() ? -1 : integer(1, 5);
   if (integer(0, 2) == 0) {
     p.p_drop = static_cast<float>(integer(1, 999)) / 1000;
     p.random = coin();

@@ -74,14 +74,15 @@ TEST_F(FmhaSplit, PartsCoverAllBlocksOnce) {
     const int blocks = static_cast<int>(random_.integer(0, 500));
     const int teams = static_cast<int>(random_.integer(1, 8));
     const int parts = static_cast<int>(random_.integer(1, 70));
-    SCOPED_TRACE(
-        fmt::format("seed {}: {} blocks, {} teams, {} parts", seed_, blocks, teams, parts));
-    const int own = device::split_part(blocks, teams, parts, 0).parts;
+    const i64 asked = random_.coin() ? -random_.integer(1, 20) : 0;
+    SCOPED_TRACE(fmt::format("seed {}: {} blocks, {} teams, {} parts, {} asked for", seed_, blocks,
+                             teams, parts, asked));
+    const int own = device::split_part(blocks, teams, parts, 0, asked).parts;
     ASSERT_GE(own, 1);
     ASSERT_LE(own, parts);
     int next = 0, least = blocks, most = 0;
     for (int index = 0; index < own; ++index) {
-      const device::SplitPart part = device::split_part(blocks, teams, parts, index);
+      const device::SplitPart part = device::split_part(blocks, teams, parts, index, asked);
       ASSERT_EQ(part.parts, own);
       ASSERT_EQ(part.first, next);
       ASSERT_EQ(part.first % teams, 0);
@@ -91,6 +92,51 @@ TEST_F(FmhaSplit, PartsCoverAllBlocksOnce) {
     }
     EXPECT_EQ(next, blocks);
     EXPECT_LE(most - least, 1);
+  }
+}
+
+// Where each sequence says how many parts there are, a launch for longer ones changes none.
+TEST_F(FmhaSplit, PartsOfASequenceDoNotFollowTheLaunch) {
+  EXPECT_EQ(device::split_own_steps(64), 8);
+  EXPECT_EQ(device::split_own_steps(1024), 1);
+  for (int i = 0; i < 2000; ++i) {
+    const int blocks = static_cast<int>(random_.integer(0, 500));
+    const int teams = static_cast<int>(random_.integer(1, 8));
+    const i64 steps = random_.integer(1, 20);
+    const auto own = static_cast<int>(device::split_own_parts((blocks + teams - 1) / teams, steps));
+    const int more = own + static_cast<int>(random_.integer(1, 60));
+    for (int index = 0; index < own; ++index) {
+      const device::SplitPart a = device::split_part(blocks, teams, own, index, -steps);
+      const device::SplitPart b = device::split_part(blocks, teams, more, index, -steps);
+      ASSERT_EQ(a.parts, b.parts) << seed_;
+      ASSERT_EQ(a.first, b.first) << seed_;
+      ASSERT_EQ(a.last, b.last) << seed_;
+    }
+  }
+}
+
+// No tile of a shorter sequence has many more blocks of keys than the longest one's last tile,
+// which the launch counts: a window may lie so, or that tile may have fewer queries.
+TEST_F(FmhaSplit, ALaunchHasPartsForEveryTile) {
+  constexpr int kKeys = 16, kRows = 16;
+  for (int i = 0; i < 3000; ++i) {
+    FmhaProblem p = with_strides(random_.problem(90, 8));
+    p.seqlen_q = std::min<std::int64_t>(p.seqlen_q, 16);
+    if (p.mask == FmhaMask::none || p.seqlen_q == 0 || p.seqlen_k == 0) continue;
+    SCOPED_TRACE(fmt::format("seed {}: '{}'", seed_, to_string(Problem(p))));
+    const device::FmhaArguments g = fmha::arguments_of(p, FmhaOperands{});
+    const i64 group = p.heads / p.heads_kv;
+    const auto blocks_of_tile = [&](const device::FmhaSequence& s, i64 tile) {
+      const i64 first = tile * kRows / group;
+      const i64 last = std::min((tile * kRows + kRows - 1) / group, s.queries - 1);
+      return device::split_blocks<true>(g, s, first, last, kKeys).count;
+    };
+    const device::FmhaSequence longest = {p.seqlen_q, p.seqlen_k, 0, 0};
+    const int counted = blocks_of_tile(longest, (p.seqlen_q * group - 1) / kRows);
+    const device::FmhaSequence other = {random_.integer(1, p.seqlen_q),
+                                        random_.integer(1, p.seqlen_k), 0, 0};
+    const i64 tile = random_.integer(0, (other.queries * group - 1) / kRows);
+    EXPECT_LE(blocks_of_tile(other, tile), counted + device::kSplitSpareSteps);
   }
 }
 
@@ -178,7 +224,8 @@ TEST(FmhaSplits, AreCheckedAndHonoured) {
   };
   EXPECT_NO_THROW(family().validate(parse_problem(line + "num_splits=512")));
   refused("num_splits=513", "fmha: num_splits must be at most 512, got 513");
-  refused("num_splits=-1", "fmha: num_splits must be at least 0, got -1");
+  EXPECT_NO_THROW(family().validate(parse_problem(line + "num_splits=-1")));
+  refused("num_splits=-2", "fmha: num_splits must be at least -1, got -2");
   refused("kind=append num_splits=2", "fmha: num_splits must be 0 with kind=append, got 2");
   const Target target = load_target("avx2");
   const auto parts = [&](const std::string& fields) {

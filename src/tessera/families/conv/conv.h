@@ -116,6 +116,11 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// any_batch.cc
+Verdict is_batch_invariant(const KernelSpec& spec, const Target& target);
+std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target);
+AnyBatch any_batch(const Problem& problem);
+
 // cktile.cc
 std::span<const InstanceSource> instances();
 

@@ -23,6 +23,9 @@ inline constexpr int kAbi = 8;
 inline constexpr std::int64_t kMostHdim = 576;
 inline constexpr std::int64_t kMostHdimV = 512;
 
+// FmhaProblem::num_splits where each sequence's keys are cut whatever other sequences there are.
+inline constexpr std::int64_t kSplitsOfEach = -1;
+
 inline const FmhaProblem& fmha_of(const Problem& problem) { return std::get<FmhaProblem>(problem); }
 inline const FmhaSignature& signature_in(const KernelSpec& spec) {
   return std::get<FmhaSignature>(spec.signature);
@@ -101,6 +104,11 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
 std::string stage(const KernelSpec& spec, const Target& target, std::string_view entry);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
+
+// any_batch.cc
+Verdict is_batch_invariant(const KernelSpec& spec, const Target& target);
+std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target);
+AnyBatch any_batch(const Problem& problem);
 
 // cktile.cc
 std::span<const InstanceSource> instances();

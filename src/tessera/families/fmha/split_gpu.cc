@@ -281,7 +281,7 @@ std::string split_size_reason(const Algorithm& a, const FmhaProblem& p) {
   const double most =
       double(tile::ceil_div(p.seqlen_q * group, a.tile.m)) * double(p.heads_kv) * double(p.batch) +
       4.0 * a.slices;
-  if (p.num_splits > 1) return asked_splits_reason(a, p);
+  if (p.num_splits > 1 || p.num_splits < 0) return asked_splits_reason(a, p);
   if (most <= kMostBlocks) return {};
   return fmt::format("splitkv has at most {} blocks, got about {:.0f} of {} rows", kMostBlocks,
                      most, a.tile.m);
@@ -351,6 +351,11 @@ std::int64_t key_blocks(const Algorithm& a, const FmhaProblem& p, std::int64_t t
                                   : device::split_blocks<true>(g, s, first, last, a.tile.n).count;
 }
 
+// Steps of a part where each sequence's keys say how many parts there are.
+std::int64_t own_steps(const Algorithm& a) {
+  return device::split_own_steps(std::int64_t{a.tile.n} * a.wave.n);
+}
+
 // How a problem is divided: tiles of rows of a key-value head, tiles of all of them, and the parts
 // of the keys of a tile.
 struct SplitPlan {
@@ -365,9 +370,11 @@ SplitPlan split_plan(const Algorithm& a, const FmhaProblem& p) {
   const std::int64_t elements = p.hdim + (p.v_in_k ? 0 : p.hdim_v);  // that are read of a key
   const std::int64_t merge = device::split_merge_cost(
       rows * p.hdim_v * 4, a.tile.n * a.wave.n * elements * size_of(kv_type(p)));
-  plan.parts = p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
-                                 : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1,
-                                                            device::kMostSplitParts);
+  plan.parts =
+      p.num_splits == 0 ? device::split_parts(plan.items, steps, a.slices, merge)
+      : p.num_splits < 0
+          ? device::split_own_parts(steps + device::kSplitSpareSteps, own_steps(a))
+          : std::clamp<std::int64_t>(std::min(p.num_splits, steps), 1, device::kMostSplitParts);
   return plan;
 }
 
@@ -378,6 +385,7 @@ Launch bind_split_gpu(const KernelSpec& spec, const FmhaProblem& p, const Target
   add_first_steps(spec, p, 32 * a.wave.m * a.wave.n, launch);
   device::SplitArguments g{};
   g.fmha = arguments_of(p, o);
+  if (p.num_splits < 0) g.fmha.num_splits = -own_steps(a);
   if (!has_queries(p)) {  // pages may be checked all the same
     set_arguments(g, p, o, launch);
     return launch;

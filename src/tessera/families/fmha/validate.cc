@@ -79,7 +79,7 @@ void check_tokens(const FmhaProblem& given, const FmhaProblem& p) {
 }
 
 void check_splits(const FmhaProblem& p) {
-  check_counts({{"num_splits", p.num_splits, 0, kMostSplits}});
+  check_counts({{"num_splits", p.num_splits, kSplitsOfEach, kMostSplits}});
 }
 
 void check_skipped(const FmhaProblem& p) {
@@ -388,8 +388,8 @@ void refuse_backward_fields(const FmhaProblem& given) {
 }
 
 void check_backward(const FmhaProblem& given, const FmhaProblem& p) {
-  if (given.num_splits != 0) {
-    refuse("num_splits must be 0 with kind=backward, got {}", given.num_splits);
+  if (given.num_splits != 0 && given.num_splits != 1) {
+    refuse("num_splits must be 0 or 1 with kind=backward, got {}", given.num_splits);
   }
   check_product("operations, 2 x batch x heads x seqlen_q x seqlen_k x (3 hdim + 2 hdim_v),",
                 {2, p.batch, p.heads, p.seqlen_q, p.seqlen_k, 3 * p.hdim + 2 * p.hdim_v});

@@ -64,6 +64,10 @@ KernelSpec general(const Problem& problem, const Target& target);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 
+// any_batch.cc
+std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target);
+AnyBatch any_batch(const Problem& problem);
+
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);
 Reference reference(const Problem& problem, const Operands& operands,

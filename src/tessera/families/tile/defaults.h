@@ -8,6 +8,12 @@
 namespace tessera::tile {
 
 inline Verdict always(const KernelSpec&, const Target&) { return {}; }
+// Where no kernel is known to add up as another one does.
+inline std::string order_by_name(const KernelSpec& spec, const Problem&, const Target&) {
+  return name_of(spec);
+}
+// Where problems that differ in their batch choose alike.
+inline AnyBatch no_batch(const Problem& problem) { return {problem, {problem}, {}}; }
 inline Verdict features_fit(const Problem&) { return {}; }
 inline bool is_described(const KernelSpec&) { return true; }
 inline Problem same(const Problem& problem) { return problem; }

@@ -31,7 +31,9 @@ struct FmhaBackwardKernel {
     work.pairs = g.batch * g.heads_kv;
     work.rows = g.seqlen_q + kRows;  // the last register block may write behind the last query
     work.floats = work.rows * (g.heads / g.heads_kv) * Block::pitch(g.hdim);
-    work.parts = backward_parts(work.pairs, blocks_of(g.seqlen_k, kKeys), work.floats);
+    work.parts = g.num_splits == 1
+                     ? 1
+                     : backward_parts(work.pairs, blocks_of(g.seqlen_k, kKeys), work.floats);
     return work;
   }
   // The parts of one sequence, which may have fewer blocks of keys than the longest one.

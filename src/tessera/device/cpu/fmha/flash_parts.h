@@ -40,6 +40,9 @@ inline constexpr i64 kFlashLeastKeysOfAll = 256;
 // Enough parts of all items together for the threads of any machine.
 inline constexpr i64 kFlashParts = 256;
 
+// The most parts of an item where items do not matter.
+inline constexpr i64 kFlashPartsOfEach = 16;
+
 // Parts of an item that sees so many keys, at most `parts` of at least `least` keys each.
 constexpr i64 flash_own_parts(i64 parts, i64 keys, i64 least) {
   const i64 most = keys / least;
@@ -48,7 +51,7 @@ constexpr i64 flash_own_parts(i64 parts, i64 keys, i64 least) {
 
 // What is cut: blocks of rows of all sequences and heads, with so many key-value heads each, the
 // keys of the longest sequence, and how many of them go by together. `splits` parts are asked for;
-// 0: as suits the machine.
+// 0: as suits the machine; below 0: as many as an item's own keys are worth.
 struct FlashCut {
   i64 items, heads, keys, splits, block;
 };
@@ -56,6 +59,7 @@ struct FlashCut {
 // Keys of a part at least.
 constexpr i64 flash_least_keys(const FlashCut& c) {
   if (c.splits > 0) return c.block;
+  if (c.splits < 0) return kFlashLeastKeys;
   const i64 least = kFlashLeastKeys / c.heads;
   return least > kFlashLeastKeysOfAll ? least : kFlashLeastKeysOfAll;
 }
@@ -63,6 +67,7 @@ constexpr i64 flash_least_keys(const FlashCut& c) {
 constexpr i64 flash_parts(const FlashCut& c) {
   const i64 least = flash_least_keys(c);
   if (c.splits > 0 && c.items > 0) return flash_own_parts(c.splits, c.keys, least);
+  if (c.splits < 0 && c.items > 0) return flash_own_parts(kFlashPartsOfEach, c.keys, least);
   if (c.items < 1 || c.items > kFlashParts / 2 || c.keys < 2 * least) return 1;
   const i64 wanted = kFlashParts / c.items;
   const i64 most = c.keys / least;

@@ -29,7 +29,7 @@ struct LatentWork {
     const SplitTile<C> tile = item.tile(a.fmha);
     blocks = split_blocks<C::kMasked>(a.fmha, item.s, tile.query_of(0),
                                       tile.query_of(item.rows - 1), kLatentKeys);
-    part = split_part(blocks.count, 1, a.parts, item.index);
+    part = split_part(blocks.count, 1, a.parts, item.index, a.fmha.num_splits);
   }
   // No part, or more parts than there are.
   __device__ __forceinline__ bool is_empty() const { return item.index >= part.parts; }

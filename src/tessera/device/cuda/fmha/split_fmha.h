@@ -347,7 +347,7 @@ class SplitFmha {
     const SplitTile<C> tile = item.tile(g);
     const SplitBlocks blocks =
         split_blocks<C::kMasked>(g, tile.s, tile.query_of(0), tile.query_of(item.rows - 1), kKeys);
-    const SplitPart part = split_part(blocks.count, kTeams, a.parts, item.index);
+    const SplitPart part = split_part(blocks.count, kTeams, a.parts, item.index, a.fmha.num_splits);
     if (item.index >= part.parts) return;
     SplitFmha state(tile, fmha_memory);
     state.attend(blocks, part);

@@ -187,14 +187,40 @@ constexpr i64 split_parts(i64 items, i64 steps, i64 slices, i64 merge) {
   return best;
 }
 
+// ---- parts that follow each sequence alone ----
+
+// Keys of a part, about, and the most parts: a part this long takes several times as long as a
+// block's begin, and so many parts of one sequence's heads fill a machine.
+inline constexpr i64 kSplitOwnKeys = 512, kMostSplitOwnParts = 64;
+
+// Steps of a part, of so many keys each.
+constexpr i64 split_own_steps(i64 step_keys) {
+  const i64 steps = (kSplitOwnKeys + step_keys - 1) / step_keys;
+  return steps < 1 ? 1 : steps;
+}
+// Steps that a tile may have beyond those of the longest sequence's last one, for which a launch
+// has parts: a window may lie so, or that tile may have fewer queries.
+inline constexpr i64 kSplitSpareSteps = 3;
+// Parts of a tile that has so many steps.
+constexpr i64 split_own_parts(i64 steps, i64 part_steps) {
+  const i64 parts = (steps + part_steps - 1) / part_steps;
+  return parts < 1 ? 1 : parts < kMostSplitOwnParts ? parts : kMostSplitOwnParts;
+}
+
+// ---- the blocks of a part ----
+
 // The blocks of one part, [first, last) of `blocks`. A sequence has its own number of parts: as
-// many as the launch, if it has as many steps.
+// many as the launch, if it has as many steps. `asked` is FmhaArguments::num_splits.
 struct SplitPart {
   int parts, first, last;
 };
-inline SplitPart split_part(int blocks, int teams, int parts, int part) {
+inline SplitPart split_part(int blocks, int teams, int parts, int part, i64 asked) {
   const int steps = (blocks + teams - 1) / teams;
-  const int own = steps < 1 ? 1 : steps < parts ? steps : parts;
+  int own = steps < 1 ? 1 : steps < parts ? steps : parts;
+  if (asked < 0) {
+    const i64 wanted = split_own_parts(steps, -asked);
+    own = wanted < parts ? static_cast<int>(wanted) : parts;
+  }
   const int each = steps / own, more = steps % own;  // the first `more` parts have a step more
   const int first = (part * each + (part < more ? part : more)) * teams;
   const int last = first + (each + (part < more ? 1 : 0)) * teams;
