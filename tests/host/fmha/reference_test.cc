@@ -155,7 +155,8 @@ float rounded(DType dtype, float x) {
 // As flash attention goes: in fp32, blocks of keys, exponentials of 2, weights rounded to the
 // inputs' type, or to fp16 where these have 8 bits.
 void run_flash(PlainCase& c, std::int64_t block) {
-  const DType of_weights = size_of(kv_type(c.p)) == 1 ? DType::fp16 : c.p.in;
+  const bool is_exact = c.p.in == DType::fp32;  // keys may have 8 bits all the same
+  const DType of_weights = size_of(kv_type(c.p)) == 1 && !is_exact ? DType::fp16 : c.p.in;
   for_each_row(c, [&](const PlainRow& row) {
     const auto log2e = 1.44269504F;
     float most = -kInf, total = 0;
