@@ -58,7 +58,8 @@ class _Asked(NamedTuple):
 
 
 _SLOTS = ("q", "k", "v", "k_new", "v_new", "cos", "sin", "slopes", "seqlens_q", "seqlens_k",
-          "page_table", "page_starts", "bad_page", "descale_k", "descale_v", "q_turned", "out", "lse")
+          "page_table", "page_starts", "bad_page", "descale_k", "descale_v", "q_turned", "out",
+          "lse")
 
 
 def _check(asked: _Asked, views: Views) -> _Asked:

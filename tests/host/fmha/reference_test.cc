@@ -153,7 +153,8 @@ float rounded(DType dtype, float x) {
 }
 
 DType type_of_weights(const FmhaProblem& p) {
-  return size_of(kv_type(p)) == 1 ? DType::fp16 : p.in;
+  const bool is_exact = p.in == DType::fp32;  // keys may have 8 bits all the same
+  return size_of(kv_type(p)) == 1 && !is_exact ? DType::fp16 : p.in;
 }
 
 // As flash attention goes: in fp32, blocks of keys, exponentials of 2, weights rounded to the

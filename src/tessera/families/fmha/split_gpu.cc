@@ -85,15 +85,12 @@ bool is_split_tile(const Algorithm& a) {
          is_split_size(kSplitHeads, t.k);
 }
 
-// Pieces of a block of keys that a thread moves: as many as were best with 16 bits. With 8 bits a
-// block has twice as many keys.
-constexpr int usual_pieces(const Algorithm& a) {
-  if (a.wave.m == 1) return a.tile.k < 256 ? 8 : 16;
-  return 2 * (a.tile.k < 128 ? 4 : 8) / a.wave.m;
-}
+// The most keys of a block: as many as make the pieces of a thread that were best with 16 bits.
+// With keys of 8 bits they are twice as many, for which long heads have no registers.
 int most_keys(const FmhaSignature& s, const Algorithm& a) {
-  const int keys = usual_pieces(a) * 32 * a.wave.m * kSplitPieceBytes / a.tile.k;
-  return keys / size_of(kv_type(s));
+  const bool is_long = a.tile.k >= kSplitHeads.back();
+  const int keys = a.wave.m == 1 ? (is_long ? 16 : 16 * 128 / a.tile.k) : (is_long ? 16 : 32);
+  return reads_bytes(s) && !(is_long && a.wave.m == 1) ? 2 * keys : keys;
 }
 
 int latent_stages(const FmhaSignature& s) {
@@ -192,8 +189,8 @@ std::vector<Algorithm> split_algorithms(const Target& target) {
   // short (docs/performance/fmha_decode.md).
   constexpr SplitRow kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
                                  {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
-  // The same bytes of keys of 8 bits.
-  constexpr SplitRow kByteTiles[] = {{64, 64, 1, 4, 3}, {32, 128, 1, 4, 3}, {32, 256, 1, 2, 3},
+  // About the same bytes of keys of 8 bits.
+  constexpr SplitRow kByteTiles[] = {{64, 64, 1, 4, 3}, {32, 128, 1, 4, 3}, {16, 256, 1, 2, 5},
                                      {64, 64, 4, 1, 8}, {64, 128, 4, 1, 5}, {32, 256, 4, 1, 4}};
   const int slices = std::clamp(target.units, 1, kMostSplitSlices);
   std::vector<Algorithm> all;
