@@ -182,7 +182,7 @@ std::vector<Algorithm> flash8_gpu_algorithms(const Target&) {
     int consumers, keys, hdim, between, stages;
   };
   constexpr Row kRows[] = {{3, 128, 64, 8, 3},  {2, 128, 64, 8, 4},  {2, 128, 128, 8, 3},
-                           {2, 128, 192, 8, 3}, {2, 96, 256, 10, 2}, {2, 64, 256, 16, 3}};
+                           {2, 128, 192, 8, 3}, {2, 96, 256, 10, 2}, {2, 64, 256, 16, 2}};
   std::vector<Algorithm> all;
   for (const auto& [consumers, keys, hdim, between, stages] : kRows) {
     all.push_back({.pipeline = Pipeline::tmaws,
