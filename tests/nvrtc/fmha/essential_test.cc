@@ -175,8 +175,8 @@ TEST_F(OtherFmha, ByteProductsCompileWithoutSpills) {
        "splitordered8_s3",
        "fp8_tmaws_128x128x128_2x1x1_64x128x32_outbf16_masked_s3",
        "fp8_tmaws_128x128x192_2x1x1_64x128x32_outfp32_padded_masked_scalesperblock_"
-       "splitordered8_s2",
-       "bf8_tmaws_128x96x256_2x1x1_64x96x32_outbf16_masked_lse_splitordered10_s2"},
+       "splitordered8_s3",
+       "fp8_tmaws_128x96x256_2x1x1_64x96x32_outbf16_masked_lse_splitordered10_s2"},
       target_));
 }
 
@@ -196,8 +196,8 @@ constexpr int kFewRegisters = 4;
 TEST_F(OtherFmha, ByteProductsOfLongHeadsAndThreeConsumersSpillFewRegisters) {
   const std::vector<Source> sources = named_sources(
       {"fp8_tmaws_192x128x64_3x1x1_64x128x32_masked_lse_splitordered8_s3",
-       "fp8_tmaws_128x64x256_2x1x1_64x64x32_packed_masked_lse_splitordered16_s3",
-       "bf8_tmaws_128x64x256_2x1x1_64x64x32_outfp32_masked_lse_scalesperblock_splitordered16_s3"},
+       "fp8_tmaws_128x64x256_2x1x1_64x64x32_packed_masked_lse_splitordered16_s2",
+       "bf8_tmaws_128x64x256_2x1x1_64x64x32_outfp32_masked_lse_scalesperblock_splitordered16_s2"},
       target_);
   expect_spills(sources, 4 * kFewRegisters);
 }

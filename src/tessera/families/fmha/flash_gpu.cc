@@ -31,7 +31,7 @@ constexpr double kTensorShare = 0.7;  // of the tensor cores' products that it r
 // have no registers left.
 constexpr double kThirdConsumer = 1.07, kThirdOtherwise = 0.96;
 // The share of exponentials that a unit makes where values of 8 bits are converted.
-constexpr double kExponentialShare = 0.55;
+constexpr double kExponentialShare = 0.6;
 // With dropout, reckoned from instructions: random bits take about as many as all else.
 constexpr double kDropoutTensorShare = 0.4;
 
