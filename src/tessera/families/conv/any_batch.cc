@@ -33,9 +33,11 @@ Verdict is_batch_invariant(const KernelSpec& spec, const Target& target) {
   return family_of(Op::gemm).is_batch_invariant(product_kernel(spec), target);
 }
 
-// No kernel is known to add up as another one does.
-std::string order_of_sums(const KernelSpec& spec, const Problem&, const Target&) {
-  return name_of(spec);
+// No kernel is known to add up as another one does, but for the threads of a CPU that share tiles.
+std::string order_of_sums(const KernelSpec& spec, const Problem&, const Target& target) {
+  KernelSpec alike = spec;
+  if (target.backend == "cpu") alike.algorithm.wave.m = alike.algorithm.wave.n = 0;
+  return name_of(alike);
 }
 
 AnyBatch any_batch(const Problem& problem) {

@@ -111,6 +111,7 @@ Verdict is_batch_invariant(const KernelSpec& spec, const Target&) {
 }
 
 std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target) {
+  if (std::get<GemmSignature>(spec.signature).out == DType::int32) return "exact in any order";
   if (target.backend == "cpu") return order_on_cpu(spec, std::get<GemmProblem>(problem), target);
   if (spec.algorithm.pipeline == Pipeline::tmaws) return order_of_tmaws(spec.algorithm);
   return name_of(spec);
