@@ -78,10 +78,6 @@ __device__ __forceinline__ u32 add_bf16(u32 x, u32 y) {
   return sum;
 }
 
-__device__ __forceinline__ void store_shared_byte(u32 to, u32 x) {
-  asm volatile("st.shared.b8 [%0], %1;" ::"r"(to), "r"(x) : "memory");
-}
-
 // Loads two floats that another block may have stored before a fence.
 __device__ __forceinline__ void load_global(const void* from, float& x, float& y) {
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "l"(from) : "memory");
