@@ -1,6 +1,6 @@
 // The flash kernels whose products both have 8 bits against fp64: every length of heads, kind of
-// factors, output and length of sequences; values by columns; and how large errors are for values
-// with a mean, equal scores, a peak, growing and falling scores, and outliers.
+// factors, output and length of sequences; and how large errors are for values with a mean, equal
+// scores, a peak, growing and falling scores, and outliers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,17 +41,6 @@ class GpuFmhaByteProducts : public GpuFmhaPipeline {
   }
 };
 
-// Keys of an element side by side, with room for whole pieces of 16 bytes.
-FmhaProblem with_columns(FmhaProblem p) {
-  const FmhaProblem full = with_strides(p);
-  const bool is_packed = p.lengths == FmhaLengths::packed;
-  const std::int64_t tokens = is_packed ? full.tokens_k : p.seqlen_k;
-  const std::int64_t column = (tokens + 15) / 16 * 16 + 16;
-  p.v_strides = {is_packed ? 0 : column * full.hdim_v * full.heads_kv, column * full.hdim_v, 1,
-                 column};
-  return p;
-}
-
 TEST_F(GpuFmhaByteProducts, PlainProblemsAreCorrect) {
   std::vector<Case> cases;
   for (const char* words :
@@ -71,23 +60,8 @@ TEST_F(GpuFmhaByteProducts, RandomProblemsAreCorrect) {
   fmha::RandomFmhas random(random_());
   std::vector<Case> cases;
   for (int i = 0; i < 60; ++i) {
-    FmhaProblem p = for_eight_bits(random, i % 12 == 0 ? 2500 : 300);
-    if (random.coin()) p = with_columns(p);
+    const FmhaProblem p = for_eight_bits(random, i % 12 == 0 ? 2500 : 300);
     ASSERT_NO_FATAL_FAILURE(add_random(p, random, cases));
-  }
-  check_all(cases);
-}
-
-// Values by columns in sequences of every kind; behind a sequence lies NaN.
-TEST_F(GpuFmhaByteProducts, ValuesByColumnsAreCorrect) {
-  std::vector<Case> cases;
-  for (const char* words :
-       {"hdim=128", "hdim=64 mask=bottom_right", "hdim=192 hdim_v=128 lengths=packed",
-        "hdim=256 lengths=padded mask=top_left", "hdim=128 lengths=packed mask=bottom_right"}) {
-    const Problem problem = parse_problem(
-        std::string("fmha batch=3 heads=4 heads_kv=2 seqlen_q=200 seqlen_k=333 lse=1 dtype=fp8 ") +
-        words);
-    ASSERT_NO_FATAL_FAILURE(add(with_columns(std::get<FmhaProblem>(problem)), cases));
   }
   check_all(cases);
 }

@@ -1,5 +1,5 @@
 // Kernels of attention whose products both have 8 bits: which there are, what they serve, how they
-// see values by columns, and where they are chosen.
+// serve, and where they are chosen.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -117,30 +117,6 @@ TEST_F(FmhaByteProducts, SayWhichProblemsTheyDoNotServe) {
                                          "k_stride_s=300 k_stride_d=1")),
             "the strides of k must be multiples of 16 elements, above 0 and below 549755813888, "
             "with tmaws, got 300 from token to token");
-}
-
-// {batch, head, token, element}
-TEST_F(FmhaByteProducts, ReadValuesByColumns) {
-  FmhaProblem p = problem_of("batch=3 hdim=128 hdim_v=112 dtype=fp8");
-  p.v_strides = {112 * 416 * 2, 112 * 416, 1, 416};
-  EXPECT_EQ(unserved(kKernel, p), "");
-  FmhaOperands operands{};
-  const Launch launch = family().bind(parse_name(kKernel), p, gpu_, operands);
-  ASSERT_EQ(launch.tensor_maps.size(), 4U);
-  const TensorMap& map = launch.tensor_maps[2];
-  EXPECT_EQ(map.sizes[0], 400U);
-  EXPECT_EQ(map.sizes[1], 112U);
-  EXPECT_EQ(map.strides[0], 416U);
-  EXPECT_EQ(map.box[0], 128U);
-  EXPECT_EQ(map.box[1], 128U);
-  EXPECT_EQ(map.swizzle_bytes, 0);
-  p.v_strides = {112 * 408 * 2, 112 * 408, 1, 408};
-  EXPECT_EQ(unserved(kKernel, p),
-            "the strides of v must be multiples of 16 elements, above 0 and below 549755813888, "
-            "with tmaws, got 408 from element to element");
-  p.v_strides = {112 * 832 * 2, 112 * 832, 2, 832};
-  EXPECT_EQ(unserved(kKernel, p),
-            "tmaws reads elements of v that are neighbours, got a stride of 832");
 }
 
 // Prompts of 8 bits, where scores are products; what bends them keeps the kernels that convert.

@@ -198,28 +198,9 @@ std::vector<Algorithm> flash8_gpu_algorithms(const Target&) {
 
 // ---- which problems they serve ----
 
-// Whether the keys of an element of v are neighbours, and not the elements of a key.
-bool by_columns(const FmhaProblem& p) {
-  return p.v_strides[device::kTokenElement] != 1 && p.v_strides[device::kToken] == 1;
-}
-// Strides of v by columns: those of elements and of tokens change places.
-FmhaStrides turned_strides(const FmhaProblem& p) {
-  FmhaStrides strides = p.v_strides;
-  std::swap(strides[device::kToken], strides[device::kTokenElement]);
-  return strides;
-}
-WindowTokens columns_of(const FmhaProblem& p, const FmhaStrides& turned) {
-  const WindowTokens v = tokens_of(p)[2];
-  return {v.name, v.dtype, turned, v.heads, v.hdim, v.tokens, v.parts, v.part, "element"};
-}
-
 std::string windows_reason(const FmhaProblem& p) {
-  const FmhaStrides turned = turned_strides(p);
-  std::array<WindowTokens, 4> all = tokens_of(p);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const bool is_turned = i == 2 && by_columns(p);
-    std::string why = window_reason(is_turned ? columns_of(p, turned) : all[i]);
-    if (!why.empty()) return why;
+  for (const WindowTokens& tokens : tokens_of(p)) {
+    if (std::string why = window_reason(tokens); !why.empty()) return why;
   }
   return {};
 }
@@ -266,14 +247,12 @@ Launch bind_flash8_gpu(const KernelSpec& spec, const FmhaProblem& p, const Targe
                        const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   const auto [q, k, v, out] = tokens_of(p);
-  const FmhaStrides turned = turned_strides(p);
-  const ForwardWindow values =
-      by_columns(p) ? ForwardWindow{columns_of(p, turned), most_hdim_v(a.tile.k), a.tile.n}
-                    : ForwardWindow{v, a.tile.n, 0};
-  return forward_launch(
-      spec, p, o,
-      {{{q, device::kWgmmaRows, 0}, {k, a.tile.n, 0}, values, {out, device::kFlashStoredRows, 0}}},
-      flash8_shared_bytes(signature_in(spec), a));
+  return forward_launch(spec, p, o,
+                        {{{q, device::kWgmmaRows, 0},
+                          {k, a.tile.n, 0},
+                          {v, a.tile.n, 0},
+                          {out, device::kFlashStoredRows, 0}}},
+                        flash8_shared_bytes(signature_in(spec), a));
 }
 
 // ---- predicted times ----

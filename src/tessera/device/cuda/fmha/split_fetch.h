@@ -15,7 +15,8 @@ class SplitFetch {
   using Tile = SplitTile<C>;
   using Kv = typename C::Kv;
   static constexpr int kKeys = C::kTileN, kThreads = 32 * C::kWaveM;
-  static constexpr int kOwn = (kKeys + 31) / 32;  // tokens that a lane looks up
+  static constexpr int kOwn = (kKeys + 31) / 32;          // tokens that a lane looks up
+  static constexpr int kAsked = kKeys < 32 ? kKeys : 32;  // lanes with tokens of their own
   static constexpr int kPiece = 16 / static_cast<int>(sizeof(Kv));
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
   static constexpr bool kHasFactors = Tile::kKeyFactors;
@@ -118,7 +119,7 @@ class SplitFetch {
     if constexpr (kPaged) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
-        const int key = min(first + lane + 32 * i, static_cast<int>(tile.s.keys) - 1);
+        const int key = min(first + lane % kAsked + 32 * i, static_cast<int>(tile.s.keys) - 1);
         const FmhaSlot slot = slot_of(g, key);
         entry[i] = g.page_table[tile.s.first_key + slot.entry];
         token[i] = static_cast<int>(slot.token);
