@@ -24,9 +24,9 @@ namespace {
 using device::i64;
 using tile::Bounded;
 
-constexpr double kScoreCost = 24;         // of one score besides its products, in multiplications
-constexpr double kProductCost = 2;        // of one product
-constexpr i64 kLeastKeysTogether = 16;    // whose scores a kernel merges into a row's sums
+constexpr double kScoreCost = 24;       // of one score besides its products, in multiplications
+constexpr double kProductCost = 2;      // of one product
+constexpr i64 kLeastKeysTogether = 16;  // whose scores a kernel merges into a row's sums
 
 // ---- one row of scores ----
 
