@@ -78,12 +78,14 @@ class Gradients(Case):
             queries = mine[0].numel() * leaf.shape[-2] // max(leaf.numel(), 1) if at == 1 else 1
             most = max(float(want.abs().max()) if want.numel() else 0.0, queries**0.5 / 4, 1.0)
             error = float((got.double() - want).abs().max()) if want.numel() else 0.0
-            # An element of a shared bias adds up the gradients of many scores, each rounded.
-            scores = mine[0].numel() // mine[0].shape[-1] * mine[1].shape[-2] if at == 3 else 1
-            added = max(scores / max(leaf.numel(), 1), 1.0)
-            # With a single key the terms cancel here, too, but for delta's roundings.
-            limit = LIMITS[dtype] * most * max(added ** 0.5 / (1 if mine[1].shape[-2] == 1 else 8),
-                                               1.0)
+            # An element of a shared bias adds up the gradients of many scores, each rounded. Where
+            # all keys of a query share it, they cancel, but for the rounding of the query's delta.
+            rows, added, part = mine[0].numel() // mine[0].shape[-1], 1.0, 8
+            if at == 3:
+                cancels = leaf.shape[-1] == 1
+                added = rows * (1 if cancels else mine[1].shape[-2]) / max(leaf.numel(), 1)
+                part = 1 if cancels else 8
+            limit = LIMITS[dtype] * most * max(added ** 0.5 / part, 1.0)
             self.assertLessEqual(error, limit, f"gradient {at} of {hint}")
         return found
 
@@ -225,7 +227,7 @@ class Attention(Gradients):
             self.check(dtype=dtype, bias=self.draw(4, 40, 50, dtype=dtype), soft_cap=2.0)
 
     def test_slopes(self):
-        """One for each head, or for each head of each sequence, or one that all share."""
+        """One for each head, for each head of each sequence, or repeated for all sequences."""
         shapes = [(2, 4, 20, 32), (2, 2, 30, 32), (2, 2, 30, 24)]
 
         def theirs(q, k, v, slopes, **how):
@@ -233,11 +235,11 @@ class Attention(Gradients):
             return torch.stack([attended(q[i], k[i], v[i], slopes=slopes[i], **how)
                                 for i in range(2)])
         for dtype in LIMITS:
-            for slopes in (torch.rand(4), torch.rand(2, 4), torch.rand(1)):
+            for slopes in (torch.rand(4), torch.rand(2, 4), torch.rand(1, 4)):
                 for how in ({}, {"mask": "bottom_right", "soft_cap": 2.0}):
                     tensors = [*(self.draw(*shape, dtype=dtype) for shape in shapes), slopes / 8]
                     mine, wide = self.leaves(tensors), self.leaves([x.double() for x in tensors])
-                    spread = mine[3] if slopes.numel() > 1 else mine[3].expand(2, 4)
+                    spread = mine[3].expand(2, 4) if slopes.shape[0] == 1 else mine[3]
                     out = tessera.torch.attention(*mine[:3], layout="bhsd", slopes=spread, **how)
                     dout = self.draw(*out.shape, dtype=dtype)
                     got, = torch.autograd.grad(out, mine[3:], dout)
