@@ -149,13 +149,13 @@ def host_parts(call, made, dout, device):
     parts = {"call": host_us(call, wait), "engine": host_us(nothing, wait)}
     calls = 300
     with Clock((_attention_backward, "_gradients_at_once"), (_attention_backward, "_gradient_of"),
-               (_run, "launch")) as clock:
+               (_run, "launch_on")) as clock:
         for i in range(calls):
             if i % 20 == 0:
                 wait()
             call()
     seconds = {name: clock.seconds[name] / calls * 1e6 for name in clock.seconds}
-    parts["room"], parts["launch"] = seconds["_gradient_of"], seconds["launch"]
+    parts["room"], parts["launch"] = seconds["_gradient_of"], seconds["launch_on"]
     parts["rest"] = seconds["_gradients_at_once"] - parts["room"] - parts["launch"]
     return parts
 

@@ -104,7 +104,7 @@ def _run_keeping(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Optional[T
     tensors = (q, k, v, bias, slopes, *lengths, words, out, lse, dout,
                dlse if dlse is None else dlse.float().contiguous(), dq, dk, dv, dbias)
     bound = _run.bound_of(_ROW, options, tensors)
-    _run.launch(bound, tensors, dq)
+    _run.launch_on(bound, tensors, dq)
     taken = (dout, *lengths, words, lse)
     as_given = dlse is dbias is None and all(x is y for x, y in zip(given, taken))
     results = (dq, dk, dv, q.new_empty(0) if dbias is None else dbias)
@@ -173,7 +173,7 @@ def _gradients_at_once(forward: _run.Bound, given: Tuple[Any, ...], how: Tuple[A
             forward.later[key] = known
         return results[:3]
     dq, dk, dv = (_gradient_of(tensor, known.leaves) for tensor in (q, k, v))
-    _run.launch(known.bound, (*given, None, dq, dk, dv, None), dq)
+    _run.launch_on(known.bound, (*given, None, dq, dk, dv, None), dq)
     return dq, dk, dv
 
 

@@ -189,7 +189,7 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     tensors = (q, k, v, bias, slopes, *lengths, words, *pages, report, out,
                lse if options.lse else None, random if options.random else None, *scales)
     bound = _run.bound_of(_ROW, options, tensors)
-    _run.launch(bound, tensors, out)
+    _run.launch_on(bound, tensors, out)
     if report is not None:
         _sequences.check_report(report, pages, k)
     as_given = lengths[0] is seqlens_q and lengths[1] is seqlens_k and words is dropout_rng

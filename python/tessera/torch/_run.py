@@ -163,13 +163,13 @@ def settings() -> Tuple[int, bool, bool]:
             _is_batch_invariant)
 
 
-def launch(bound: Bound, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
+def launch_on(bound: Bound, tensors: Sequence[Optional[Tensor]], like: Tensor) -> None:
     """Launches a call whose tensors need no copies."""
     if bound.plan is not None:
-        launch_at(bound, [0 if t is None else t.data_ptr() for t in tensors], like)
+        launch(bound, [0 if t is None else t.data_ptr() for t in tensors], like)
 
 
-def launch_at(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
+def launch(bound: Bound, addresses: Sequence[int], like: Tensor) -> None:
     """On a GPU: on PyTorch's current stream, with a workspace of PyTorch's allocator, which may be
     used again by later work of this stream. On a CPU the library's own memory is the workspace,
     because it is kept between calls, and PyTorch would ask the system for it each time."""
@@ -243,7 +243,7 @@ def run(bind_call: Callable[[Any, Any], Bound], options: Any, tensors: Sequence[
     if bound.plan is not None:
         if bound.copies:
             tensors = copied(tensors, bound.copies)
-        launch(bound, (*tensors, *made), like)
+        launch_on(bound, (*tensors, *made), like)
     return made
 
 
