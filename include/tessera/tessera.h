@@ -257,6 +257,7 @@ typedef struct tsr_dispatcher_options_t {
   /* 1: where no learned model has an opinion, measure the legal kernels once and keep the winner */
   int measure_without_model;
   int without_model_top; /* how many of the best by the estimate are measured then; 0: all */
+  int reserved;          /* 0; what follows has a place of its own behind it */
   /* 1: a row (GEMM, norm), an image (conv) or a sequence (attention) has the same bits whatever
    * else is in the batch */
   int batch_invariant;

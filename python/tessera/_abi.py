@@ -69,7 +69,7 @@ class DispatcherOptions(_Options):
                 ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
                 ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT),
                 ("measure_without_model", _INT), ("without_model_top", _INT),
-                ("batch_invariant", _INT)]
+                ("reserved", _INT), ("batch_invariant", _INT)]
 
 
 class ChooseOptions(_Options):

@@ -100,6 +100,9 @@ def _fields(asked: _Asked, views: Views) -> Dict[str, Any]:
         if rotary is not None and name.startswith("out_stride"):
             fields[name.replace("out", "q_turned")] = value
     if rotary is not None and append["rotary_positions"] < fields["seqlen_k"]:
+        if fields.get("qscale") == "per_token" and "page_table" not in views:
+            raise Error(f"cos must have a row for each of the {fields['seqlen_k']} tokens of a "
+                        f"cache whose tokens have factors, got {append['rotary_positions']}")
         fields.update(_shortened(options, views), seqlen_k=append["rotary_positions"])
     return {**fields, "kind": "extend"}
 

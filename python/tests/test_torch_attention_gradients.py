@@ -531,6 +531,9 @@ class Refusals(Gradients):
         table = torch.zeros(1, 2, dtype=torch.int32)
         self.refused("q requires a gradient, which attention has not where keys lie in pages", call,
                      q, k.detach(), v.detach(), page_table=table)
+        narrow = [x.detach().to(torch.float8_e4m3fn) for x in (k, v)]
+        self.refused("q requires a gradient, which attention has not where k has 8 bits", call, q,
+                     *narrow)
         out = call(q, k, v)
         dq, = torch.autograd.grad(out.square().sum(), q, create_graph=True)
         self.refused("attention has no second derivative", torch.autograd.grad, dq.sum(), q)

@@ -27,14 +27,17 @@ _HOW = 10  # arguments from layout on, up to dropout
 
 def refusal(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool) -> Optional[str]:
     """Why the gradients that are asked for cannot be computed; None where they can."""
-    for name, tensor in named:
-        if tensor is None or not tensor.requires_grad:
-            continue
-        if is_paged:
-            return f"{name} requires a gradient, which attention has not where keys lie in pages"
-        if tensor.itemsize == 1:
-            return f"{name} requires a gradient, which attention has not of 8 bits"
-    return None
+    asked = [name for name, tensor in named if tensor is not None and tensor.requires_grad]
+    if not asked:
+        return None
+    if is_paged:
+        return f"{asked[0]} requires a gradient, which attention has not where keys lie in pages"
+    narrow = [name for name, tensor in named[:3] if tensor is not None and tensor.itemsize == 1]
+    if not narrow:
+        return None
+    if narrow[0] in asked:
+        return f"{narrow[0]} requires a gradient, which attention has not of 8 bits"
+    return f"{asked[0]} requires a gradient, which attention has not where {narrow[0]} has 8 bits"
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
@@ -165,7 +168,9 @@ def _gradients_at_once(forward: _run.Bound, given: Tuple[Any, ...], how: Tuple[A
     """dq, dk and dv where nothing but the memory of tensors matters. forward: attention's plan.
     given: attention's tensors from q on, its results, and dout, in the order of _NAMES."""
     q, k, v, *_, out, lse, dout = given
-    key = (*[tensor.stride() for tensor in (q, k, v, out, lse, dout)], q.dtype, _run.settings())
+    # Hooks of saved tensors may give back others, which lie differently.
+    key = (*[None if t is None else (t.stride(), t.dtype, t.device) for t in given],
+           _run.settings())
     known = forward.later.get(key)
     if known is None:
         results, known = _run_keeping(dout, *given[:5], out, lse, *given[5:8], *how, False)

@@ -397,7 +397,7 @@ def _plan_gemm(fields: Dict[str, Any], device: torch.device, packed: Optional[Te
                kernel: Optional[str]) -> Tuple[Plan, bool]:
     """The plan, and whether it takes the packed weight: the faster one by prediction."""
     plan = plan_for(Problem("gemm", **fields), device)
-    if packed is None:
+    if packed is None or _is_batch_invariant:  # a packed kernel may add up in another order
         return plan, False
     try:
         other = plan_for(Problem("gemm", **packed_fields(fields)), device, force=kernel)

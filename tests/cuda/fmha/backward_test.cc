@@ -130,6 +130,19 @@ TEST_F(GpuFmhaBackward, TensorCoresAreCorrectOnManyBlocks) {
   }
 }
 
+// The gradient of a slope has a sum even where one score has the slope alone.
+TEST_F(GpuFmhaBackward, SlopesOfOneScoreAreCorrect) {
+  for (const char* fields : {"heads=3", "batch=2 heads=3 slope_stride=3"}) {
+    const Problem p = parse_problem(
+        std::string("fmha kind=backward seqlen_q=1 seqlen_k=1 hdim=64 bias=alibi dbias=1 "
+                    "dtype=bf16 ") +
+        fields);
+    const std::vector<KernelSpec> specs = kernels(Pipeline::tmaws, p);
+    ASSERT_FALSE(specs.empty());
+    for (const KernelSpec& spec : specs) check(spec, p);
+  }
+}
+
 // Blocks of keys end in another order in every run.
 TEST_F(GpuFmhaBackward, SumsInOrderHaveEqualBits) {
   const Problem p = parse_problem(

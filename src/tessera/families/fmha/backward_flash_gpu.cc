@@ -233,7 +233,7 @@ BiasElements bias_elements(const FmhaProblem& p) {
   const auto [of] =
       device::sizes_of_dbias(arguments_of(p, {}), static_cast<device::FmhaBias>(p.bias));
   const std::array<std::int64_t, 4> all = {p.batch, p.heads, p.seqlen_q, p.seqlen_k};
-  return {of[0] * of[1] * of[2] * of[3], !std::ranges::equal(of, all)};
+  return {of[0] * of[1] * of[2] * of[3], p.bias == FmhaBias::alibi || !std::ranges::equal(of, all)};
 }
 bool adds_bias(const FmhaProblem& p) { return p.dbias && bias_elements(p).are_shared; }
 

@@ -187,8 +187,8 @@ std::vector<Algorithm> split_algorithms(const Target& target) {
   // A unit has room for two blocks, each with about 64 KB of keys and values on their way. One
   // block a unit is as fast where the parts are long, and there is less to merge where they are
   // short (docs/performance/fmha_decode.md).
-  constexpr SplitRow kTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
-                                 {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
+  constexpr SplitRow kWordTiles[] = {{32, 64, 1, 4, 3}, {16, 128, 1, 4, 3}, {16, 256, 1, 2, 3},
+                                     {32, 64, 4, 1, 8}, {32, 128, 4, 1, 5}, {16, 256, 4, 1, 4}};
   // About the same bytes of keys of 8 bits.
   constexpr SplitRow kByteTiles[] = {{64, 64, 1, 4, 3}, {32, 128, 1, 4, 3}, {16, 256, 1, 2, 5},
                                      {64, 64, 4, 1, 8}, {64, 128, 4, 1, 5}, {32, 256, 4, 1, 4}};
@@ -202,7 +202,7 @@ std::vector<Algorithm> split_algorithms(const Target& target) {
                    .slices = slices,
                    .stages = row.stages});
   };
-  for (const SplitRow& row : kTiles) add(row);
+  for (const SplitRow& row : kWordTiles) add(row);
   const auto add_latent = [&](int stages) {
     all.push_back({.pipeline = Pipeline::splitkv,
                    .tile = kLatentTile,
