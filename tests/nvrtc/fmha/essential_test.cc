@@ -113,7 +113,7 @@ TEST_F(OtherFmha, PagedKernelsCompileWithoutSpills) {
        "dtype=fp32 pages=list cache_layout=vectorized lengths=padded mask=bottom_right lse=1",
        "dtype=fp16 pages=table lengths=padded mask=bottom_right lse=1"},
       target_, "seqlen_q=64 seqlen_k=64 hdim=64 page_size=16");
-  ASSERT_EQ(sources.size(), 6U);
+  ASSERT_EQ(sources.size(), 7U);
   expect_no_spills(sources);
 }
 
@@ -240,7 +240,7 @@ TEST_F(OtherFmha, SplitKernelsCompileWithoutSpills) {
        "dtype=bf16 lengths=packed bias=elementwise soft_cap=30",
        "dtype=fp16 bias=alibi mask=top_left pages=table page_size=16 check_pages=1"},
       target_, "seqlen_q=1 seqlen_k=64 hdim=64");
-  ASSERT_EQ(sources.size(), 7U);
+  ASSERT_EQ(sources.size(), 8U);
   expect_no_spills(sources);
 }
 
