@@ -100,13 +100,14 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.threads = key.threads;
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
-  choice.batch_invariant = options.batch_invariant;
-  choice.explain = explain;
-  choice.says_why = explain;
+  choice.explain = choice.says_why = explain;
   const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;
-  if (options.batch_invariant) keep_ready(key, choice.pool);
+  if (options.batch_invariant) {
+    choice.batch_invariant = true;
+    keep_ready(key, choice.pool);
+  }
   Decision decision = choose(key.problem, target, choice);
   if (explain) add_refused(decision, advice.refused);
   return decision;
@@ -172,6 +173,16 @@ int Dispatcher::State::worth_threads_of(const Decision& decision, const Problem&
   return worth_threads(decision.spec, problem, target, decision.threads);
 }
 
+namespace {
+
+// What is computed for a problem that is batch invariant; null: the problem itself.
+std::shared_ptr<const Problem> own_problem(const Problem& problem) {
+  Problem own = any_batch(problem).own;
+  return own == problem ? nullptr : std::make_shared<const Problem>(std::move(own));
+}
+
+}  // namespace
+
 // A compiler is searched for only when one is needed, because the search takes longer than loading
 // a pack.
 ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
@@ -189,8 +200,8 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
         fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
     loaded = registry->get(decision.spec);
   }
-  const Problem computed = computed_of(options, key.problem);
-  const int worth = worth_threads_of(decision, computed);
+  auto own = options.batch_invariant ? own_problem(key.problem) : nullptr;
+  const int worth = worth_threads_of(decision, own ? *own : key.problem);
   const Family& family = family_of(decision.spec);
   ReadyKernel ready{&family,
                     &target,
@@ -201,8 +212,7 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
                     decision.predicted_seconds,
                     std::move(loaded),
                     nullptr,
-                    nullptr};
-  if (computed != key.problem) ready.own = std::make_shared<const Problem>(computed);
+                    std::move(own)};
   ready.plan = std::make_shared<const CallPlan>(ready, key.problem);
   return ready;
 }
@@ -220,8 +230,8 @@ Problem computed_of(const DispatcherOptions& options, const Problem& problem) {
 }
 
 Launch launch_of(const ReadyKernel& kernel, const Problem& problem, const Operands& operands) {
-  const Problem& computed = kernel.own ? *kernel.own : problem;
-  Launch launch = kernel.family->bind(kernel.spec, computed, *kernel.target, operands);
+  Launch launch = kernel.family->bind(kernel.spec, kernel.own ? *kernel.own : problem,
+                                      *kernel.target, operands);
   const int worth = kernel.worth_threads;
   if (worth > 0 && (launch.max_threads == 0 || worth < launch.max_threads)) {
     launch.max_threads = worth;

@@ -59,10 +59,8 @@ std::string other_order_reason(const Request& request, const KernelSpec& spec) {
 
 // Why a kernel that serves the problem does not give the bits that the caller asks for.
 std::string bits_reason(const Request& request, const KernelSpec& spec) {
-  const ChooseOptions& options = request.options;
-  if (!options.deterministic && !options.batch_invariant) return {};
   Verdict verdict = request.family.is_deterministic(spec, request.target);
-  if (!verdict || !options.batch_invariant) return std::move(verdict.reason);
+  if (!verdict || !request.options.batch_invariant) return std::move(verdict.reason);
   verdict = request.family.is_batch_invariant(spec, request.target);
   return verdict ? other_order_reason(request, spec) : std::move(verdict.reason);
 }
@@ -70,7 +68,8 @@ std::string bits_reason(const Request& request, const KernelSpec& spec) {
 // Why a legal kernel does not serve the problem; empty when it does.
 std::string unsuitable_reason(const Request& request, const KernelSpec& spec) {
   Verdict verdict = request.family.supports(spec, request.problem, request.target);
-  return verdict ? bits_reason(request, spec) : std::move(verdict.reason);
+  if (!verdict || !request.options.deterministic) return std::move(verdict.reason);
+  return bits_reason(request, spec);
 }
 
 // Empty when the kernel may run.
@@ -135,7 +134,7 @@ std::vector<KernelSpec> legal_of(const Request& request) {
 // A family's candidates for one batch may leave out the kernel that was chosen for any. A pool has
 // it.
 void add_choice_of_any(const Request& request, std::vector<KernelSpec>& legal) {
-  if (request.any_batch == nullptr || request.options.pool) return;
+  if (request.options.pool) return;
   const AnyBatchChoice& any = *request.any_batch;
   const auto place = std::lower_bound(
       legal.begin(), legal.end(), any.name,
@@ -449,13 +448,8 @@ AnyBatchChoice choose_for_any(const Request& asked, const AnyBatch& any) {
 }
 
 Decision choose_screened(const Request& request) {
-  if (!request.options.explain && !request.options.pool) {
-    Screened quick = {legal_of(request), {}};
-    add_choice_of_any(request, quick.legal);
-    if (!quick.legal.empty()) return choose_ranked(request, quick);
-  }
   Screened screened = screen(request);
-  add_choice_of_any(request, screened.legal);
+  if (request.any_batch != nullptr) add_choice_of_any(request, screened.legal);
   if (!screened.legal.empty()) return choose_ranked(request, screened);
   if (request.any_batch == nullptr) return choose_general(request, std::move(screened));
   throw Error(
@@ -467,8 +461,10 @@ Decision choose_screened(const Request& request) {
 
 Decision choose_batch_invariant(const Request& asked) {
   const AnyBatch any = asked.family.any_batch(asked.problem);
-  Request request{any.own, asked.target, asked.family, asked.options, asked.threads};
-  if (!asked.options.pinned.empty()) return choose_pinned(request);
+  ChooseOptions options = asked.options;
+  options.deterministic = true;
+  Request request{any.own, asked.target, asked.family, options, asked.threads};
+  if (!options.pinned.empty()) return choose_pinned(request);
   const AnyBatchChoice choice = choose_for_any(request, any);
   request.any_batch = &choice;
   return choose_screened(request);
@@ -487,6 +483,11 @@ Decision choose(const Problem& problem, const Target& target, const ChooseOption
   const Request request{problem, target, family, options, units_used(options.threads, target)};
   if (options.batch_invariant) return choose_batch_invariant(request);
   if (!options.pinned.empty()) return choose_pinned(request);
+  if (!options.explain && !options.pool) {
+    if (const Screened quick = {legal_of(request), {}}; !quick.legal.empty()) {
+      return choose_ranked(request, quick);
+    }
+  }
   return choose_screened(request);
 }
 

@@ -377,7 +377,8 @@ Launch bind_flash_backward(const KernelSpec& spec, const FmhaProblem& p, const T
 
 // ---- predicted times ----
 
-// What bends scores takes of a unit, in seconds for each score, beside the products.
+// What bends scores takes of a unit, in seconds for each score, beside the products. Measured but
+// for a bias without its gradient and for the gradient of slopes, which are guesses.
 double bend_seconds(const FmhaProblem& p) {
   double sum = 0;
   if (p.soft_cap != 0) sum += 0.15e-9;

@@ -176,7 +176,8 @@ constexpr Rule kFlash8Rules[] = {
     kFitsSharedMemory,
 };
 
-// What is worth a try. The sums of about 1024 keys are added in fp32, whatever a block has.
+// What is worth a try. The sums of about 1024 keys are added in the second level, whatever a block
+// has.
 std::vector<Algorithm> flash8_gpu_algorithms(const Target&) {
   struct Row {
     int consumers, keys, hdim, between, stages;

@@ -24,7 +24,7 @@ struct Dimension {
   std::int64_t size, stride;
 };
 std::array<Dimension, 3> dimensions(const WindowTokens& t) {
-  return {{{t.token, t.tokens, t.strides[device::kToken]},
+  return {{{"token", t.tokens, t.strides[device::kToken]},
            {"head", t.heads, t.strides[device::kTokenHead]},
            {t.part, t.parts, t.strides[device::kTokenBatch]}}};
 }

@@ -14,15 +14,13 @@ namespace tessera::fmha {
 // Elements of 16 bytes, which the copy engine moves.
 std::int64_t tma_elements(DType dtype);
 
-// A part is a sequence, or a page. Where values are given by columns, the elements of a head are
-// the tokens here, and the other way round.
+// A part is a sequence, or a page.
 struct WindowTokens {
   std::string_view name;
   DType dtype;
   const FmhaStrides& strides;
   std::int64_t heads, tokens, hdim, parts;
   std::string_view part = "sequence";
-  std::string_view token = "token";
 };
 
 // Why the copy engine cannot read or write the tensor; empty where it can.

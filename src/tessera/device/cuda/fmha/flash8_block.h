@@ -72,11 +72,6 @@ struct Flash8Block {
 
   u32 shared;
 
-  // Whether each element of a head has its keys side by side, so that values need not be turned.
-  static __device__ __forceinline__ bool by_columns(const FlashArguments& a) {
-    return a.fmha.v_stride[kTokenElement] != 1;
-  }
-
   // `buffer` counts the buffers of all consumers.
   __device__ __forceinline__ u32 queries(u32 buffer) const {
     return shared + buffer * kSizes.query_bytes;

@@ -30,7 +30,7 @@ struct Flash8Fmha {
       if (warp == 0) {
         if (elect_one()) Flash8Producer<C>(arguments, block).run();
       } else {
-        Flash8Turner<C>(arguments, block, warp - 1).run();
+        Flash8Turner<C>(block, warp - 1).run();
       }
     } else {
       registers_grow<flash8_registers(Block::kShape)>();

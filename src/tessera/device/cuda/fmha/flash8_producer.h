@@ -59,10 +59,6 @@ class Flash8Producer {
     const TmaTarget target = {block.raw(raws.stage), block.raw_full(raws.stage), 0, kEvictLast};
     if (!is_there) {
       barrier_arrive(target.barrier);
-    } else if (Block::by_columns(a)) {
-      barrier_expect(target.barrier, kKeys * C::kHdimV);
-      tma_load<false>(target,
-                      TmaBox<4>{&a.v_map, {of.first + index * kKeys, 0, of.head, of.batch}});
     } else {
       load<typename Block::Raw>(&a.v_map, target, index * kKeys, of);
     }

@@ -1,6 +1,5 @@
 // Values on their way to the tensor cores, which read 8 bits only where the keys of an element are
-// neighbours: three warps turn each block. Values that are given by columns are copied into the
-// same order.
+// neighbours: three warps turn each block.
 //
 // Both orders are free, because sums over keys have any order and columns are put right when they
 // are stored:
@@ -32,11 +31,9 @@ class Flash8Turner {
                                   : C::kWaveM < 3 && kAcross % 4 == 0 ? 4
                                   : kAcross % 2 == 0                  ? 2
                                                                       : 1;
-  static constexpr int kPieces = kKeys / 16;  // of 16 keys
 
   const Block block;
   const int warp, lane;
-  const bool by_columns;
 
   // Units of 32 keys by 16 elements. A matrix that is loaded has 8 keys, and pairs of elements in
   // the place of elements of 16 bits.
@@ -68,47 +65,16 @@ class Flash8Turner {
     }
   }
 
-  // Lines of kKeys keys each, one for an element. Eight lanes have eight elements, and pieces that
-  // lie in different banks.
-  __device__ __forceinline__ void copy(u32 raw, u32 turned) const {
-#pragma unroll 1
-    for (int i = warp; i < C::kHdimV / 32 * kPieces; i += kWarps) {
-      const int element = i / kPieces * 32 + lane, in = element % 16;
-      const int turn = i % kPieces;
-      const int piece = kPieces == 8 ? turn ^ (lane & 7) : (turn + (lane >> 2)) % kPieces;
-      u32 w[4];
-      load_words(raw + element * kKeys + piece * 16, w);
-      const u32 words[4] = {__byte_perm(w[0], w[2], 0x5410), __byte_perm(w[0], w[2], 0x7632),
-                            __byte_perm(w[1], w[3], 0x5410), __byte_perm(w[1], w[3], 0x7632)};
-      const int line = element - in + in / 2 + in % 2 * 8;
-      store_words(turned + Turned::place(line, piece), words);
-    }
-  }
-
   // What lies behind a sequence may be NaN, and 0 times that, too.
   __device__ __forceinline__ void clear(u32 raw, int keys) const {
-    const int thread = warp * 32 + lane;
-    if (by_columns) {
-#pragma unroll 1
-      for (int element = thread; element < C::kHdimV; element += kThreads) {
-#pragma unroll 1
-        for (int key = keys; key < kKeys; ++key) {
-          store_shared_byte(raw + element * kKeys + key, 0);
-        }
-      }
-    } else {
-      clear_rows<Raw::kSlabs, kKeys>(raw, keys, thread, kThreads);
-    }
+    clear_rows<Raw::kSlabs, kKeys>(raw, keys, warp * 32 + lane, kThreads);
     threads_sync(kBarrier, kThreads);
   }
 
  public:
   // `index`: of the warp, of three.
-  __device__ __forceinline__ Flash8Turner(const FlashArguments& a, const Block& shared, int index)
-      : block(shared),
-        warp(index),
-        lane(static_cast<int>(threadIdx.x) % 32),
-        by_columns(Block::by_columns(a)) {}
+  __device__ __forceinline__ Flash8Turner(const Block& shared, int index)
+      : block(shared), warp(index), lane(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ __forceinline__ void run() {
     Ring<Block::kRaws> raws;
@@ -125,7 +91,7 @@ class Flash8Turner {
       barrier_wait(block.turned_empty(ring.stage), ring.phase ^ 1);
       if ((state & kFlash8IsThere) != 0) {
         if (!Block::kEqual && keys < kKeys) clear(raw, keys);
-        by_columns ? copy(raw, turned) : turn(raw, turned);
+        turn(raw, turned);
       }
       copy_engine_fence();
       __syncwarp();
