@@ -177,8 +177,8 @@ namespace {
 
 // What is computed for a problem that is batch invariant; null: the problem itself.
 std::shared_ptr<const Problem> own_problem(const Problem& problem) {
-  Problem own = any_batch(problem).own;
-  return own == problem ? nullptr : std::make_shared<const Problem>(std::move(own));
+  const Problem own = any_batch(problem).own;
+  return own == problem ? nullptr : std::make_shared<const Problem>(own);
 }
 
 }  // namespace
