@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include "tessera/families/headers.h"
+#include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::tile {
 namespace {
 
+std::string_view extension_of(std::string_view backend) {
+  if (backend == "cpu") return ".cc";
+  return backend == "hip" ? ".hip" : ".cu";
+}
+
 Source source_of(const KernelSpec& spec, std::string_view backend, const Template& from, int abi,
                  const std::string& config, const std::string& exports) {
   Source source{.name = name_of(spec),
-                .extension = backend == "cpu" ? ".cc" : ".cu",
+                .extension = std::string(extension_of(backend)),
                 .text = {},
                 .headers = {},
                 .abi = abi};
@@ -70,6 +76,30 @@ Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int th
         threads, entry.blocks, name, entry.end, from.arguments, from.name, entry.function);
   }
   Source source = source_of(spec, "cuda", from, abi, from.config, exports);
+  source.entries = std::move(ends);
+  return source;
+}
+
+// A unit of AMD's GPUs has 4 SIMDs, over which the waves of a block are spread.
+Source hip_source(const KernelSpec& spec, int abi, const Template& from, int threads,
+                  std::span<const GpuEntry> entries) {
+  constexpr int kLanesOfUnit = 4 * 64;
+  const std::string name = name_of(spec);
+  std::string exports =
+      fmt::format("__attribute__((device, used)) extern const int {}_abi = {};\n", name, abi);
+  std::vector<std::string> ends;
+  for (const GpuEntry& entry : entries) {
+    ends.emplace_back(entry.end);
+    exports += fmt::format(
+        "__attribute__((global, amdgpu_flat_work_group_size({0}, {0}),\n"
+        "               amdgpu_waves_per_eu({1})))\n"
+        "void {2}{3}({4} arguments) {{\n"
+        "  {5}<Config>::{6}(arguments);\n"
+        "}}\n",
+        threads, ceil_div(threads * entry.blocks, kLanesOfUnit), name, entry.end, from.arguments,
+        from.name, entry.function);
+  }
+  Source source = source_of(spec, "hip", from, abi, from.config, exports);
   source.entries = std::move(ends);
   return source;
 }

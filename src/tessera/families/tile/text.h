@@ -32,6 +32,8 @@ Source cpu_source(const KernelSpec& spec, const Target& target, int abi, const T
                   std::span<const std::string> entries);
 Source cuda_source(const KernelSpec& spec, int abi, const Template& from, int threads,
                    std::span<const GpuEntry> entries);
+Source hip_source(const KernelSpec& spec, int abi, const Template& from, int threads,
+                  std::span<const GpuEntry> entries);
 
 // The type of a tensor's elements in a kernel's text; `tf32` is the type for tf32, which memory
 // holds as fp32.
