@@ -369,6 +369,13 @@ class BatchInvariant(Case):
             _run.default_dispatcher = original
         self.assertEqual(asked, [False, True])
 
+    def test_packed_sequences_on_a_gpu_need_the_longest(self):
+        q = torch.empty(17, 2, 64, dtype=torch.bfloat16, device="meta")
+        sums = torch.empty(18, dtype=torch.int32, device="meta")
+        with self.assertRaisesRegex(tessera.Error, "max_seqlen_q must be given with packed tokens "
+                                    "on a GPU and batch invariant kernels"):
+            tt.attention(q, q, q, seqlens_q=sums, seqlens_k=sums)
+
     def test_refusal(self):
         with self.assertRaisesRegex(tessera.Error, "mode must be True or False, got int"):
             tt.use_batch_invariant_kernels(1)

@@ -9,7 +9,7 @@ from .. import _attention_scales
 from .._abi import Error
 from .._checks import named
 from .._layout import broadcast
-from . import _attention_backward, _attention_ops
+from . import _attention_backward, _attention_ops, _run
 from ._attention_ops import random_words, words_of
 from ._functions import _call, check_tensors, ops
 
@@ -34,6 +34,15 @@ def _scales_of(given: Tuple[Any, ...], q: Tensor, out_dtype: Optional[torch.dtyp
     if given[0] is not None and given[3] is None and (out_dtype or q.dtype).itemsize == 1:
         given = (*given[:3], 1.0 if out_dtype is not None else None)
     return _attention_scales.arrays_of(given, q, None)
+
+
+def _check_longest(q: Tensor, seqlens_q: Optional[Tensor], longest: Optional[int]) -> None:
+    """Short sequences have kernels of their own, and a call does not read lengths on a GPU."""
+    is_packed = seqlens_q is not None and q.dim() == 3
+    if is_packed and longest is None and q.device.type != "cpu" and \
+            _run.are_batch_invariant_kernels_enabled():
+        raise Error("attention: max_seqlen_q must be given with packed tokens on a GPU and batch "
+                    "invariant kernels, because the bits of a sequence follow from it, got None")
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, window: Any = None,
@@ -65,6 +74,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     """
     check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
                                           page_starts), 3)
+    _check_longest(q, seqlens_q, max_seqlen_q)
     has_lse = return_lse or _needs_gradients(
         (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)), page_table is not None)
     ends = window

@@ -28,6 +28,7 @@ namespace {
 constexpr std::array kSplitHeads = {64, 128, 256};
 constexpr std::array kSplitKeys = {16, 32, 64};
 constexpr int kMostSplitWarps = 8;
+constexpr int kMostByteWarps = 4;  // over rows: more of them would look up pages of several blocks
 constexpr int kLeastSplitStages = 2, kMostSplitStages = 8;
 constexpr int kSplitPieceBytes = 16;  // which a thread moves at a time
 
@@ -164,6 +165,14 @@ constexpr Rule kSplitRules[] = {
      [](const Case& c) {
        return fmt::format("tile {} takes factors of tensors and of heads, got qscale {}",
                           to_string(kLatentTile), to_string(c.signature.qscale));
+     }},
+    {[](const Case& c) {
+       return is_latent(c.algorithm) || !reads_bytes(c.signature) ||
+              c.algorithm.wave.m <= kMostByteWarps;
+     },
+     [](const Case& c) {
+       return fmt::format("at most {} warps share the rows of a tile with keys of {}, got {}",
+                          kMostByteWarps, to_string(kv_type(c.signature)), c.algorithm.wave.m);
      }},
     {[](const Case& c) {
        const int most = most_keys(c.signature, c.algorithm);
