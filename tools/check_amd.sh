@@ -34,7 +34,7 @@ step() {
   shift
   note "== $name: $*"
   began=$(date +%s)
-  if "$@" >"$out/$name.txt" 2>&1; then
+  if "$@" </dev/null >"$out/$name.txt" 2>&1; then
     note "   passed after $(($(date +%s) - began)) s: $(tail -1 "$out/$name.txt")"
   else
     failed=1
@@ -68,36 +68,56 @@ done
 
 # Tests that launch kernels on a GPU, then every shipped kernel against the fp64 reference.
 step tests ctest --test-dir "$build" -L hip --output-on-failure --no-tests=ignore
-sets=$("$tessera" list --op gemm --sets | grep '_essential$')
-for set in $sets; do
-  "$tessera" list --target "$target" --op gemm --preselected "$set" >/dev/null 2>&1 || continue
-  step "verify_$set" "$tessera" verify --target "$target" --op gemm --preselected "$set"
+for op in gemm conv fmha norm; do
+  for set in $("$tessera" list --op "$op" --sets | grep '_essential$'); do
+    "$tessera" list --target "$target" --op "$op" --preselected "$set" >/dev/null 2>&1 || continue
+    step "verify_${op}_$set" "$tessera" verify --target "$target" --op "$op" --preselected "$set"
+  done
 done
+
+# What is learned: the operation, its list of problems, which kernels a model judges, and the word
+# of its name. Normalisations have few kernels and no model.
+learned='gemm wide gemm_* .
+conv nets conv_forward_* _forward
+conv nets conv_backward_data_* _backward_data
+conv nets conv_backward_weight_* _backward_weight
+fmha forward fmha_forward_* _forward
+fmha backward fmha_backward_* _backward'
 
 # The same problems everywhere, so that results of two machines can be compared. What is unseen
 # only scores the model.
 types="fp16 bf16"
 : >"$out/problems.txt"
-for type in $types; do
-  "$tessera" problems wide --dtype "$type" --target "$target" >>"$out/problems.txt"
-  "$tessera" problems wide --unseen --dtype "$type" --target "$target" >>"$out/problems.txt"
-done
-# Every prefix of a set is a fair sample: types take turns.
+echo "$learned" | cut -d' ' -f1,2 | sort -u >"$out/lists.txt"
+while read -r op list; do
+  for type in $types; do
+    for part in "" --unseen; do
+      # shellcheck disable=SC2086
+      "$tessera" problems "$list" $part --op "$op" --dtype "$type" --target "$target" \
+        >>"$out/problems.txt"
+    done
+  done
+done <"$out/lists.txt"
+# Every prefix of a set is a fair sample: operations and types take turns.
 sort -R --random-source=/dev/zero "$out/problems.txt" >"$out/mixed.txt"
 step sweep "$tessera" sweep --target "$target" --problems "$out/mixed.txt" --kernels all-legal \
   --store "$out/sweep.sqlite" --budget "${minutes}m"
 step data "$tessera" data check "$out/sweep.sqlite"
 
-for type in $types; do
-  model="$out/models/gemm_${target}_$type"
-  step "train_$type" "$tessera" train --op gemm --data "$out/sweep.sqlite" --dtype "$type" \
-    --output "$model"
-  [ -e "$model/manifest.json" ] || continue
-  step "evaluate_$type" "$tessera" evaluate --model "$model" --data "$out/sweep.sqlite" --unseen \
-    --by shape
-done
+echo "$learned" >"$out/learned.txt"
+while read -r op _ kernels word; do
+  for type in $types; do
+    name="${op}_$target${word#.}_$type"
+    step "train_$name" "$tessera" train --op "$op" --data "$out/sweep.sqlite" --dtype "$type" \
+      --kernels "$kernels" --output "$out/models/$name"
+    [ -e "$out/models/$name/manifest.json" ] || continue
+    step "evaluate_$name" "$tessera" evaluate --model "$out/models/$name" \
+      --data "$out/sweep.sqlite" --unseen --by shape
+  done
+done <"$out/learned.txt"
 
 report="$build/amd_report_${target}_$(date -u +%Y%m%d).tar.gz"
-(cd "$out" && tar czf "$report" --exclude=kernel-cache --exclude=mixed.txt -- *)
+(cd "$out" && tar czf "$report" --exclude=kernel-cache --exclude=mixed.txt --exclude=lists.txt \
+  --exclude=learned.txt -- *)
 note "The report is $report; docs/amd.md says what is in it and where to send it."
 [ $failed = 0 ] || stop "a step failed; $summary says which"
