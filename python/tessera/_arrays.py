@@ -57,9 +57,9 @@ _Header = ctypes.c_uint64 * 4
 _VERSION = (1, 0)  # of DLPack, the newest that is asked for
 _IS_READONLY = 1   # a flag
 
-_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "rocm", 11: "cpu", 13: "cuda"}
+_DEVICES = {1: "cpu", 2: "cuda", 3: "cpu", 10: "hip", 11: "cpu", 13: "cuda"}
 # The legacy default stream, as DLPack numbers it; a launch knows it as NULL.
-_DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
+_DEFAULT_STREAM = {"cuda": 1, "hip": 0}
 
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p

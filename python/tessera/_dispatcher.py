@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import _abi, _arrays, _interrupt, _values, _warm
+from . import _abi, _arrays, _commands, _interrupt, _values, _warm
 from ._abi import Error
 from ._checks import checked, refusal
 from ._explain import Explanation
@@ -16,6 +16,7 @@ from ._problem import Operand, Problem, as_problem
 from ._registry import Registry, build_options
 
 # The target of arrays on such a device, where neither the caller nor TESSERA_TARGET names one.
+# Other devices take the first that runs on the machine.
 GPU_TARGETS = {"cuda": "sm90a"}
 
 
@@ -213,10 +214,20 @@ def _make_default(device: Tuple[str, int], **wishes: bool) -> Dispatcher:
     backend, number = device
     if backend == "cpu":
         return Dispatcher(**wishes)  # type: ignore[arg-type]
-    wanted = os.environ.get("TESSERA_TARGET") or GPU_TARGETS.get(backend)
-    if wanted is None:
-        raise Error(f"Tessera launches nothing on {backend}", "unsupported")
+    wanted = os.environ.get("TESSERA_TARGET") or GPU_TARGETS.get(backend) or _target_here(backend)
     return Dispatcher(wanted, device=number, **wishes)  # type: ignore[arg-type]
+
+
+def _target_here(backend: str) -> str:
+    """The first target of a backend that runs on this machine."""
+    targets = _commands.command("targets")["targets"]
+    rows = [row for row in targets if row["backend"] == backend]
+    if not rows:
+        raise Error(f"Tessera launches nothing on {backend}", "unsupported")
+    for row in rows:
+        if row["runs_here"]:
+            return str(row["name"])
+    raise Error(rows[0]["why_not"], "unsupported")
 
 
 def dispatcher_for(given: Optional[Dispatcher], view: _arrays.View) -> Dispatcher:

@@ -75,7 +75,7 @@ def device_key(device: torch.device, what: str) -> Tuple[str, int]:
     if device.type == "cpu":
         return "cpu", 0
     if device.type == "cuda":
-        return "rocm" if torch.version.hip else "cuda", device.index or 0
+        return "hip" if torch.version.hip else "cuda", device.index or 0
     raise Error(f"{what} lies on {device}, but Tessera runs on cpu and cuda", "unsupported")
 
 
