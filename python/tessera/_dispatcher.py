@@ -220,7 +220,7 @@ def _make_default(device: Tuple[str, int], **wishes: bool) -> Dispatcher:
 
 def _target_here(backend: str) -> str:
     """The first target of a backend that runs on this machine."""
-    targets = _commands.command("targets")["targets"]
+    targets = _commands.targets()["targets"]
     rows = [row for row in targets if row["backend"] == backend]
     if not rows:
         raise Error(f"Tessera launches nothing on {backend}", "unsupported")

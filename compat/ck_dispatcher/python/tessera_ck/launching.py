@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import time
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import tessera
 from tessera import Error, _abi, _arrays
 from tessera._plan import check_operand
+
+from . import gpu_memory
 
 
 def launch(plan: tessera.Plan, arrays: Dict[str, Any], *, verify: bool = True) -> float:
@@ -44,34 +45,11 @@ def _timed(plan: tessera.Plan, call: Callable[[bool], None], verify: bool, wait:
     return sorted(taken)[len(taken) // 2]
 
 
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise Error(f"NVIDIA's driver refused {what} with the number {result}", "launch_failed")
-
-
-def _driver() -> ctypes.CDLL:
-    name = os.environ.get("TESSERA_CUDA_DRIVER") or "libcuda.so.1"
-    try:
-        return ctypes.CDLL(name)
-    except OSError as error:
-        raise Error(f"NVIDIA's driver {name} cannot be loaded: {error}", "load_failed") from None
-
-
 @contextlib.contextmanager
 def _on_device(plan: tessera.Plan, arrays: Dict[str, Any]) -> Iterator[Callable[[bool], None]]:
     """The launch on copies of arrays on the plan's GPU; what it wrote is copied back at the end."""
-    driver, context, default = _driver(), ctypes.c_void_p(), ctypes.c_void_p(None)
-    _check(driver.cuInit(0), "cuInit")
-    _check(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), plan.device[1]),
-           "cuDevicePrimaryCtxRetain")
-    _check(driver.cuCtxPushCurrent_v2(context), "cuCtxPushCurrent")
-    copies = []
-
-    def copy(function: Any, to: Any, source: Any, bytes_: int) -> None:
-        if bytes_:
-            _check(function(to, source, ctypes.c_size_t(bytes_), default), "a copy")
-            _check(driver.cuStreamSynchronize(default), "cuStreamSynchronize")
-
+    memory = gpu_memory.memory_of(plan.device)
+    copies: List[Tuple[Any, int, int, int]] = []
     try:
         plan.check_names(arrays)
         for operand in plan.operands:
@@ -82,21 +60,19 @@ def _on_device(plan: tessera.Plan, arrays: Dict[str, Any]) -> Iterator[Callable[
             size = arrays[operand.name].nbytes
             if view.nbytes() != size:
                 raise Error(f"{operand.name} has gaps; arrays for a GPU must have none")
-            there = ctypes.c_void_p()
-            _check(driver.cuMemAlloc_v2(ctypes.byref(there), ctypes.c_size_t(max(size, 1))),
-                   "cuMemAlloc")
-            copies.append((operand, there, ctypes.c_void_p(view.address), size))
-            copy(driver.cuMemcpyHtoDAsync_v2, *copies[-1][1:])
-        addresses = [there.value for _, there, _, _ in copies]
+            copies.append((operand, memory.allocate(max(size, 1)), view.address, size))
+            if size:
+                memory.to_device(*copies[-1][1:])
+        addresses = [there for _, there, _, _ in copies]
         yield lambda checks: plan.launch_at(addresses, plan._options(None, None, checks))
         plan.synchronize()
         for operand, there, here, size in copies:
-            if operand.access != "read":
-                copy(driver.cuMemcpyDtoHAsync_v2, here, there, size)
+            if operand.access != "read" and size:
+                memory.to_host(here, there, size)
     finally:
         for _, there, _, _ in copies:
-            driver.cuMemFree_v2(there)
-        driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+            memory.free(there)
+        memory.close()
 
 
 def pack(plan: tessera.Plan, b: Any, place: int) -> Any:
