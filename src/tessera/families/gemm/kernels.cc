@@ -251,9 +251,10 @@ constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kPackab,   &kPacka,  &kPackb,    &kDirectCpu,  &kStreamCpu,
-                                      &kSmallWay, &kAmxWay, &kTmawsWay, &kCpasyncWay, &kStreamGpu,
-                                      &kCompv3,   &kCompv4, &kMem,      &kAsync,      &kDirectHip};
+  static constexpr std::array kAll = {&kPackab,     &kPacka,     &kPackb,     &kDirectCpu,
+                                      &kStreamCpu,  &kSmallWay,  &kAmxWay,    &kTmawsWay,
+                                      &kCpasyncWay, &kStreamGpu, &kCompv3,    &kCompv4,
+                                      &kMem,        &kAsync,     &kDirectHip, &kStreamHip};
   return kAll;
 }
 

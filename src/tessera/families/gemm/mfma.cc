@@ -323,31 +323,12 @@ std::string hip_pack_text(const std::string& name) {
 }
 
 Source emit_hip(const KernelSpec& spec, const Target& target) {
-  const std::string name = name_of(spec);
   const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
-  std::string text = banner(spec, "hip");
-  text += fmt::format("#include \"tessera/device/hip/gemm/{}\"\n\n",
-                      is_general ? "general_gemm.h" : "mfma_gemm.h");
-  text += fmt::format(
-      "using namespace tessera::device;\n"
-      "\n"
-      "{0}"
-      "\n"
-      "using Kernel = {1}<Config>;\n"
-      "\n"
-      "extern \"C\" {{\n"
-      "__attribute__((device, used)) extern const int {2}_abi =\n"
-      "    {3};\n"
-      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
-      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
-      "void {2}(\n"
-      "    HipGemmArguments arguments) {{\n"
-      "  Kernel::run(arguments);\n"
-      "}}\n",
-      hip_config(spec, target), is_general ? "GeneralGemm" : "MfmaGemm", name, kAbi);
-  if (std::get<GemmSignature>(spec.signature).preshuffled_b) text += hip_pack_text(name);
-  text += "}\n";
-  return gpu_source(spec, std::move(text), ".hip");
+  const bool packs = std::get<GemmSignature>(spec.signature).preshuffled_b;
+  return hip_source(spec,
+                    is_general ? HipTemplate{"general_gemm.h", "GeneralGemm"}
+                               : HipTemplate{"mfma_gemm.h", "MfmaGemm"},
+                    hip_config(spec, target), packs ? hip_pack_text(name_of(spec)) : "");
 }
 
 // ---- launch ----

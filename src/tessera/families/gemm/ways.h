@@ -72,8 +72,8 @@ extern const Way kPackab, kPacka, kPackb, kDirectCpu, kStreamCpu;
 extern const Way kSmallWay, kAmxWay;
 // tmaws.cc, cpasync.cc, stream_gpu.cc
 extern const Way kTmawsWay, kCpasyncWay, kStreamGpu;
-// mfma.cc
-extern const Way kCompv3, kCompv4, kMem, kAsync, kDirectHip;
+// mfma.cc, stream_hip.cc
+extern const Way kCompv3, kCompv4, kMem, kAsync, kDirectHip, kStreamHip;
 
 // What is the same for all ways of a backend.
 struct BackendFacts {
@@ -132,5 +132,15 @@ std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transp
 // configuration, `more_kernels` behind the kernel.
 Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::string& shapes,
                    const std::string& before, const std::string& more_kernels);
+
+// ---- the text of kernels for AMD GPUs: hip_text.cc ----
+
+// The template of src/tessera/device/hip/gemm/ that a kernel comes from.
+struct HipTemplate {
+  std::string_view header, name;
+};
+// `config` is the whole configuration, `more_kernels` stands behind the kernel.
+Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,
+                  const std::string& more_kernels);
 
 }  // namespace tessera::gemm

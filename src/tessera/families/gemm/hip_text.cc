@@ -1,0 +1,34 @@
+// The text of kernels for AMD GPUs around their configuration.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/families/gemm/ways.h"
+
+namespace tessera::gemm {
+
+Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,
+                  const std::string& more_kernels) {
+  std::string text = banner(spec, "hip");
+  text += fmt::format(
+      "#include \"tessera/device/hip/gemm/{4}\"\n\n"
+      "using namespace tessera::device;\n"
+      "\n"
+      "{0}"
+      "\n"
+      "using Kernel = {1}<Config>;\n"
+      "\n"
+      "extern \"C\" {{\n"
+      "__attribute__((device, used)) extern const int {2}_abi =\n"
+      "    {3};\n"
+      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
+      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
+      "void {2}(\n"
+      "    HipGemmArguments arguments) {{\n"
+      "  Kernel::run(arguments);\n"
+      "}}\n",
+      config, from.name, name_of(spec), kAbi, from.header);
+  return gpu_source(spec, std::move(text) + more_kernels + "}\n", ".hip");
+}
+
+}  // namespace tessera::gemm
