@@ -44,6 +44,14 @@ def check(name, call, arrays, result, bound):
 def draw(*shape):
     return random.uniform(-1, 1, shape).astype("float16")
 '''
+OTHERS = '''
+check("rms_norm", lambda x, weight, out=None: tessera.rms_norm(x, weight, out=out),
+      (draw(7, 300), draw(300)), (7, 300), 2.0**-8)
+check("conv2d", lambda x, w, out=None: tessera.conv(x, w, padding=1, out=out),
+      (draw(2, 9, 7, 16), draw(24, 3, 3, 16)), (2, 9, 7, 24), 2.0**-5)
+check("attention", lambda q, k, v, out=None: tessera.attention(q, k, v, mask="top_left", out=out),
+      (draw(1, 33, 4, 64), draw(1, 33, 2, 64), draw(1, 33, 2, 64)), (1, 33, 4, 64), 2.0**-8)
+'''
 MATMUL = '''
 check("matmul", tessera.matmul, (draw(40, 56), draw(56, 24)), (40, 24), 8 * 2.0**-11)
 '''
@@ -64,6 +72,10 @@ class EmulatedAmd(Case):
     def test_matmul(self):
         for target in ("gfx90a", "gfx942", "gfx950"):
             self.emulate(target, MATMUL)
+
+    def test_other_operations(self):
+        for target in ("gfx90a", "gfx942", "gfx950"):
+            self.emulate(target, OTHERS)
 
     def test_no_gpu(self):
         """Without an emulated GPU the sentence says what is missing."""
