@@ -24,6 +24,35 @@ error = abs(result.output.astype("float64") - a.astype("float64") @ b.astype("fl
 assert error <= 16 * 2.0**-11, error
 '''
 
+# Results are compared with the fp64 reference by run() itself.
+CONV = '''
+import numpy
+from ck_tile.dispatcher import GroupedConvProblem, GroupedConvRegistry
+
+random = numpy.random.default_rng()
+registry = GroupedConvRegistry(arch="TARGET")
+for direction in ("forward", "bwd_data", "bwd_weight"):
+    problem = GroupedConvProblem(N=2, C=16, K=24, G=1, Hi=7, Wi=6, pad_h=1, pad_w=1, dtype="fp16",
+                                 direction=direction)
+    shapes = {"forward": (problem.input_shape, problem.weight_shape),
+              "bwd_data": (problem.output_shape, problem.weight_shape),
+              "bwd_weight": (problem.input_shape, problem.output_shape)}[direction]
+    result = registry.run(problem, *(random.uniform(-1, 1, s).astype("float16") for s in shapes))
+    assert result.success, result.error
+    assert result.target == "TARGET", result.target
+'''
+FMHA = '''
+import numpy
+from fmha_utils import FmhaKernelConfig, FmhaProblem, FmhaRunner
+
+p = FmhaProblem(batch=1, nhead_q=4, nhead_k=2, seqlen_q=17, seqlen_k=33, hdim_q=64, hdim_v=64)
+runner = FmhaRunner(FmhaKernelConfig(data_type="fp16", gfx_arch="TARGET", hdim_q=64, hdim_v=64))
+random = numpy.random.default_rng()
+q, k, v = (random.uniform(-1, 1, s).astype("float16") for s in (p.q_shape, p.k_shape, p.v_shape))
+result = runner.run(q, k, v, p, mask_type=2)
+assert result.success, result.error
+'''
+
 
 @unittest.skipUnless(os.path.isfile(EMULATOR), f"there is no emulator, {EMULATOR}")
 @unittest.skipUnless(shutil.which("clang++-22") and shutil.which("llvm-objdump-22"),
@@ -39,3 +68,9 @@ class EmulatedAmd(Case):
     def test_gemm(self):
         for target in ("gfx90a", "gfx942", "gfx950"):
             self.emulate(GEMM, target)
+
+    def test_convolutions(self):
+        self.emulate(CONV, "gfx942")
+
+    def test_attention(self):
+        self.emulate(FMHA, "gfx942")
