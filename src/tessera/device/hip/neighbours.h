@@ -26,16 +26,17 @@ struct Neighbours {
   __device__ __forceinline__ float at(int i) const { return float_of_bits<T>(element(i)); }
 };
 
-// The first `left` of kCount elements; the others are zero. Nothing here waits for the memory.
+// The elements from `first` on of the `width` of a row, which are not none; behind its end the last
+// one is repeated, without a branch for each element. Nothing here waits for the memory.
 template <int kCount, class T>
-__device__ __forceinline__ Neighbours<T, kCount> load_neighbours(Global<T> p, bool aligned,
-                                                                 int left) {
+__device__ __forceinline__ Neighbours<T, kCount> load_neighbours(Global<T> row, int first,
+                                                                 int width, bool aligned) {
   using Run = Neighbours<T, kCount>;
   Run run = {};
-  if (aligned && left >= kCount) {
+  if (aligned && first + kCount <= width) {
 #pragma unroll
     for (int i = 0; i < Run::kBytes / Run::kPart; ++i) {
-      const auto part = ((Global<typename Run::Part>)p)[i];
+      const auto part = ((Global<typename Run::Part>)(row + first))[i];
 #pragma unroll
       for (int word = 0; word < Run::kPart / 4; ++word) {
         run.words[i * (Run::kPart / 4) + word] = part[word];
@@ -45,7 +46,8 @@ __device__ __forceinline__ Neighbours<T, kCount> load_neighbours(Global<T> p, bo
   }
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    if (i < left) run.put(i, ((Global<WordBits<T>>)p)[i]);
+    const int at = first + i < width ? first + i : width - 1;
+    run.put(i, ((Global<WordBits<T>>)row)[at]);
   }
   return run;
 }

@@ -101,7 +101,7 @@ class NormKernel {
 #pragma unroll
       for (int i = 0; i < kVector; ++i) part.x[v][i] = runs[v].at(i);
     }
-    if (!part.is_whole()) part.each([](float& x, bool inside) { x = inside ? x : padding(); });
+    part.pad(padding());
   }
   __device__ __forceinline__ void add_residual(bool aligned, const Part& part,
                                                Neighbours<In, kVector> (&runs)[kVectors]) const {
@@ -146,15 +146,14 @@ class NormKernel {
     if constexpr (C::kKind == NormKind::rmsnorm) {
       return {0, 0, part.sum([](float x) { return x * x; })};
     } else if constexpr (kSoftmax) {
-      float most = -infinity();
-      part.each([&](float x, bool) { most = __builtin_fmaxf(most, x); });
+      const float most = part.most();
       const float offset = offset_of(most);
       return {0, most, part.sum([=](float x) { return NormMath::exp(x - offset); })};
     } else {
       const int count = part.count();
       const float n = static_cast<float>(count > 0 ? count : 1);
       const float mean = part.sum([](float x) { return x; }) / n;
-      if (!part.is_whole()) part.each([=](float& x, bool inside) { x = inside ? x : mean; });
+      part.pad(mean);
       const float squares = part.sum([=](float x) { return (x - mean) * (x - mean); });
       if (count == 0) return no_statistics<C::kKind>();
       return {n, mean, squares};
@@ -206,6 +205,7 @@ class NormKernel {
     const auto* const all_slices = (const ScaledStatistics*)slices();
     NormStatistics all = all_slices[0].of;
     bool is_usual = all_slices[0].power == kUsualRows;
+#pragma unroll 1
     for (int i = 1; i < C::kSlices; ++i) {
       all = merged(all, all_slices[i].of);
       is_usual = is_usual && all_slices[i].power == kUsualRows;
@@ -216,13 +216,13 @@ class NormKernel {
 
   // ---- writing ----
 
-  // y = operation(y, weight) of each column, where the weights are used.
+  // y = operation(y, weight) of run v, where the weights are used.
   template <bool kUsed, class Operation>
-  __device__ __forceinline__ void apply(const void* weights, i64 column, bool aligned, int left,
+  __device__ __forceinline__ void apply(const void* weights, const Part& part, int v, bool aligned,
                                         float (&y)[kVector], Operation operation) const {
     if constexpr (kUsed) {
-      const auto run =
-          load_neighbours<kVector, Weight>((Global<Weight>)weights + column, aligned, left);
+      const auto run = load_neighbours<kVector, Weight>((Global<Weight>)weights + part.begin,
+                                                        part.offset(v), part.width, aligned);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) y[i] = operation(y[i], run.at(i));
     }
@@ -236,15 +236,14 @@ class NormKernel {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int left = kWhole ? kVector : part.left(v);
-      const i64 column = part.begin + part.offset(v);
       float y[kVector];
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         const float x = part.x[v][i] - f.offset;
         y[i] = (kSoftmax ? NormMath::exp(x) : x) * f.factor;
       }
-      apply<C::kScale>(g.scale, column, aligned, left, y, [](float a, float b) { return a * b; });
-      apply<C::kShift>(g.shift, column, aligned, left, y, [](float a, float b) { return a + b; });
+      apply<C::kScale>(g.scale, part, v, aligned, y, [](float a, float b) { return a * b; });
+      apply<C::kShift>(g.shift, part, v, aligned, y, [](float a, float b) { return a + b; });
       store_neighbours<Out>(out + part.offset(v), aligned, left, round_neighbours<Out>(y));
     }
   }

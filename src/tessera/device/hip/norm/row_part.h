@@ -29,32 +29,43 @@ struct RowPart {
   // what it compares with them from one use to the next, and run out of scalar registers.
   __device__ __forceinline__ int left(int v) const { return not_ahead(width - offset(v)); }
 
-  // Loads runs of a row: all of them are asked for before the first one is used.
+  // Loads runs of a row: all of them are asked for before the first one is used. Columns that don't
+  // count repeat the last one.
   template <class T>
   __device__ __forceinline__ void load(Global<T> row, bool aligned,
                                        Neighbours<T, kVector> (&runs)[kVectors]) const {
-    const bool whole = aligned && is_whole();
-    if (whole) {
+    if (aligned && is_whole()) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        runs[v] = load_neighbours<kVector, T>(row + offset(v), true, kVector);
+        runs[v] = load_neighbours<kVector, T>(row, offset(v), kWidth, true);
       }
     } else {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        runs[v] = load_neighbours<kVector, T>(row + offset(v), aligned, left(v));
+        runs[v] = load_neighbours<kVector, T>(row, not_ahead(offset(v)), width, aligned);
       }
     }
   }
-  // Calls visit(x, whether it counts).
-  template <class Visit>
-  __device__ __forceinline__ void each(Visit visit) {
+  // Sets the columns that don't count, where there are any. Run after run: all comparisons at once
+  // would take more scalar registers than there are.
+  __device__ __forceinline__ void pad(float value) {
+    if (is_whole()) return;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int count = left(v);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) visit(x[v][i], i < count);
+      for (int i = 0; i < kVector; ++i) x[v][i] = i < count ? x[v][i] : value;
+      __builtin_amdgcn_sched_barrier(0);
     }
+  }
+  __device__ __forceinline__ float most() const {
+    float all = x[0][0];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) all = __builtin_fmaxf(all, x[v][i]);
+    }
+    return all;
   }
   // Four sums side by side hide the latency of an addition.
   template <class Term>
