@@ -44,9 +44,9 @@ constexpr std::array kDerived = {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda, &kPackedCpu, &kDepthwiseCpu,
-                                      &kDepthwiseCuda, &kTmaws,      &kCpasync,   &kPointwiseCpu,
-                                      &kPointwiseCuda, &kGroupedCuda};
+  static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda,  &kPackedCpu, &kDepthwiseCpu,
+                                      &kDepthwiseCuda, &kTmaws,       &kCpasync,   &kPointwiseCpu,
+                                      &kPointwiseCuda, &kGroupedCuda, &kDirectHip};
   return kAll;
 }
 
