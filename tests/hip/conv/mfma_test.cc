@@ -136,7 +136,7 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
   }
   static int turns_of(const Algorithm& a) { return a.pipeline == Pipeline::mem ? 2 : 1; }
 
-  // Of a product: all waves of all tiles multiply every step of their slice, in whole turns.
+  // All waves of all tiles multiply every step of their slice, in whole turns.
   std::uint64_t executed(const KernelSpec& spec, std::int64_t rows, std::int64_t columns,
                          std::int64_t depth) const {
     const Algorithm& a = spec.algorithm;
@@ -201,7 +201,7 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
     ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, owned.operands),
                          memory, 1),
               "");
-    EXPECT_EQ(kernel.statistics.mfmas - before, expected_mfmas(spec, with_strides(p)));
+    EXPECT_EQ(kernel.statistics.mfmas - before, expected_mfmas(spec, conv::folded(p)));
     const Mismatch mismatch = family_.compare(p, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_EQ(measure::gaps_intact(owned), "");

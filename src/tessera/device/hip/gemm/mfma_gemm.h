@@ -64,7 +64,7 @@ struct GemmOperands {
     const i64 ld = C::kPreshuffled ? (g.k + C::kTileK - 1) / C::kTileK : g.ld_b;
     return LoadB(operand(data, ld, g.n, k), at.column, k_first, thread);
   }
-  // Of the product that the workgroup computes a tile of: m, n, k, batch.
+  // m, n, k and batch of the product that the workgroup computes a tile of.
   static __device__ __forceinline__ const GemmArguments& sizes(const GemmArguments& g) { return g; }
   // The row of the output that a row of the product is.
   static __device__ __forceinline__ i64 result_row(i64 row) { return row; }
