@@ -20,6 +20,7 @@
 namespace tessera {
 namespace {
 
+constexpr std::size_t kOthers = 5;       // legal kernels that don't ship, of each run
 constexpr int kProblems = 3;             // of each kernel
 constexpr double kMostLdsCycles = 1.05;  // of what LDS needs at least
 constexpr double kMostProducts = 3e6;
@@ -66,29 +67,30 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
     p.c = 8 * between(1, one_in(3) ? 3 : 16), p.k = 8 * between(1, one_in(3) ? 3 : 18);
     if (one_in(4)) p.c = a.tile.k, p.k = a.tile.n;
     p.c *= p.g, p.k *= p.g;
-    for (const std::size_t i : {1, 2}) {
-      p.size[i] = between(1, 14), p.filter[i] = one_in(3) ? between(1, 7) : 3;
+    for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
+      p.size[i] = between(1, p.ndim == 3 ? 7 : 14), p.filter[i] = one_in(3) ? between(1, 7) : 3;
       p.stride[i] = one_in(2) ? 1 : between(1, 3), p.dilation[i] = one_in(3) ? between(1, 3) : 1;
       p.pad[i] = between(0, 2), p.pad_right[i] = one_in(4) ? between(-1, 3) : p.pad[i];
     }
-    if (a.slices > 1) p.n = 1 + a.slices * a.tile.k / 100, p.size = {1, 11, 10};
-    if (a.slices > 1) p.stride = {1, 1, 1}, p.pad = p.pad_right = {0, 3, 3};
+    if (a.slices > 1) p.n += a.slices * a.tile.k / 90, p.size[2] = 90;
+    if (a.slices > 1) p.stride = {1, 1, 1}, p.pad_right[2] = p.pad[2] = 3;
   }
   bool is_wanted(const KernelSpec& spec, const ConvProblem& p) const {
-    if (out_size(p)[1] < 1 || out_size(p)[2] < 1) return false;
+    const Spatial out = out_size(p);
+    if (*std::min_element(out.begin(), out.end()) < 1) return false;
     if (family_.flops(p) / 2 > kMostProducts) return false;
     return spec.algorithm.slices == 1 ||
-           p.n * out_size(p)[1] * out_size(p)[2] >
+           p.n * out[0] * out[1] * out[2] >
                std::int64_t{spec.algorithm.slices} * spec.algorithm.tile.k;
   }
   // Tokens apart, images that are one, and filters whose lines lie anywhere.
   void add_gaps(ConvProblem& p) {
     const ConvProblem packed = with_strides(p);
     const auto widen = [&](ConvStrides& s, const Spatial& size, std::int64_t pixel, bool is_read) {
-      s = {0, s[1], 1, 0, 0, pixel};
+      s[5] = pixel;
       s[4] = size[2] * s[5] + (is_read ? 2 * between(0, 2) : 0);
-      s[3] = size[1] * s[4];
-      s[0] = is_read && one_in(3) ? 0 : s[3];
+      s[3] = size[1] * s[4] + (is_read ? 2 * between(0, 2) : 0);
+      s[0] = is_read && one_in(3) ? 0 : size[0] * s[3];
     };
     const bool data = p.direction == ConvDirection::backward_data;
     const bool forward = p.direction == ConvDirection::forward;
@@ -97,7 +99,7 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
     widen(p.in_strides, p.size, p.c + 2 * between(0, 9), !data);
     widen(p.out_strides, out_size(p), p.k + 2 * between(0, 9), data);
     ConvStrides& w = p.weight_strides;
-    if (data) w[4] += 2 * between(0, 3), w[3] = w[4] * p.filter[1], w[1] = w[3];
+    if (data) w[4] += 2 * between(0, 3), w[3] = w[4] * p.filter[1], w[1] = w[3] * p.filter[0];
     w[1] += (data ? 2 : 1) * between(0, 5), w[0] = w[1] * (p.k / p.g);
     if (forward && one_in(4)) w[0] = 0;
   }
@@ -164,15 +166,22 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
       return groups * executed(spec, view.rows, view.columns, view.depth);
     }
     std::uint64_t all = 0;
-    for (std::int64_t h = 0; h < std::min(p.stride[1], p.size[1]); ++h) {
-      for (std::int64_t w = 0; w < std::min(p.stride[2], p.size[2]); ++w) {
-        const std::int64_t rows =
-            p.n * up(p.size[1] - h, p.stride[1]) * up(p.size[2] - w, p.stride[2]);
-        all += groups * executed(spec, rows, view.columns,
-                                 taps_along(p, 1, h) * taps_along(p, 2, w) * (p.k / p.g));
+    std::int64_t at[3] = {};
+    do {
+      std::int64_t rows = p.n, depth = p.k / p.g;
+      for (std::size_t i = 0; i < 3; ++i) {
+        rows *= up(p.size[i] - at[i], p.stride[i]), depth *= taps_along(p, i, at[i]);
       }
-    }
+      all += groups * executed(spec, rows, view.columns, depth);
+    } while (advance(p, at));
     return all;
+  }
+  static bool advance(const ConvProblem& p, std::int64_t (&at)[3]) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (++at[i] < std::min(p.stride[i], p.size[i])) return true;
+      at[i] = 0;
+    }
+    return false;
   }
 
   void expect_lean(const KernelSpec& spec, const EmulatedKernel& kernel) const {
@@ -255,6 +264,24 @@ TEST_P(EmulatedConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
       "{:.3f} "
       "of the ideal\n",
       target_.name, specs.size(), problems_, elements_, all.instructions, all.mfmas, worst_lds);
+}
+
+// Some of all legal kernels; other ones in each run.
+TEST_P(EmulatedConv, OtherLegalKernelsAreLeanAndCorrect) {
+  std::vector<KernelSpec> specs = family_.enumerate(target_, {});
+  std::erase_if(specs, [](const KernelSpec& s) { return !tile::is_mfma(s.algorithm.pipeline); });
+  std::shuffle(specs.begin(), specs.end(), random_);
+  specs.resize(kOthers);
+  std::vector<Source> sources;
+  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
+  const auto built = builder().build_all(sources, target_, 0);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(name_of(specs[i]));
+    ASSERT_EQ(built[i].error, "");
+    EmulatedKernel kernel(read_file(built[i].artifact.binary));
+    expect_lean(specs[i], kernel);
+    check(specs[i], sources[i], kernel, problem_for(specs[i]));
+  }
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ constexpr int kMaxWaveSide = 4;
 constexpr int kMaxTileSide = 256;
 constexpr int kUnit = 8;  // elements of a chunk of 16 bytes
 constexpr int kMostSlices = 64;
-constexpr int kMostTaps = 15;                 // of a side
-constexpr double kMostSpan = 0x1p31 - 1024;   // bytes
-constexpr double kMostCount = 0x1p31 - 1024;  // of rows, steps and tiles
-constexpr double kMostFilters = 0x1p30;       // bytes, where rows are gathered
-constexpr double kMostPlace = 0x1p14;         // where places have 16 bits
+constexpr int kMostTaps = 15, kMostTapsOfThree = 10;  // of a side, with three dimensions
+constexpr double kMostSpan = 0x1p31 - 1024;           // bytes
+constexpr double kMostCount = 0x1p31 - 1024;          // of rows, steps and tiles
+constexpr double kMostFilters = 0x1p30;               // bytes, where rows are gathered
+constexpr double kMostPlace = 0x1p14;                 // where places have 16 bits
 constexpr std::string_view kOther = "; use a direct kernel";
 
 bool copies(const Algorithm& a) { return a.pipeline == Pipeline::async; }
@@ -275,14 +275,15 @@ std::string places_unfit(const ConvProblem& p, const Algorithm& a) {
     return why;
   }
   if (!taps_adjoin(p)) {
-    return fmt::format("{} needs the taps of a filter side by side, got strides of {}x{}{}",
-                       to_string(a.pipeline), p.weight_strides[kH], p.weight_strides[kW], kOther);
+    return fmt::format("{} needs the taps of a filter side by side, got strides of {}x{}x{}{}",
+                       to_string(a.pipeline), p.weight_strides[kD], p.weight_strides[kH],
+                       p.weight_strides[kW], kOther);
   }
   const std::int64_t distance = pixel_distance(p.out_strides, out_size(p), p.n, p.k);
   if (distance < 0) {
-    return fmt::format("{} needs pixels of y at equal distances, got strides of {}x{}x{}{}",
-                       to_string(a.pipeline), p.out_strides[kN], p.out_strides[kH],
-                       p.out_strides[kW], kOther);
+    return fmt::format("{} needs pixels of y at equal distances, got strides of {}x{}x{}x{}{}",
+                       to_string(a.pipeline), p.out_strides[kN], p.out_strides[kD],
+                       p.out_strides[kH], p.out_strides[kW], kOther);
   }
   if (p.direction == ConvDirection::forward) return {};
   if (distance < p.k / p.g) {
@@ -295,10 +296,11 @@ std::string places_unfit(const ConvProblem& p, const Algorithm& a) {
 
 std::string filter_too_large(const ConvProblem& p, const Algorithm& a) {
   if (p.direction == ConvDirection::backward_weight) return {};
-  const std::int64_t most = std::max(p.filter[1], p.filter[2]);
-  if (most <= kMostTaps) return {};
-  return fmt::format("{} takes filters of up to {} taps a side, got {}x{}{}", to_string(a.pipeline),
-                     kMostTaps, p.filter[1], p.filter[2], kOther);
+  const std::int64_t largest = *std::max_element(p.filter.begin(), p.filter.end());
+  const std::int64_t most = p.ndim == 3 ? kMostTapsOfThree : kMostTaps;
+  if (largest <= most) return {};
+  return fmt::format("{} takes filters of up to {} taps a side, got {}x{}x{}{}",
+                     to_string(a.pipeline), most, p.filter[0], p.filter[1], p.filter[2], kOther);
 }
 
 // The bytes that offsets count in 32 bits: of the images that a tile of pixels touches, with the
@@ -310,13 +312,13 @@ double span_of(const ConvProblem& p, const Algorithm& a) {
   double images = double(p.n);
   if (p.direction != ConvDirection::backward_weight) {
     double pixels = 1;
-    for (const std::size_t i : {1, 2}) {
+    for (const std::size_t i : {0, 1, 2}) {
       pixels *= std::max(1.0, double(grid[i]) / double(data ? p.stride[i] : 1));
     }
     images = std::min(images, std::floor(a.tile.m / std::floor(pixels)) + 2);
   }
   double span = images > 1 ? (images - 1) * double(s[kN]) : 0;
-  for (const std::size_t i : {1, 2}) {
+  for (const std::size_t i : {0, 1, 2}) {
     const double outside = double(p.pad[i]) + double(p.dilation[i]) * double(p.filter[i]) +
                            double(std::abs(p.pad_right[i])) + double(p.stride[i]);
     span += (double(size[i]) + 2 * outside) * double(s[kD + i]);
@@ -326,7 +328,7 @@ double span_of(const ConvProblem& p, const Algorithm& a) {
 // Places along the height and the width that threads count in 16 bits.
 double place_of(const ConvProblem& p) {
   double most = 0;
-  for (const std::size_t i : {1, 2}) {
+  for (const std::size_t i : {0, 1, 2}) {
     most = std::max(most, double(p.size[i]) + 2 * double(p.pad[i]) + double(p.stride[i]) +
                               double(std::abs(p.pad_right[i])) +
                               double(p.dilation[i]) * double(p.filter[i]));
@@ -358,17 +360,19 @@ std::string too_far(const ConvProblem& p, const Algorithm& a) {
 }
 
 // The residues of the strides, which no plan is made of yet.
-std::int64_t residues(const ConvProblem& p) {
-  if (p.direction != ConvDirection::backward_data) return 1;
-  const std::int64_t h = std::min(p.stride[1], p.size[1]), w = std::min(p.stride[2], p.size[2]);
-  return h > device::kHipConvParts || w > device::kHipConvParts ? std::max(h, w) : h * w;
+double residues(const ConvProblem& p) {
+  double count = 1;
+  for (std::size_t i = 0; i < 3 && by_data(p); ++i) {
+    count *= double(std::min(p.stride[i], p.size[i]));
+  }
+  return count;
 }
 
 std::string counts_unfit(const ConvProblem& p, const Algorithm& a) {
-  if (const std::int64_t parts = residues(p); parts > device::kHipConvParts) {
-    return fmt::format("{} takes up to {} residues of the strides, got {} of {}x{}{}",
-                       to_string(a.pipeline), device::kHipConvParts, parts, p.stride[1],
-                       p.stride[2], kOther);
+  if (const double parts = residues(p); parts > device::kHipConvParts) {
+    return fmt::format("{} takes up to {} residues of the strides, got {:.0f} of {}x{}x{}{}",
+                       to_string(a.pipeline), device::kHipConvParts, parts, p.stride[0],
+                       p.stride[1], p.stride[2], kOther);
   }
   const View view = view_of(p);
   const double tiles = std::ceil(double(view.rows) / a.tile.m) *
@@ -389,10 +393,8 @@ std::string counts_unfit(const ConvProblem& p, const Algorithm& a) {
   return fmt::format("slices are added for at most {} tiles, got {:.0f}", kCounters, tiles);
 }
 
-Verdict mfma_serves(const KernelSpec& spec, const ConvProblem& problem, const Target&) {
+Verdict mfma_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
   const Algorithm& a = spec.algorithm;
-  ConvProblem p;
-  if (std::string why = in_two_dimensions(problem, p); !why.empty()) return {why};
   for (const auto& look : {channels_unfit, places_unfit, filter_too_large, counts_unfit, too_far}) {
     if (std::string why = look(p, a); !why.empty()) return {why};
   }
@@ -463,12 +465,13 @@ std::string config_of(const KernelSpec& spec, const Target& target) {
              "  using Out = {};\n"
              "  using D = {};\n"
              "  static constexpr ConvDirection kDirection = ConvDirection::{};\n"
+             "  static constexpr int kNdim = {};\n"
              "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
              "  static constexpr int kWaveM = {}, kWaveN = {};\n"
              "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n",
              tile::storage_type(types.a), tile::storage_type(types.b),
              tile::storage_type(types.out), tile::storage_type(types.d), to_string(s.direction),
-             a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n,
+             s.ndim, a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n,
              a.warp_tile.k) +
          fmt::format(
              "  static constexpr int kBuffers = {}, kPrefetch = {};\n"

@@ -21,54 +21,11 @@ using device::HipConvArguments;
 using device::HipConvPart;
 using device::HipGemmArguments;
 
-enum { kFilterK = 1, kZ = 3, kY, kX };                      // among the strides of filters
-constexpr std::size_t kDepth = 0, kHeight = 1, kWidth = 2;  // among spatial dimensions
-constexpr std::int64_t kSize = 2;                           // bytes of an element
+constexpr std::size_t kFilterK = 1;  // among the strides of filters
+constexpr std::int64_t kSize = 2;    // bytes of an element
 constexpr int kRasterGroup = 8;
 constexpr int kSumBytes = 4;
 constexpr std::int64_t kDwordBytes = 4;
-
-// ---- two dimensions ----
-
-bool is_plain_along(const ConvProblem& p, std::size_t i) {
-  return p.filter[i] == 1 && p.stride[i] == 1 && p.pad[i] == 0 && p.pad_right[i] == 0;
-}
-
-// The stride of two dimensions that are walked as one, or -1.
-std::int64_t merged(std::int64_t outer_size, std::int64_t outer, std::int64_t size,
-                    std::int64_t stride) {
-  return tile::common_distance({{size, stride}, {outer_size, outer}}, stride).value_or(-1);
-}
-
-// The depth's places become images.
-bool folds_to_images(const ConvProblem& p, ConvProblem& flat) {
-  if (!is_plain_along(p, kDepth)) return false;
-  const std::int64_t depth = p.size[kDepth];
-  for (ConvStrides* const s : {&flat.in_strides, &flat.out_strides}) {
-    (*s)[kN] = merged(p.n, (*s)[kN], depth, (*s)[kD]);
-    if ((*s)[kN] < 0) return false;
-  }
-  flat.n *= depth;
-  flat.size[kDepth] = 1;
-  return true;
-}
-
-// The depth takes the place of the height, and lines become parts of one line.
-bool folds_to_lines(const ConvProblem& p, ConvProblem& flat) {
-  if (!is_plain_along(p, kHeight) || !is_plain_along(p, kWidth)) return false;
-  for (ConvStrides* const s : {&flat.in_strides, &flat.out_strides}) {
-    (*s)[kW] = merged(p.size[kHeight], (*s)[kH], p.size[kWidth], (*s)[kW]);
-    if ((*s)[kW] < 0) return false;
-    (*s)[kH] = (*s)[kD];
-  }
-  flat.weight_strides[kY] = p.weight_strides[kZ];
-  flat.size = {1, p.size[kDepth], p.size[kHeight] * p.size[kWidth]};
-  for (Spatial* const s :
-       {&flat.filter, &flat.stride, &flat.dilation, &flat.pad, &flat.pad_right}) {
-    std::swap((*s)[kDepth], (*s)[kHeight]);
-  }
-  return true;
-}
 
 // ---- residues ----
 
@@ -88,25 +45,29 @@ Taps taps_of(std::int64_t filter, std::int64_t stride, std::int64_t dilation, st
 }
 
 struct Residue {
-  Taps taps[2];
-  std::int64_t first[2], pixels[2];  // of x, along the height and along the width
+  Taps taps[3];
+  std::int64_t first[3], pixels[3];  // of x, along each dimension
 };
 std::vector<Residue> residues_of(const ConvProblem& p) {
   std::vector<Residue> all;
-  const auto along = [&](std::size_t i, std::int64_t at, Residue& r) {
-    r.taps[i - 1] = taps_of(p.filter[i], p.stride[i], p.dilation[i], at + p.pad[i]);
-    r.first[i - 1] = at;
-    r.pixels[i - 1] = tile::ceil_div(p.size[i] - at, p.stride[i]);
-  };
-  for (std::int64_t h = 0; h < std::min(p.stride[kHeight], p.size[kHeight]); ++h) {
-    for (std::int64_t w = 0; w < std::min(p.stride[kWidth], p.size[kWidth]); ++w) {
-      Residue r{};
-      along(kHeight, h, r);
-      along(kWidth, w, r);
-      all.push_back(r);
+  Spatial count{};
+  for (std::size_t i = 0; i < 3; ++i) count[i] = std::min(p.stride[i], p.size[i]);
+  for (std::int64_t number = 0; number < count[0] * count[1] * count[2]; ++number) {
+    Residue& r = all.emplace_back();
+    std::int64_t rest = number;
+    for (std::size_t i = 3; i-- > 0; rest /= count[i]) {
+      const std::int64_t at = rest % count[i];
+      r.taps[i] = taps_of(p.filter[i], p.stride[i], p.dilation[i], at + p.pad[i]);
+      r.first[i] = at;
+      r.pixels[i] = tile::ceil_div(p.size[i] - at, p.stride[i]);
     }
   }
   return all;
+}
+Part part_of(const ConvProblem& p, const Residue& r) {
+  Part part{p.n, p.k / p.g};
+  for (std::size_t i = 0; i < 3; ++i) part.rows *= r.pixels[i], part.depth *= r.taps[i].count;
+  return part;
 }
 
 // ---- what the device is told ----
@@ -119,91 +80,88 @@ HipConvPart gathered(const ConvProblem& p) {
   HipConvPart part{};
   part.channels = static_cast<int>((by_data(p) ? p.k : p.c) / p.g);
   part.images = static_cast<int>(p.n);
-  part.height = static_cast<int>(size[kHeight]), part.width = static_cast<int>(size[kWidth]);
-  const std::int64_t row = stride_of(size[kHeight], s[kH]) * kSize;
-  const std::int64_t column = stride_of(size[kWidth], s[kW]) * kSize;
   part.image_pitch = stride_of(p.n, s[kN]) * kSize;
-  part.image_bytes =
-      (size[kHeight] - 1) * row + (size[kWidth] - 1) * column + part.channels * kSize;
-  part.row_pitch = static_cast<int>(row), part.column_pitch = static_cast<int>(column);
-  part.batch = p.g;
+  part.image_bytes = part.channels * kSize;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t pitch = stride_of(size[i], s[kD + i]) * kSize;
+    part.size[i] = static_cast<int>(size[i]), part.pitch[i] = static_cast<int>(pitch);
+    part.image_bytes += (size[i] - 1) * pitch;
+  }
+  part.batch = static_cast<int>(p.g);
   return part;
 }
 
 // Forward and backward_weight: one product, whose pixels are those of y.
-HipConvPart whole(const ConvProblem& p, const View& view) {
+HipConvPart whole(const ConvProblem& p) {
   const Spatial out = out_size(p);
+  const View view = view_of(p);
   HipConvPart part = gathered(p);
-  part.m = view.rows, part.n = view.columns, part.k = view.depth;
-  part.grid_h = static_cast<int>(out[kHeight]), part.grid_w = static_cast<int>(out[kWidth]);
-  part.step_h = static_cast<int>(p.stride[kHeight]);
-  part.step_w = static_cast<int>(p.stride[kWidth]);
-  part.base_h = static_cast<int>(-p.pad[kHeight]), part.base_w = static_cast<int>(-p.pad[kWidth]);
-  part.tap_h = static_cast<int>(p.dilation[kHeight]);
-  part.tap_w = static_cast<int>(p.dilation[kWidth]);
-  part.taps_h = static_cast<int>(p.filter[kHeight]);
-  part.taps_w = static_cast<int>(p.filter[kWidth]);
+  part.m = static_cast<int>(view.rows), part.n = static_cast<int>(view.columns);
+  part.k = static_cast<int>(view.depth);
+  for (std::size_t i = 0; i < 3; ++i) {
+    part.grid[i] = static_cast<int>(out[i]), part.step[i] = static_cast<int>(p.stride[i]);
+    part.base[i] = static_cast<int>(-p.pad[i]), part.tap[i] = static_cast<int>(p.dilation[i]);
+    part.taps[i] = static_cast<int>(p.filter[i]);
+  }
   return part;
 }
 
 // Results are counted in rows of so many elements: what divides the distances of all pixels.
 std::int64_t result_unit(const ConvProblem& p) {
-  const ConvStrides& s = p.in_strides;
-  const std::int64_t unit =
-      std::gcd(stride_of(p.n, s[kN]),
-               std::gcd(stride_of(p.size[kHeight], s[kH]), stride_of(p.size[kWidth], s[kW])));
+  std::int64_t unit = stride_of(p.n, p.in_strides[kN]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    unit = std::gcd(unit, stride_of(p.size[i], p.in_strides[kD + i]));
+  }
   return std::max<std::int64_t>(unit, 1);
 }
 
 // Where the residue's taps lie in the filter, and its pixels in x.
 void place_residue(const ConvProblem& p, const Residue& r, HipConvPart& part) {
   const ConvStrides &w = p.weight_strides, &s = p.in_strides;
-  const auto step = [](const Taps& taps, std::int64_t stride) {
-    return taps.count > 1 ? static_cast<int>(taps.step * stride * kSize) : 0;
-  };
-  part.filter_line = static_cast<int>(stride_of(p.k / p.g, w[kFilterK]) * kSize);
-  part.filter_h = step(r.taps[0], w[kY]), part.filter_w = step(r.taps[1], w[kX]);
-  part.filter_first = (stride_of(p.filter[kHeight], w[kY]) * r.taps[0].first +
-                       stride_of(p.filter[kWidth], w[kX]) * r.taps[1].first) *
-                      kSize;
   const std::int64_t unit = result_unit(p);
-  const std::int64_t row = stride_of(p.size[kHeight], s[kH]) / unit;
-  const std::int64_t column = stride_of(p.size[kWidth], s[kW]) / unit;
-  part.result_first = r.first[0] * row + r.first[1] * column;
+  part.filter_line = static_cast<int>(stride_of(p.k / p.g, w[kFilterK]) * kSize);
   part.result_image = stride_of(p.n, s[kN]) / unit;
-  part.result_row = static_cast<int>(p.stride[kHeight] * row);
-  part.result_column = static_cast<int>(p.stride[kWidth] * column);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Taps& taps = r.taps[i];
+    const std::int64_t tap = stride_of(p.filter[i], w[kD + i]) * kSize;
+    part.filter[i] = taps.count > 1 ? static_cast<int>(taps.step * tap) : 0;
+    part.filter_first += taps.first * tap;
+    const std::int64_t place = stride_of(p.size[i], s[kD + i]) / unit;
+    part.result_first += r.first[i] * place;
+    part.result[i] = static_cast<int>(p.stride[i] * place);
+  }
 }
 
 HipConvPart of_residue(const ConvProblem& p, const Residue& r) {
   HipConvPart part = gathered(p);
-  part.m = p.n * r.pixels[0] * r.pixels[1], part.n = p.c / p.g;
-  part.k = r.taps[0].count * r.taps[1].count * (p.k / p.g);
-  part.grid_h = static_cast<int>(r.pixels[0]), part.grid_w = static_cast<int>(r.pixels[1]);
-  part.step_h = part.step_w = 1;
-  part.base_h = static_cast<int>(r.taps[0].shift), part.base_w = static_cast<int>(r.taps[1].shift);
-  part.tap_h = static_cast<int>(r.taps[0].shift_step);
-  part.tap_w = static_cast<int>(r.taps[1].shift_step);
-  part.taps_h = static_cast<int>(std::max<std::int64_t>(1, r.taps[0].count));
-  part.taps_w = static_cast<int>(std::max<std::int64_t>(1, r.taps[1].count));
+  const Part size = part_of(p, r);
+  part.m = static_cast<int>(size.rows), part.n = static_cast<int>(p.c / p.g);
+  part.k = static_cast<int>(size.depth);
+  for (std::size_t i = 0; i < 3; ++i) {
+    part.grid[i] = static_cast<int>(r.pixels[i]), part.step[i] = 1;
+    part.base[i] = static_cast<int>(r.taps[i].shift);
+    part.tap[i] = static_cast<int>(r.taps[i].shift_step);
+    part.taps[i] = static_cast<int>(std::max<std::int64_t>(1, r.taps[i].count));
+  }
   place_residue(p, r, part);
   return part;
+}
+
+// The digits of a number in a mixed base, the innermost last; the first one takes all that is left.
+void set_digits(int number, const int (&sizes)[3], int (&digits)[3]) {
+  digits[2] = number % sizes[2], number /= sizes[2];
+  digits[1] = number % sizes[1], digits[0] = number / sizes[1];
 }
 
 // By how much the walks of a tile go on.
 void set_steps(const Algorithm& a, HipConvPart& part) {
   const int lines = tile::block_lanes(a) / (a.tile.n / 8);  // that a block copies at once
-  const auto divide = [&](int depth, int& h, int& w, int& channels) {
-    channels = depth % part.channels;
-    const int taps = depth / part.channels;
-    h = taps / part.taps_w, w = taps % part.taps_w;
-  };
-  divide(a.tile.k, part.turn_h, part.turn_w, part.turn_channels);
-  divide(lines, part.line_h, part.line_w, part.line_channels);
+  part.turn_channels = a.tile.k % part.channels, part.line_channels = lines % part.channels;
+  set_digits(a.tile.k / part.channels, part.taps, part.turn);
+  set_digits(lines / part.channels, part.taps, part.line);
   const int pixels = a.pipeline == Pipeline::async ? lines : a.tile.k;
-  part.next_w = pixels % part.grid_w;
-  part.next_h = pixels / part.grid_w % part.grid_h;
-  part.next_n = pixels / part.grid_w / part.grid_h;
+  set_digits(pixels, part.grid, part.next);
+  part.next_n = part.next[0] / part.grid[0], part.next[0] %= part.grid[0];
 }
 
 template <int kParts>
@@ -212,7 +170,7 @@ void fill_parts(const ConvProblem& p, const Algorithm& a, HipConvArguments<kPart
   if (by_data(p)) {
     for (const Residue& r : residues_of(p)) all.parts[count++] = of_residue(p, r);
   } else {
-    all.parts[count++] = whole(p, view_of(p));
+    all.parts[count++] = whole(p);
   }
   for (int i = 0; i < count; ++i) set_steps(a, all.parts[i]);
 }
@@ -311,32 +269,19 @@ void set_arguments(const ConvProblem& p, const Algorithm& a, const HipGemmArgume
 
 }  // namespace
 
-std::string in_two_dimensions(const ConvProblem& p, ConvProblem& flat) {
-  flat = p;
-  if (p.size[kDepth] == 1 && is_plain_along(p, kDepth)) return {};
-  if (folds_to_images(p, flat)) return {};
-  flat = p;
-  if (folds_to_lines(p, flat)) return {};
-  flat = p;
-  return fmt::format(
-      "kernels by MFMA take filters of two dimensions, or of one along the depth, over places at "
-      "equal distances, got a filter of {}x{}x{} with padding {}x{}x{}; use a direct kernel",
-      p.filter[0], p.filter[1], p.filter[2], p.pad[0], p.pad[1], p.pad[2]);
-}
-
 std::int64_t pixel_distance(const ConvStrides& s, const Spatial& size, std::int64_t n,
                             std::int64_t alone) {
-  return tile::common_distance(
-             {{size[kWidth], s[kW]}, {size[kHeight], s[kH]}, {size[kDepth], s[kD]}, {n, s[kN]}},
-             alone)
+  return tile::common_distance({{size[2], s[kW]}, {size[1], s[kH]}, {size[0], s[kD]}, {n, s[kN]}},
+                               alone)
       .value_or(-1);
 }
 
 bool taps_adjoin(const ConvProblem& p) {
   const ConvStrides& w = p.weight_strides;
   const std::int64_t c = p.c / p.g;
-  return tile::common_distance({{c, w[kC]}, {p.filter[kWidth], w[kX]}, {p.filter[kHeight], w[kY]}},
-                               1) == 1;
+  return tile::common_distance(
+             {{c, w[kC]}, {p.filter[2], w[kW]}, {p.filter[1], w[kH]}, {p.filter[0], w[kD]}}, 1) ==
+         1;
 }
 
 Plan plan_of(const ConvProblem& p) {
@@ -355,11 +300,8 @@ Plan plan_of(const ConvProblem& p) {
   return plan;
 }
 
-Launch bind(const KernelSpec& spec, const ConvProblem& problem, const Target&,
-            const ConvOperands& o) {
+Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const ConvOperands& o) {
   const Algorithm& a = spec.algorithm;
-  ConvProblem p;
-  in_two_dimensions(problem, p);
   check_addresses(p, a, o);
   const Plan plan = plan_of(p);
   Launch launch;

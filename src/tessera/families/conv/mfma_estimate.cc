@@ -39,9 +39,7 @@ struct MfmaCase {
   double blocks = 0, steps = 0;  // of all parts and slices; steps of a block in the mean
 };
 
-MfmaCase case_of(const KernelSpec& spec, const ConvProblem& problem, const Target& target) {
-  ConvProblem p;
-  in_two_dimensions(problem, p);
+MfmaCase case_of(const KernelSpec& spec, const ConvProblem& p, const Target& target) {
   MfmaCase c{spec,
              std::get<ConvSignature>(spec.signature),
              spec.algorithm,

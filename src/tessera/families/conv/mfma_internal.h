@@ -34,12 +34,8 @@ struct Plan {
   std::int64_t columns = 0, groups = 0;
   std::int64_t most_rows = 0;  // of a part
 };
-// The problem has its strides and two dimensions, see in_two_dimensions().
+// The problem has its strides.
 Plan plan_of(const ConvProblem& problem);
-
-// The same problem with a size of 1 along the depth; why there is none, as a sentence, where a
-// kernel of two dimensions can't compute it.
-std::string in_two_dimensions(const ConvProblem& problem, ConvProblem& flat);
 
 // The distance of neighbouring pixels where it is the same everywhere, else -1; `alone` where there
 // is one pixel.

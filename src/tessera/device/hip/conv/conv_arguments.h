@@ -3,39 +3,40 @@
 // src/tessera/families/conv/conv.h).
 #pragma once
 
+#include "tessera/device/conv.h"
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 
 namespace tessera::device {
 
 // A launch makes one product or, of backward_data with strides, one for each residue of a pixel's
 // place: the second number of a workgroup says which. Rows of A, or steps of the depth of
-// backward_weight, are pixels (image, row, column) of a grid. A pixel and a tap (y, x) name a place
-// of the image that is gathered:
-//   (row * step_h + base_h + y * tap_h, column * step_w + base_w + x * tap_w)
-// The depth of A counts channels, then taps along the width, then along the height.
+// backward_weight, are pixels (an image and a place) of a grid. A pixel and a tap name a place of
+// the image that is gathered: along each dimension (depth, height, width)
+//   place * step + base + tap number * tap
+// The depth of A counts channels, then taps along the width, along the height and along the depth.
 struct HipConvPart {
-  i64 m, n, k, batch;
-  int images, grid_h, grid_w;
-  int height, width;  // of the gathered image
-  int step_h, step_w, base_h, base_w, tap_h, tap_w;
-  int taps_h, taps_w;           // at most 15 each
-  int channels;                 // a multiple of 8
-  i64 image_pitch;              // bytes
-  i64 image_bytes;              // of one image, from its first byte to its last one
-  int row_pitch, column_pitch;  // bytes
-  // A tile of the depth is turn_h * taps_w + turn_w taps and turn_channels channels.
-  int turn_h, turn_w, turn_channels;
+  int m, n, k, batch;
+  int images, channels;          // channels: a multiple of 8
+  int grid[3], size[3];          // size: of the gathered image
+  int step[3], base[3], tap[3];  // places
+  int taps[3];                   // at most 15 each, of three dimensions 10
+  int pitch[3];                  // bytes from a place to the next one
+  i64 image_pitch;               // bytes
+  i64 image_bytes;               // of one image, from its first byte to its last one
+  // A tile of the depth is so many taps, the numbers of each dimension, and turn_channels channels.
+  int turn[3], turn_channels;
   // backward_data on gfx950: the same for the lines that a thread copies at once.
-  int line_h, line_w, line_channels;
+  int line[3], line_channels;
   // backward_weight: a tile of the depth (gfx950: the lines that a thread copies at once) is next_n
-  // images, next_h rows and next_w pixels.
-  int next_n, next_h, next_w;
-  // backward_data: filters as B, whose lines are channels of the depth.
-  int filter_line, filter_h, filter_w;  // bytes from a channel, a tap to the next one
-  i64 filter_first;                     // bytes to the first tap
+  // images and so many places.
+  int next[3], next_n;
+  // backward_data: filters as B, whose lines are channels of the depth; bytes from a channel, and
+  // from a tap to the next one.
+  int filter_line, filter[3];
+  i64 filter_first;  // bytes to the first tap
   // backward_data: where pixels of the grid are in the result, counted in rows of ld_out elements.
   i64 result_first, result_image;
-  int result_row, result_column;
+  int result[3];
 };
 
 // The sizes of the output, as of GemmArguments.

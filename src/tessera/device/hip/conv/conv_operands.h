@@ -17,6 +17,7 @@ struct ConvOperands {
   using A = typename C::A;
   using B = typename C::B;
   static constexpr bool kData = C::kDirection == ConvDirection::backward_data;
+  static constexpr int kDims = C::kNdim == 3 ? 3 : 2;
   static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
   static constexpr bool kWeight = C::kDirection == ConvDirection::backward_weight;
@@ -28,15 +29,15 @@ struct ConvOperands {
       Choose<kWeight,
              Choose<kCopies, CopiedRowLoader<A, C::kTileM, C::kTileK, kThreads>,
                     RowLoader<A, C::kTileM, C::kTileK, kThreads, kTurns>>,
-             PixelLoader<A, C::kTileM, C::kTileK, kThreads, kTurns, kCopies, C::kWholeTaps>>;
-  using LoadB =
-      Choose<kWeight,
-             Choose<kCopies, CopiedTapLoader<B, C::kTileN, C::kTileK, kThreads>,
-                    TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>>,
-             Choose<kData,
-                    Choose<kCopies, CopiedFilterLoader<B, C::kTileN, C::kTileK, kThreads>,
-                           FilterLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps>>,
-                    LineLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kCopies>>>;
+             PixelLoader<A, C::kTileM, C::kTileK, kThreads, kTurns, kCopies, C::kWholeTaps, kDims>>;
+  using LoadB = Choose<
+      kWeight,
+      Choose<kCopies, CopiedTapLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
+             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kDims>>,
+      Choose<kData,
+             Choose<kCopies, CopiedFilterLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
+                    FilterLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
+             LineLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kCopies>>>;
 
   static constexpr int kParts = kData ? kHipConvParts : 1;
   using Arguments = HipConvArguments<kParts>;
@@ -72,9 +73,11 @@ struct ConvOperands {
   static __device__ __forceinline__ i64 result_row(i64 row) {
     if constexpr (kData) {
       const HipConvPart& g = part();
-      const GridPixel pixel(g, static_cast<u32>(row));
-      return g.result_first + pixel.image * g.result_image + i64{pixel.row} * g.result_row +
-             i64{pixel.column} * g.result_column;
+      const GridPixel<kDims> pixel(g, static_cast<u32>(row));
+      i64 at = g.result_first + pixel.image * g.result_image + i64{pixel.h} * g.result[kHeight] +
+               i64{pixel.w} * g.result[kWidth];
+      if constexpr (kDims == 3) at += i64{pixel.d} * g.result[kDepth];
+      return at;
     } else {
       return row;
     }

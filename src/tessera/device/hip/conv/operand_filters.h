@@ -9,7 +9,11 @@
 
 namespace tessera::device {
 
-template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kWhole>
+__device__ __forceinline__ TapPitch filter_pitch(const HipConvPart& g) {
+  return {g.filter_line, g.filter[kDepth], g.filter[kHeight], g.filter[kWidth]};
+}
+
+template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kWhole, int kDims>
 class FilterLoader {
  public:
   static constexpr int kElements = 8;
@@ -38,10 +42,9 @@ class FilterLoader {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (i < kWalks) {
-        walk[i] =
-            TapWalk<kWhole>(g, {g.filter_line, g.filter_w, g.filter_h},
-                            k_first + (kWhole ? 0 : chunk_of(i) * kElements), kWhole ? 0 : g.turn_h,
-                            kWhole ? 0 : g.turn_w, kWhole ? kTileK : g.turn_channels);
+        walk[i] = TapWalk<kDims, kWhole>(
+            g, filter_pitch(g), k_first + (kWhole ? 0 : chunk_of(i) * kElements),
+            kWhole ? kNone : g.turn, kWhole ? kTileK : g.turn_channels);
       }
       const int from =
           (row + row_of(i)) * 2 + (kWhole ? chunk_of(i) * kElements * g.filter_line : 0);
@@ -91,13 +94,14 @@ class FilterLoader {
   const HipConvPart& g;
   int thread, k, end;
   u64 base;
-  TapWalk<kWhole> walk[kWalks];
+  static constexpr int kNone[3] = {};
+  TapWalk<kDims, kWhole> walk[kWalks];
   int offset[kLoads];
 };
 
 // gfx950: the same by copies to LDS, whose reads transpose. A thread's lines lie kLinesAtOnce
 // channels apart, so that its walk goes on from line to line and from tile to tile.
-template <class T, int kTileRows, int kTileK, int kThreads>
+template <class T, int kTileRows, int kTileK, int kThreads, int kDims>
 class CopiedFilterLoader : public CopiedRows<kTileRows, kTileK, kThreads> {
  public:
   using Base = CopiedRows<kTileRows, kTileK, kThreads>;
@@ -106,8 +110,8 @@ class CopiedFilterLoader : public CopiedRows<kTileRows, kTileK, kThreads> {
                                                 int row, int k_first, int k_end, int thread)
       : g(gather),
         left(k_end - k_first - Base::first_line(thread)),
-        walk(gather, {g.filter_line, g.filter_w, g.filter_h}, k_first + Base::first_line(thread),
-             g.line_h, g.line_w, g.line_channels),
+        walk(gather, filter_pitch(gather), k_first + Base::first_line(thread), gather.line,
+             gather.line_channels),
         base(filters + static_cast<u64>(g.filter_first)) {
     const int own = row + Base::first_row(thread);
     offset = own * 2;
@@ -128,7 +132,7 @@ class CopiedFilterLoader : public CopiedRows<kTileRows, kTileK, kThreads> {
  private:
   const HipConvPart& g;
   int left;  // of the depth, from the thread's line on
-  TapWalk<false> walk;
+  TapWalk<kDims, false> walk;
   u64 base;
   int offset;
 };

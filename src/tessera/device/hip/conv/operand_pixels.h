@@ -1,15 +1,16 @@
 // The loader of pixels as the rows of A (operand.h): a chunk is 8 channels of the place that the
 // row's pixel and the chunk's tap name, or zeros outside of the image. A thread's chunks are all of
 // one column of the tile, so that it walks one way through taps and channels; a row has an offset
-// and a mask with a bit for each tap along the height (upper half) and along the width that is
-// inside of the image.
+// and a mask with a bit for each tap along each dimension that is inside of the image: 16 bits a
+// dimension, or 10 where there are three.
 #pragma once
 
 #include "tessera/device/hip/conv/taps.h"
 
 namespace tessera::device {
 
-template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kDirect, bool kWhole>
+template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kDirect, bool kWhole,
+          int kDims>
 class PixelLoader {
  public:
   static constexpr int kElements = 8, kSize = 2;
@@ -32,33 +33,35 @@ class PixelLoader {
       : g(gather),
         thread(thread_index),
         left(k_end - k_first - (kWhole ? 0 : column_of() * kElements)),
-        walk(gather, {kSize, g.tap_w * g.column_pitch, g.tap_h * g.row_pitch},
-             k_first + (kWhole ? 0 : column_of() * kElements), kWhole ? 0 : g.turn_h,
-             kWhole ? 0 : g.turn_w, kWhole ? kTileK : g.turn_channels) {
-    const GridPixel first(g, static_cast<u32>(row));
+        walk(gather, pitch_of(gather), k_first + (kWhole ? 0 : column_of() * kElements),
+             kWhole ? kNone : gather.turn, kWhole ? kTileK : gather.turn_channels) {
+    const GridPixel<kDims> first(g, static_cast<u32>(row));
     base = uniform(image + static_cast<u64>(first.image * g.image_pitch));
     const int behind = __builtin_amdgcn_readfirstlane(g.images - first.image);
     bytes = (behind - 1) * g.image_pitch + g.image_bytes;
-    int h[kLoads], w[kLoads];
+    int at[kLoads][3];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const GridPixel pixel(g, static_cast<u32>(row + row_of(i)));
-      h[i] = pixel.row * g.step_h + g.base_h, w[i] = pixel.column * g.step_w + g.base_w;
+      const GridPixel<kDims> pixel(g, static_cast<u32>(row + row_of(i)));
+      const int place[3] = {pixel.d, pixel.h, pixel.w};
       offset[i] = (pixel.image - first.image) * static_cast<int>(g.image_pitch) +
-                  h[i] * g.row_pitch + w[i] * g.column_pitch + (kWhole ? column_of() * 16 : 0);
+                  (kWhole ? column_of() * 16 : 0);
+#pragma unroll
+      for (int dim = 3 - kDims; dim < 3; ++dim) {
+        at[i][dim] = place[dim] * g.step[dim] + g.base[dim];
+        offset[i] += at[i][dim] * g.pitch[dim];
+      }
       mask[i] = 0;
     }
-#pragma unroll 1
-    for (int y = 0; y < g.taps_h; ++y) {
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
-        mask[i] |= is_inside(h[i] + y * g.tap_h, g.height) << (16 + y);
+    for (int dim = 3 - kDims; dim < 3; ++dim) {
+#pragma unroll 1
+      for (int tap = 0; tap < g.taps[dim]; ++tap) {
+#pragma unroll
+        for (int i = 0; i < kLoads; ++i) {
+          mask[i] |= is_inside(at[i][dim] + tap * g.tap[dim], g.size[dim]) << (bit_of(dim) + tap);
+        }
       }
-    }
-#pragma unroll 1
-    for (int x = 0; x < g.taps_w; ++x) {
-#pragma unroll
-      for (int i = 0; i < kLoads; ++i) mask[i] |= is_inside(w[i] + x * g.tap_w, g.width) << x;
     }
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) mask[i] = row + row_of(i) < rows ? mask[i] : 0;
@@ -93,6 +96,13 @@ class PixelLoader {
   }
 
  private:
+  static constexpr int kNone[3] = {};
+  // The first bit of the mask that is of a dimension's taps.
+  static constexpr int bit_of(int dim) { return kDims == 3 ? 10 * (2 - dim) : 16 * (2 - dim); }
+  static __device__ __forceinline__ TapPitch pitch_of(const HipConvPart& g) {
+    return {kSize, kDims == 3 ? g.tap[kDepth] * g.pitch[kDepth] : 0,
+            g.tap[kHeight] * g.pitch[kHeight], g.tap[kWidth] * g.pitch[kWidth]};
+  }
   static __device__ __forceinline__ u32 is_inside(int at, int size) {
     return static_cast<u32>(at) < static_cast<u32>(size) ? 1 : 0;
   }
@@ -104,7 +114,9 @@ class PixelLoader {
 
   // The bits that a row must have; past the end of the depth, some that none has.
   __device__ __forceinline__ u32 tap_bits() const {
-    return left > 0 ? 1U << (16 + walk.y) | 1U << walk.x : ~0U;
+    u32 tap = 1U << (bit_of(kHeight) + walk.y) | 1U << walk.x;
+    if constexpr (kDims == 3) tap |= 1U << (bit_of(kDepth) + walk.z);
+    return left > 0 ? tap : ~0U;
   }
   __device__ __forceinline__ int place(int i, u32 tap, int more) const {
     return (mask[i] & tap) == tap ? offset[i] + more : kNowhere;
@@ -117,7 +129,7 @@ class PixelLoader {
   const HipConvPart& g;
   int thread;
   int left;  // of the depth, from the thread's chunk on
-  TapWalk<kWhole> walk;
+  TapWalk<kDims, kWhole> walk;
   u64 base;
   i64 bytes;
   int offset[kLoads];

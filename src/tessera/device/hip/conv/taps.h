@@ -1,5 +1,5 @@
 // Where a chunk of the depth lies, and where a pixel. Walks add to an offset in bytes instead of
-// multiplying.
+// multiplying. With kDims of 2 there are no places along the depth of an image.
 #pragma once
 
 #include "tessera/device/hip/conv/conv_arguments.h"
@@ -7,40 +7,60 @@
 
 namespace tessera::device {
 
-// Bytes from a channel, and from a tap along the width and the height, to the next one.
+// Bytes from a channel, and from a tap along each dimension, to the next one.
 struct TapPitch {
-  int channel, x, y;
+  int channel, z, y, x;
+};
+
+// A tap by its number.
+template <int kDims>
+struct Tap {
+  int z, y, x;
+  __device__ __forceinline__ Tap(const HipConvPart& g, u32 number) {
+    const u32 line = number / static_cast<u32>(g.taps[kWidth]);
+    x = static_cast<int>(number - line * static_cast<u32>(g.taps[kWidth]));
+    z = 0, y = static_cast<int>(line);
+    if constexpr (kDims == 3) {
+      z = static_cast<int>(line / static_cast<u32>(g.taps[kHeight]));
+      y = static_cast<int>(line) - z * g.taps[kHeight];
+    }
+  }
 };
 
 // The tap and the channel of a chunk or a line of the depth. With kWhole, a tile of the depth has
 // one tap: channels are a multiple of it. The walk is then that of the tile, in scalar registers,
 // and chunks lie behind it.
-template <bool kWhole>
+template <int kDims, bool kWhole>
 struct TapWalk {
-  int y = 0, x = 0, channel = 0;
+  int z = 0, y = 0, x = 0, channel = 0;
   int offset = 0;
   int next_step = 0, next_x = 0, next_y = 0;  // what a step adds to it, and the ends of the loops
+  int next_z = 0;
 
   TapWalk() = default;
   // A step is so many taps and channels: less than all taps of a line, less than all channels.
-  __device__ __forceinline__ TapWalk(const HipConvPart& gather, const TapPitch& pitch, int k,
-                                     int more_y, int more_x, int more_channels) {
-    const u32 tap = static_cast<u32>(k) / static_cast<u32>(gather.channels);
-    channel = k - static_cast<int>(tap) * gather.channels;
-    y = static_cast<int>(tap / static_cast<u32>(gather.taps_w));
-    x = static_cast<int>(tap) - y * gather.taps_w;
-    offset = channel * pitch.channel + x * pitch.x + y * pitch.y;
+  __device__ __forceinline__ TapWalk(const HipConvPart& g, const TapPitch& pitch, int k,
+                                     const int (&more)[3], int more_channels) {
+    const u32 number = static_cast<u32>(k) / static_cast<u32>(g.channels);
+    channel = k - static_cast<int>(number) * g.channels;
+    const Tap<kDims> tap(g, number);
+    z = tap.z, y = tap.y, x = tap.x;
+    offset = channel * pitch.channel + x * pitch.x + y * pitch.y + z * pitch.z;
     if constexpr (kWhole) {
       channel = __builtin_amdgcn_readfirstlane(channel);
+      z = __builtin_amdgcn_readfirstlane(z);
       y = __builtin_amdgcn_readfirstlane(y);
       x = __builtin_amdgcn_readfirstlane(x);
       offset = __builtin_amdgcn_readfirstlane(offset);
     }
-    step_y = more_y, step_x = more_x, step_channels = more_channels;
-    channels = gather.channels, taps = gather.taps_w;
-    next_step = more_channels * pitch.channel + more_x * pitch.x + more_y * pitch.y;
+    step_z = more[kDepth], step_y = more[kHeight], step_x = more[kWidth];
+    step_channels = more_channels;
+    channels = g.channels, taps_x = g.taps[kWidth], taps_y = g.taps[kHeight];
+    next_step = more_channels * pitch.channel + step_x * pitch.x + step_y * pitch.y;
+    if constexpr (kDims == 3) next_step += step_z * pitch.z;
     next_x = pitch.x - channels * pitch.channel;
-    next_y = pitch.y - taps * pitch.x;
+    next_y = pitch.y - taps_x * pitch.x;
+    next_z = pitch.z - taps_y * pitch.y;
   }
   __device__ __forceinline__ void step() {
     channel += step_channels;
@@ -49,14 +69,21 @@ struct TapWalk {
     channel -= past_channels ? channels : 0;
     offset += past_channels ? next_x : 0;
     x += step_x + (past_channels ? 1 : 0);
-    const bool past_line = x >= taps;
-    x -= past_line ? taps : 0;
+    const bool past_line = x >= taps_x;
+    x -= past_line ? taps_x : 0;
     offset += past_line ? next_y : 0;
     y += step_y + (past_line ? 1 : 0);
+    if constexpr (kDims == 3) {
+      const bool past_plane = y >= taps_y;
+      y -= past_plane ? taps_y : 0;
+      offset += past_plane ? next_z : 0;
+      z += step_z + (past_plane ? 1 : 0);
+    }
   }
 
  private:
-  int step_y = 0, step_x = 0, step_channels = 0, channels = 0, taps = 0;
+  int step_z = 0, step_y = 0, step_x = 0, step_channels = 0;
+  int channels = 0, taps_x = 0, taps_y = 0;
 };
 
 // From the first byte of the gathered images to their last one.
@@ -65,49 +92,69 @@ __device__ __forceinline__ i64 bytes_of(const HipConvPart& g) {
 }
 
 // A pixel of the grid by its number.
+template <int kDims>
 struct GridPixel {
-  int image, row, column;
+  int image, d, h, w;
   __device__ __forceinline__ GridPixel(const HipConvPart& g, u32 number) {
-    const u32 line = number / static_cast<u32>(g.grid_w);
-    column = static_cast<int>(number - line * static_cast<u32>(g.grid_w));
-    image = static_cast<int>(line / static_cast<u32>(g.grid_h));
-    row = static_cast<int>(line) - image * g.grid_h;
-  }
-};
-
-// Where the pixels of the grid lie in the gathered image, tap (0, 0) and padding aside. A step is
-// next_n images, next_h rows and next_w pixels.
-struct PixelWalk {
-  int h, w, offset;
-
-  __device__ __forceinline__ PixelWalk(const HipConvPart& g, int number)
-      : step_w(g.next_w * g.step_w),
-        step_h(g.next_h * g.step_h),
-        row_step(g.step_h),
-        end_w(g.grid_w * g.step_w),
-        end_h(g.grid_h * g.step_h) {
-    const GridPixel pixel(g, static_cast<u32>(number));
-    h = pixel.row * g.step_h, w = pixel.column * g.step_w;
-    offset = pixel.image * static_cast<int>(g.image_pitch) + h * g.row_pitch + w * g.column_pitch;
-    next_step =
-        g.next_n * static_cast<int>(g.image_pitch) + step_h * g.row_pitch + step_w * g.column_pitch;
-    next_row = g.step_h * g.row_pitch - end_w * g.column_pitch;
-    next_image = static_cast<int>(g.image_pitch) - end_h * g.row_pitch;
-  }
-  __device__ __forceinline__ void step() {
-    w += step_w;
-    offset += next_step;
-    const bool past_row = w >= end_w;
-    w -= past_row ? end_w : 0;
-    offset += past_row ? next_row : 0;
-    h += step_h + (past_row ? row_step : 0);
-    const bool past_image = h >= end_h;
-    h -= past_image ? end_h : 0;
-    offset += past_image ? next_image : 0;
+    const u32 line = take(number, g.grid[kWidth], w);
+    const u32 plane = take(line, g.grid[kHeight], h);
+    d = 0, image = static_cast<int>(plane);
+    if constexpr (kDims == 3) image = static_cast<int>(take(plane, g.grid[kDepth], d));
   }
 
  private:
-  int step_w, step_h, row_step, end_w, end_h, next_step, next_row, next_image;
+  static __device__ __forceinline__ u32 take(u32 number, int size, int& digit) {
+    const u32 rest = number / static_cast<u32>(size);
+    digit = static_cast<int>(number - rest * static_cast<u32>(size));
+    return rest;
+  }
+};
+
+// Where the pixels of the grid lie in the gathered image, the first tap and padding aside. A step
+// is next_n images and so many places along each dimension.
+template <int kDims>
+struct PixelWalk {
+  int d, h, w, offset;
+
+  __device__ __forceinline__ PixelWalk(const HipConvPart& g, int number) {
+    const GridPixel<kDims> pixel(g, static_cast<u32>(number));
+    const int image = static_cast<int>(g.image_pitch);
+    d = pixel.d * g.step[kDepth], h = pixel.h * g.step[kHeight], w = pixel.w * g.step[kWidth];
+    offset = pixel.image * image + h * g.pitch[kHeight] + w * g.pitch[kWidth];
+    if constexpr (kDims == 3) offset += d * g.pitch[kDepth];
+    next_step = g.next_n * image;
+#pragma unroll
+    for (int i = 3 - kDims; i < 3; ++i) {
+      one[i] = g.step[i], more[i] = g.next[i] * g.step[i], end[i] = g.grid[i] * g.step[i];
+      next_step += more[i] * g.pitch[i];
+    }
+    past[kWidth] = one[kHeight] * g.pitch[kHeight] - end[kWidth] * g.pitch[kWidth];
+    past[kHeight] = image - end[kHeight] * g.pitch[kHeight];
+    if constexpr (kDims == 3) {
+      past[kHeight] = one[kDepth] * g.pitch[kDepth] - end[kHeight] * g.pitch[kHeight];
+      past[kDepth] = image - end[kDepth] * g.pitch[kDepth];
+    }
+  }
+  __device__ __forceinline__ void step() {
+    offset += next_step;
+    w += more[kWidth];
+    const bool past_row = carry(w, kWidth);
+    h += more[kHeight] + (past_row ? one[kHeight] : 0);
+    const bool past_plane = carry(h, kHeight);
+    if constexpr (kDims == 3) {
+      d += more[kDepth] + (past_plane ? one[kDepth] : 0);
+      carry(d, kDepth);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool carry(int& place, int dim) {
+    const bool is_past = place >= end[dim];
+    place -= is_past ? end[dim] : 0;
+    offset += is_past ? past[dim] : 0;
+    return is_past;
+  }
+  int one[3], more[3], end[3], past[3], next_step;
 };
 
 }  // namespace tessera::device
