@@ -102,6 +102,9 @@ extern const Way kDepthwiseCuda;
 // grouped.cc: few channels in each group, read as they lie
 extern const Way kGroupedCuda;
 
+// mfma.cc: implicit products by AMD's matrix instructions
+extern const Way kMfmaCompv3, kMfmaCompv4, kMfmaMem, kMfmaAsync;
+
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
 extern const Way kPointwiseCpu, kPointwiseCuda;
 // Whether features describe the kernel: a pointwise one if GEMM's features describe its own.

@@ -28,7 +28,49 @@
 
 namespace tessera::device {
 
+// Where the operands of a tile lie and how they get to LDS. A convolution has operands of its own.
 template <class C>
+struct GemmOperands {
+  using A = typename C::A;
+  using B = typename C::B;
+  static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
+  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;  // as MfmaGemm's
+  template <class T, int kRows, bool kKContiguous>
+  using Loader =
+      typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
+                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
+  using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
+  using LoadB =
+      typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
+                  Loader<B, C::kTileN, C::kBKContiguous>>::Type;
+
+  static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
+    return {uniform(bits<u64>(data)), ld, static_cast<int>(rows), static_cast<int>(k)};
+  }
+  // The loaders of the tile from k_first on; k is where the slice ends.
+  static __device__ __forceinline__ LoadA a(const GemmArguments& g, const HipTile& at, int k_first,
+                                            int k, int thread) {
+    const void* const data = matrix_of<A>(g.a, g.batch_stride_a, at.batch, g.pointer_arrays != 0);
+    return LoadA(operand(data, g.ld_a, g.m, k), at.row, k_first, thread);
+  }
+  static __device__ __forceinline__ LoadB b(const GemmArguments& g, const HipTile& at, int k_first,
+                                            int k, int thread) {
+    const void* data;
+    if constexpr (C::kPreshuffled) {
+      data = HipPackedB<C>::of_batch(g, at.batch);
+    } else {
+      data = matrix_of<B>(g.b, g.batch_stride_b, at.batch, g.pointer_arrays != 0);
+    }
+    const i64 ld = C::kPreshuffled ? (g.k + C::kTileK - 1) / C::kTileK : g.ld_b;
+    return LoadB(operand(data, ld, g.n, k), at.column, k_first, thread);
+  }
+  // m, n, k and batch of the product that the workgroup computes a tile of.
+  static __device__ __forceinline__ const GemmArguments& sizes(const GemmArguments& g) { return g; }
+  // The row of the output that a row of the product is.
+  static __device__ __forceinline__ i64 result_row(i64 row) { return row; }
+};
+
+template <class C, class Operands = GemmOperands<C>>
 struct MfmaGemm {
   using A = typename C::A;
   using B = typename C::B;
@@ -62,14 +104,8 @@ struct MfmaGemm {
 
   // Tiles that a turn of the loop multiplies.
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
-  template <class T, int kRows, bool kKContiguous>
-  using Loader =
-      typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
-                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
-  using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
-  using LoadB =
-      typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
-                  Loader<B, C::kTileN, C::kBKContiguous>>::Type;
+  using LoadA = typename Operands::LoadA;
+  using LoadB = typename Operands::LoadB;
   using TileA = typename LoadA::Tile;
   using TileB = typename LoadB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
@@ -95,7 +131,7 @@ struct MfmaGemm {
     u32 index = __builtin_amdgcn_workgroup_id_x();
     for (;;) {
       const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
-      const HipTileOrder<C> order(arguments.gemm, arguments.raster_group);
+      const HipTileOrder<C> order(Operands::sizes(arguments.gemm), arguments.raster_group);
       if (index >= order.total) break;
       MfmaGemm block(order.tile(index), (Shared*)memory);
       block.multiply();
@@ -119,10 +155,6 @@ struct MfmaGemm {
     for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(zero);
   }
 
-  static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
-    return {uniform(bits<u64>(data)), ld, static_cast<int>(rows), static_cast<int>(k)};
-  }
-
   // ---- sums ----
 
   // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
@@ -134,21 +166,13 @@ struct MfmaGemm {
 
   __device__ __forceinline__ void multiply() {
     const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
-    const bool in_array = g.pointer_arrays != 0;
-    const int k_tiles = static_cast<int>((g.k + C::kTileK - 1) / C::kTileK);
+    const i64 depth = Operands::sizes(g).k;
+    const int k_tiles = static_cast<int>((depth + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
     const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
-    const int k = at.slice + 1 == C::kSlices ? static_cast<int>(g.k) : end * C::kTileK;
-    const void* const data_a = matrix_of<A>(g.a, g.batch_stride_a, at.batch, in_array);
-    LoadA a(operand(data_a, g.ld_a, g.m, k), at.row, begin * C::kTileK, thread);
-    const void* data_b;
-    if constexpr (C::kPreshuffled) {
-      data_b = HipPackedB<C>::of_batch(g, at.batch);
-    } else {
-      data_b = matrix_of<B>(g.b, g.batch_stride_b, at.batch, in_array);
-    }
-    const i64 ld_b = C::kPreshuffled ? k_tiles : g.ld_b;
-    LoadB b(operand(data_b, ld_b, g.n, k), at.column, begin * C::kTileK, thread);
+    const int k = at.slice + 1 == C::kSlices ? static_cast<int>(depth) : end * C::kTileK;
+    LoadA a = Operands::a(g, at, begin * C::kTileK, k, thread);
+    LoadB b = Operands::b(g, at, begin * C::kTileK, k, thread);
     if constexpr (C::kDirectToLds) {
       multiply_direct(a, b, begin, end);
     } else {
@@ -238,13 +262,19 @@ struct MfmaGemm {
   }
   __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
 #pragma unroll
-    for (int i = 0; i < kBlocksM; ++i) {
-      to.a[i] = load_shared<Chunk>(lds + TileA::offset(row_a, group, i * kSide, step * kGroups));
-    }
+    for (int i = 0; i < kBlocksM; ++i) to.a[i] = read_chunk<LoadA>(lds, row_a, i * kSide, step);
 #pragma unroll
     for (int j = 0; j < kBlocksN; ++j) {
-      const int offset = TileB::offset(row_b, group, j * kSide, step * kGroups);
-      to.b[j] = load_shared<Chunk>(lds + TileA::kBytes + offset);
+      to.b[j] = read_chunk<LoadB>(lds + TileA::kBytes, row_b, j * kSide, step);
+    }
+  }
+  template <class Load>
+  __device__ __forceinline__ Chunk read_chunk(const Shared* tile, int row, int more_rows,
+                                              int step) const {
+    if constexpr (requires { Load::kTransposedRead; }) {
+      return Load::template read<kSide>(tile, row - lane % kSide + more_rows, lane, step);
+    } else {
+      return load_shared<Chunk>(tile + Load::Tile::offset(row, group, more_rows, step * kGroups));
     }
   }
   __device__ __forceinline__ void multiply_step(const Fragment& from) {
@@ -305,10 +335,11 @@ struct MfmaGemm {
         const int row = quad / kRowQuads, column = quad % kRowQuads;
         const i64 to_row = first_row + i * kSide + row;
         const i64 to_column = first_column + j * kSide + column * 4;
-        const i64 columns = to_row < g.m ? g.n - to_column : 0;
+        const i64 columns = to_row < Operands::sizes(g).m ? g.n - to_column : 0;
         const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
-        finish.store({to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)},
-                     bits<Vec<Acc, 4>>(words));
+        finish.store(
+            {Operands::result_row(to_row), to_column, static_cast<int>(columns < 4 ? columns : 4)},
+            bits<Vec<Acc, 4>>(words));
       }
       wave_barrier();
     }

@@ -1,0 +1,87 @@
+// A convolution as the product that MfmaGemm makes (gemm/mfma_gemm.h): where its operands lie.
+//   forward        rows: pixels of y, columns: its channels, depth: taps and channels of x
+//   backward_data  rows: pixels of x, columns: its channels, depth: taps and channels of y
+//   backward_weight  rows: channels of y, columns: taps and channels of x, depth: pixels of y
+#pragma once
+
+#include "tessera/device/conv.h"
+#include "tessera/device/hip/conv/operand_filters.h"
+#include "tessera/device/hip/conv/operand_pixels.h"
+#include "tessera/device/hip/conv/operand_taps.h"
+#include "tessera/device/hip/gemm/mfma_gemm.h"
+
+namespace tessera::device {
+
+template <class C>
+struct ConvOperands {
+  using A = typename C::A;
+  using B = typename C::B;
+  static constexpr bool kData = C::kDirection == ConvDirection::backward_data;
+  static constexpr int kDims = C::kNdim == 3 ? 3 : 2;
+  static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
+  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
+  static constexpr bool kWeight = C::kDirection == ConvDirection::backward_weight;
+  // With kDirectToLds, which needs gfx950 here, all operands are copied to LDS.
+  template <bool kFirst, class First, class Second>
+  using Choose = typename If<kFirst, First, Second>::Type;
+  static constexpr bool kCopies = C::kDirectToLds;
+  using LoadA =
+      Choose<kWeight,
+             Choose<kCopies, CopiedRowLoader<A, C::kTileM, C::kTileK, kThreads>,
+                    RowLoader<A, C::kTileM, C::kTileK, kThreads, kTurns>>,
+             PixelLoader<A, C::kTileM, C::kTileK, kThreads, kTurns, kCopies, C::kWholeTaps, kDims>>;
+  using LoadB = Choose<
+      kWeight,
+      Choose<kCopies, CopiedTapLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
+             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kDims>>,
+      Choose<kData,
+             Choose<kCopies, CopiedFilterLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
+                    FilterLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
+             LineLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kCopies>>>;
+
+  static constexpr int kParts = kData ? kHipConvParts : 1;
+  using Arguments = HipConvArguments<kParts>;
+  static __device__ __forceinline__ const HipConvPart& part() {
+    const Arguments& all = fresh_arguments<Arguments>();
+    if constexpr (kParts == 1) return all.parts[0];
+    return all.parts[__builtin_amdgcn_workgroup_id_y()];
+  }
+  static __device__ __forceinline__ const HipConvPart& sizes(const GemmArguments&) {
+    return part();
+  }
+  static __device__ __forceinline__ LoadA a(const GemmArguments& g, const HipTile& at, int k_first,
+                                            int k, int thread) {
+    const u64 image = uniform(bits<u64>(g.a) + static_cast<u64>(at.batch * g.batch_stride_a * 2));
+    if constexpr (kWeight && kCopies) {
+      return LoadA(image, g.ld_a, static_cast<int>(g.m), k, at.row, k_first, thread);
+    } else if constexpr (kWeight) {
+      return LoadA({image, g.ld_a, static_cast<int>(g.m), k}, at.row, k_first, thread);
+    } else {
+      return LoadA(part(), image, part().m, at.row, k_first, k, thread);
+    }
+  }
+  static __device__ __forceinline__ LoadB b(const GemmArguments& g, const HipTile& at, int k_first,
+                                            int k, int thread) {
+    const u64 filters = uniform(bits<u64>(g.b) + static_cast<u64>(at.batch * g.batch_stride_b * 2));
+    if constexpr (kData || kWeight) {
+      return LoadB(part(), filters, static_cast<int>(g.n), at.column, k_first, k, thread);
+    } else {
+      return LoadB({filters, g.ld_b, static_cast<int>(g.n), k}, at.column, k_first, thread);
+    }
+  }
+  // Pixels of a residue lie apart.
+  static __device__ __forceinline__ i64 result_row(i64 row) {
+    if constexpr (kData) {
+      const HipConvPart& g = part();
+      const GridPixel<kDims> pixel(g, static_cast<u32>(row));
+      i64 at = g.result_first + pixel.image * g.result_image + i64{pixel.h} * g.result[kHeight] +
+               i64{pixel.w} * g.result[kWidth];
+      if constexpr (kDims == 3) at += i64{pixel.d} * g.result[kDepth];
+      return at;
+    } else {
+      return row;
+    }
+  }
+};
+
+}  // namespace tessera::device

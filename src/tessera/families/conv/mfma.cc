@@ -1,0 +1,562 @@
+// Convolutions by MFMA (src/tessera/device/hip/conv/): implicit products by GEMM's kernel, whose
+// operands are gathered. Groups are batches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+
+#include "tessera/device/hip/conv/conv_arguments.h"
+#include "tessera/families/conv/mfma_internal.h"
+#include "tessera/families/headers.h"
+#include "tessera/families/tile/algorithm_space.h"
+#include "tessera/families/tile/ceil_div.h"
+#include "tessera/families/tile/epilogue.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::conv::mfma {
+namespace {
+
+using tile::block_lanes;
+using tile::ceil_div;
+
+constexpr int kMaxWaveSide = 4;
+constexpr int kMaxTileSide = 256;
+constexpr int kUnit = 8;  // elements of a chunk of 16 bytes
+constexpr int kMostSlices = 64;
+constexpr int kMostTaps = 15, kMostTapsOfThree = 10;  // of a side, with three dimensions
+constexpr double kMostSpan = 0x1p31 - 1024;           // bytes
+constexpr double kMostCount = 0x1p31 - 1024;          // of rows, steps and tiles
+constexpr double kMostFilters = 0x1p30;               // bytes, where rows are gathered
+constexpr double kMostPlace = 0x1p14;                 // where places have 16 bits
+constexpr std::string_view kOther = "; use a direct kernel";
+
+bool copies(const Algorithm& a) { return a.pipeline == Pipeline::async; }
+
+// ---- rules ----
+
+const Instruction* instruction_of(const Case& c) {
+  const Types types = types_of(c.signature);
+  return find_instruction(c.target, types.a, types.b, c.signature.acc);
+}
+bool multiplies(const Case& c) {
+  const Types types = types_of(c.signature);
+  const bool is_known = types.a == DType::fp16 || types.a == DType::bf16;
+  return is_known && types.a == types.b && instruction_of(c) != nullptr;
+}
+
+bool stages_fit(const Case& c) {
+  const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
+  return found != c.target.pipeline_limits.end() &&
+         c.algorithm.stages >= found->second.min_stages &&
+         c.algorithm.stages <= found->second.max_stages;
+}
+std::string stages_do_not_fit(const Case& c) {
+  const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
+  const PipelineLimit limit =
+      found == c.target.pipeline_limits.end() ? PipelineLimit{} : found->second;
+  return fmt::format("{} takes {} to {} stages on {}, got {}", to_string(c.algorithm.pipeline),
+                     limit.min_stages, limit.max_stages, c.target.name, c.algorithm.stages);
+}
+
+bool warp_tile_fits(const Case& c) {
+  const Shape3& w = c.algorithm.warp_tile;
+  const auto& listed =
+      tile::warp_tiles_for(tile::space_of(Op::conv, c.target), types_of(c.signature).a);
+  return w.m == w.n && (w.m == 16 || w.m == 32) && w.k == tile::mfma_depth(w.m, 2) &&
+         std::find(listed.begin(), listed.end(), w) != listed.end();
+}
+
+bool cuts_among_waves(const Algorithm& a) {
+  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
+}
+
+// The loaders' own conditions (device/hip/conv/operand_*.h, transposed_tile.h): threads move whole
+// tiles, and each of them what lies in one column of chunks or one pair of rows.
+bool copies_rows(const Algorithm& a, int side) {
+  const int lanes = block_lanes(a), chunks = side / kUnit;
+  if (chunks < 4 || lanes % chunks != 0 || a.tile.k * chunks % lanes != 0) return false;
+  return lanes / chunks % 16 == 0 || a.tile.k * chunks == lanes;
+}
+bool moves_lines(const Algorithm& a, int side) {
+  return side * (a.tile.k / kUnit) % block_lanes(a) == 0;
+}
+bool gathers_filters(const Algorithm& a) {
+  const int lanes = block_lanes(a), units = a.tile.n / 2;
+  return units * (a.tile.k / kUnit) % lanes == 0 && (lanes % units == 0 || units % lanes == 0);
+}
+bool gathers_taps(const Algorithm& a) {
+  return gathers_filters(a) && a.tile.n / 2 % 64 == 0 && block_lanes(a) % (a.tile.n / 2) == 0;
+}
+bool moves_rows_of_a(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  if (!by_weight(c.signature)) return moves_lines(a, a.tile.m);
+  return !copies(a) || copies_rows(a, a.tile.m);
+}
+bool moves_rows_of_b(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  if (c.signature.direction == ConvDirection::forward) {
+    return !copies(a) || moves_lines(a, a.tile.n);
+  }
+  if (copies(a)) return copies_rows(a, a.tile.n);
+  return by_data(c.signature) ? gathers_filters(a) : gathers_taps(a);
+}
+std::string moves_no_rows(const Case& c, std::string_view name, int side) {
+  return fmt::format(
+      "{} lanes don't move tiles of {} {} and {} of the depth in whole rounds in {}, as {} does",
+      block_lanes(c.algorithm), side, name, c.algorithm.tile.k, to_string(c.signature.direction),
+      to_string(c.algorithm.pipeline));
+}
+
+int registers_left(const Case& c) {
+  return std::min(c.target.registers_per_thread,
+                  c.target.registers_per_unit / block_lanes(c.algorithm));
+}
+int registers_of(const Case& c) {
+  return device::mfma_registers(shape_of(c.signature, c.algorithm));
+}
+int lds_of(const Case& c) { return device::mfma_lds_bytes(shape_of(c.signature, c.algorithm)); }
+
+constexpr tile::Rule<Case> kMfmaRules[] = {
+    {multiplies,
+     [](const Case& c) {
+       const Types types = types_of(c.signature);
+       return fmt::format("kernels by MFMA multiply fp16 or bf16, got {} and {} on {}",
+                          to_string(types.a), to_string(types.b), c.target.name);
+     }},
+    {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
+     [](const Case& c) {
+       return fmt::format("kernels by MFMA need neighbouring channels, layout nhwgc, got {}",
+                          to_string(c.signature.layout));
+     }},
+    {stages_fit, stages_do_not_fit},
+    {[](const Case& c) { return c.algorithm.scheduler == Scheduler::intrawave; },
+     [](const Case& c) {
+       return fmt::format("kernels for AMD GPUs are scheduled intrawave, got {}",
+                          to_string(c.algorithm.scheduler));
+     }},
+    {[](const Case& c) { return c.algorithm.store == Store::standard; },
+     [](const Case& c) {
+       return fmt::format("kernels for AMD GPUs have the standard store, got {}",
+                          to_string(c.algorithm.store));
+     }},
+    {[](const Case& c) { return c.algorithm.splits == 1 && !c.algorithm.persistent; },
+     [](const Case& c) {
+       return fmt::format(
+           "convolutions by MFMA have splits=1 and blocks of one tile, got splits={} "
+           "persistent={}",
+           c.algorithm.splits, c.algorithm.persistent);
+     }},
+    {[](const Case& c) {
+       const int slices = c.algorithm.slices;
+       return slices == 1 || (by_weight(c.signature) && slices > 1 && slices <= kMostSlices);
+     },
+     [](const Case& c) {
+       return fmt::format("the depth of backward_weight is cut into 1 to {} slices, got {} of {}",
+                          kMostSlices, c.algorithm.slices, to_string(c.signature.direction));
+     }},
+    {[](const Case& c) {
+       return (c.algorithm.slices == 1) == (c.algorithm.split_k == SplitK::none);
+     },
+     [](const Case& c) {
+       return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
+                          c.algorithm.slices == 1 ? "none" : "ordered or atomic",
+                          c.algorithm.slices, to_string(c.algorithm.split_k));
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return w.k == 1 && w.m >= 1 && w.n >= 1 && w.m <= kMaxWaveSide && w.n <= kMaxWaveSide &&
+              (w.m * w.n == 4 || w.m * w.n == 8);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "a block has 4 or 8 waves, at most {} along m and along n and one along k, got {}",
+           kMaxWaveSide, to_string(c.algorithm.wave));
+     }},
+    {warp_tile_fits,
+     [](const Case& c) {
+       return fmt::format("warp tiles of 16-bit operands are 32x32x{} and 16x16x{} on {}, got {}",
+                          tile::mfma_depth(32, 2), tile::mfma_depth(16, 2), c.target.name,
+                          to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) { return cuts_among_waves(c.algorithm); },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format("tile {}x{} does not divide over {}x{} waves of {}x{}", a.tile.m,
+                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
+     }},
+    {[](const Case& c) {
+       const Shape3& t = c.algorithm.tile;
+       return t.m <= kMaxTileSide && t.n <= kMaxTileSide && (t.k == 32 || t.k == 64);
+     },
+     [](const Case& c) {
+       return fmt::format("tiles are at most {0}x{0} and 32 or 64 of the depth, got {1}",
+                          kMaxTileSide, to_string(c.algorithm.tile));
+     }},
+    {moves_rows_of_a, [](const Case& c) { return moves_no_rows(c, "rows", c.algorithm.tile.m); }},
+    {moves_rows_of_b,
+     [](const Case& c) { return moves_no_rows(c, "columns", c.algorithm.tile.n); }},
+    {[](const Case& c) { return registers_of(c) <= registers_left(c); },
+     [](const Case& c) {
+       return fmt::format(
+           "needs about {} registers a lane ({}x{} sums over {} lanes and the rest), {} leaves {} "
+           "to each of {} waves",
+           registers_of(c), c.algorithm.tile.m, c.algorithm.tile.n, block_lanes(c.algorithm),
+           c.target.name, registers_left(c), tile::all_waves(c.algorithm));
+     }},
+    {[](const Case& c) { return lds_of(c) <= c.target.shared_memory_bytes; },
+     [](const Case& c) {
+       return fmt::format("needs {} bytes of LDS, {} has {}", lds_of(c), c.target.name,
+                          c.target.shared_memory_bytes);
+     }},
+};
+
+// ---- problems ----
+
+// The channels that chunks are of: all but those of y in forward, and of y in backward_weight where
+// threads load pairs of them.
+std::string channels_unfit(const ConvProblem& p, const Algorithm& a) {
+  const bool needs_k = p.direction == ConvDirection::backward_data ||
+                       (p.direction == ConvDirection::backward_weight && copies(a));
+  const auto check = [&](std::string_view name, std::int64_t channels) {
+    if (channels % kUnit == 0) return std::string();
+    return fmt::format("{} needs multiples of {} channels in a group, got {}/g={}{}",
+                       to_string(a.pipeline), kUnit, name, channels, kOther);
+  };
+  if (std::string why = check("c", p.c / p.g); !why.empty()) return why;
+  return needs_k ? check("k", p.k / p.g) : std::string();
+}
+
+// Dwords are loaded: what lies apart is an even number of elements apart.
+std::string odd_stride(std::string_view name, const Algorithm& a, std::int64_t count,
+                       std::int64_t stride) {
+  if (count <= 1 || stride % 2 == 0) return {};
+  return fmt::format("{} loads dwords: {} must be even, got {}{}", to_string(a.pipeline), name,
+                     stride, kOther);
+}
+std::string image_strides_unfit(const ConvProblem& p, const Algorithm& a, std::string_view name,
+                                const ConvStrides& s, const Spatial& size) {
+  const std::int64_t counts[] = {p.n, p.g, 1, size[0], size[1], size[2]};
+  constexpr std::array<std::string_view, 6> kEnds = {"n", "g", "c", "d", "h", "w"};
+  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+    const std::string full = fmt::format("{}_stride_{}", name, kEnds[i]);
+    if (std::string why = odd_stride(full, a, counts[i], s[i]); !why.empty()) return why;
+  }
+  return {};
+}
+std::string filter_strides_unfit(const ConvProblem& p, const Algorithm& a) {
+  const ConvStrides& s = p.weight_strides;
+  const std::int64_t counts[] = {p.g, p.k / p.g, 1, p.filter[0], p.filter[1], p.filter[2]};
+  constexpr std::array<std::string_view, 6> kEnds = {"g", "k", "c", "z", "y", "x"};
+  double span = 0;
+  for (std::size_t i = 0; i < kEnds.size(); ++i) {
+    const std::string full = fmt::format("weight_stride_{}", kEnds[i]);
+    if (std::string why = odd_stride(full, a, counts[i], s[i]); !why.empty()) return why;
+    if (i > 0) span += 2 * double(counts[i] - 1) * double(s[i]);
+  }
+  span += 2 * double(p.c / p.g);
+  if (span < kMostFilters) return {};
+  return fmt::format("{} counts bytes of a group's filters up to {:.0f}, got {:.0f}{}",
+                     to_string(a.pipeline), kMostFilters, span, kOther);
+}
+
+// What a direction reads besides dwords of the image, and how its result lies.
+std::string places_unfit(const ConvProblem& p, const Algorithm& a) {
+  if (p.direction == ConvDirection::backward_data) {
+    if (std::string why = image_strides_unfit(p, a, "out", p.out_strides, out_size(p));
+        !why.empty()) {
+      return why;
+    }
+    return filter_strides_unfit(p, a);
+  }
+  if (std::string why = image_strides_unfit(p, a, "in", p.in_strides, p.size); !why.empty()) {
+    return why;
+  }
+  if (!taps_adjoin(p)) {
+    return fmt::format("{} needs the taps of a filter side by side, got strides of {}x{}x{}{}",
+                       to_string(a.pipeline), p.weight_strides[kD], p.weight_strides[kH],
+                       p.weight_strides[kW], kOther);
+  }
+  const std::int64_t distance = pixel_distance(p.out_strides, out_size(p), p.n, p.k);
+  if (distance < 0) {
+    return fmt::format("{} needs pixels of y at equal distances, got strides of {}x{}x{}x{}{}",
+                       to_string(a.pipeline), p.out_strides[kN], p.out_strides[kD],
+                       p.out_strides[kH], p.out_strides[kW], kOther);
+  }
+  if (p.direction == ConvDirection::forward) return {};
+  if (distance < p.k / p.g) {
+    return fmt::format("{} needs pixels of y apart, got a distance of {} for {} channels{}",
+                       to_string(a.pipeline), distance, p.k / p.g, kOther);
+  }
+  if (!copies(a)) return {};
+  return image_strides_unfit(p, a, "out", p.out_strides, out_size(p));
+}
+
+std::string filter_too_large(const ConvProblem& p, const Algorithm& a) {
+  if (p.direction == ConvDirection::backward_weight) return {};
+  const std::int64_t largest = *std::max_element(p.filter.begin(), p.filter.end());
+  const std::int64_t most = p.ndim == 3 ? kMostTapsOfThree : kMostTaps;
+  if (largest <= most) return {};
+  return fmt::format("{} takes filters of up to {} taps a side, got {}x{}x{}{}",
+                     to_string(a.pipeline), most, p.filter[0], p.filter[1], p.filter[2], kOther);
+}
+
+// The bytes that offsets count in 32 bits: of the images that a tile of pixels touches, with the
+// places outside of them that taps name. The gradient by w counts from the first image on.
+double span_of(const ConvProblem& p, const Algorithm& a) {
+  const bool data = p.direction == ConvDirection::backward_data;
+  const ConvStrides& s = data ? p.out_strides : p.in_strides;
+  const Spatial size = data ? out_size(p) : p.size, grid = data ? p.size : out_size(p);
+  double images = double(p.n);
+  if (p.direction != ConvDirection::backward_weight) {
+    double pixels = 1;
+    for (const std::size_t i : {0, 1, 2}) {
+      pixels *= std::max(1.0, double(grid[i]) / double(data ? p.stride[i] : 1));
+    }
+    images = std::min(images, std::floor(a.tile.m / std::floor(pixels)) + 2);
+  }
+  double span = images > 1 ? (images - 1) * double(s[kN]) : 0;
+  for (const std::size_t i : {0, 1, 2}) {
+    const double outside = double(p.pad[i]) + double(p.dilation[i]) * double(p.filter[i]) +
+                           double(std::abs(p.pad_right[i])) + double(p.stride[i]);
+    span += (double(size[i]) + 2 * outside) * double(s[kD + i]);
+  }
+  return 2 * (span + double(p.k + p.c));
+}
+// Places along the height and the width that threads count in 16 bits.
+double place_of(const ConvProblem& p) {
+  double most = 0;
+  for (const std::size_t i : {0, 1, 2}) {
+    most = std::max(most, double(p.size[i]) + 2 * double(p.pad[i]) + double(p.stride[i]) +
+                              double(std::abs(p.pad_right[i])) +
+                              double(p.dilation[i]) * double(p.filter[i]));
+  }
+  return most;
+}
+
+std::string too_far(const ConvProblem& p, const Algorithm& a) {
+  const auto refuse = [&](std::string_view what, double most, double got) {
+    return fmt::format("{} counts {} up to {:.0f}, got {:.0f}{}", to_string(a.pipeline), what, most,
+                       got, kOther);
+  };
+  if (const double span = span_of(p, a); span > kMostSpan) {
+    return refuse("bytes of the images that a block reads", kMostSpan, span);
+  }
+  const std::int64_t line = p.direction == ConvDirection::forward ? p.weight_strides[1] : 0;
+  if (const double span = 2 * double(line) * a.tile.n; span > kMostSpan) {
+    return refuse("bytes of the filters of a tile", kMostSpan, span);
+  }
+  if (p.direction != ConvDirection::backward_weight) return {};
+  const std::int64_t pixel = pixel_distance(p.out_strides, out_size(p), p.n, p.k);
+  if (const double span = 2 * double(pixel) * a.tile.k; span > kMostSpan) {
+    return refuse("bytes of the pixels of y of a tile", kMostSpan, span);
+  }
+  if (const double place = place_of(p); !copies(a) && place > kMostPlace) {
+    return refuse("places along a side of the image", kMostPlace, place);
+  }
+  return {};
+}
+
+// The residues of the strides, which no plan is made of yet.
+double residues(const ConvProblem& p) {
+  double count = 1;
+  for (std::size_t i = 0; i < 3 && by_data(p); ++i) {
+    count *= double(std::min(p.stride[i], p.size[i]));
+  }
+  return count;
+}
+
+std::string counts_unfit(const ConvProblem& p, const Algorithm& a) {
+  if (const double parts = residues(p); parts > device::kHipConvParts) {
+    return fmt::format("{} takes up to {} residues of the strides, got {:.0f} of {}x{}x{}{}",
+                       to_string(a.pipeline), device::kHipConvParts, parts, p.stride[0],
+                       p.stride[1], p.stride[2], kOther);
+  }
+  const View view = view_of(p);
+  const double tiles = std::ceil(double(view.rows) / a.tile.m) *
+                       std::ceil(double(view.columns) / a.tile.n) * double(p.g);
+  for (const double count : {double(view.rows), double(view.columns), double(view.depth),
+                             double(p.g), tiles * a.slices, double(p.n)}) {
+    if (count <= kMostCount) continue;
+    return fmt::format("{} counts rows, columns, steps and tiles up to {:.0f}, got {:.0f}{}",
+                       to_string(a.pipeline), kMostCount, count, kOther);
+  }
+  if (a.slices == 1) return {};
+  if (ceil_div(view.depth, a.tile.k) < a.slices) {
+    return fmt::format("{} slices need as many tiles of {} pixels, got {} pixels", a.slices,
+                       a.tile.k, view.depth);
+  }
+  constexpr int kCounters = device::kHipCounterBytes / 4;
+  if (tiles <= kCounters) return {};
+  return fmt::format("slices are added for at most {} tiles, got {:.0f}", kCounters, tiles);
+}
+
+Verdict mfma_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
+  const Algorithm& a = spec.algorithm;
+  for (const auto& look : {channels_unfit, places_unfit, filter_too_large, counts_unfit, too_far}) {
+    if (std::string why = look(p, a); !why.empty()) return {why};
+  }
+  return {};
+}
+
+// ---- algorithms ----
+
+constexpr int kSliceCounts[] = {2, 4, 8, 16, 32, 64};
+constexpr int kAtomicSlices[] = {4, 16};
+
+void add_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  const auto limits = target.pipeline_limits.find(base.pipeline);
+  if (limits == target.pipeline_limits.end()) return;
+  for (const int stages : space.stages) {
+    if (stages < limits->second.min_stages || stages > limits->second.max_stages) continue;
+    Algorithm a = base;
+    a.scheduler = Scheduler::intrawave;
+    a.stages = stages;
+    all.push_back(a);
+    const auto add = [&](SplitK kind, std::span<const int> counts) {
+      a.split_k = kind;
+      for (const int slices : counts) {
+        a.slices = slices;
+        all.push_back(a);
+      }
+    };
+    add(SplitK::ordered, kSliceCounts);
+    add(SplitK::atomic, kAtomicSlices);
+  }
+}
+
+template <Pipeline kPipeline>
+std::vector<Algorithm> algorithms(const Target& target) {
+  const AlgorithmSpace& space = tile::space_of(Op::conv, target);
+  std::vector<Shape3> warp_tiles;
+  for (const auto& [dtype, tiles] : space.warp_tiles) {
+    warp_tiles.insert(warp_tiles.end(), tiles.begin(), tiles.end());
+  }
+  std::vector<Algorithm> all;
+  for (const Algorithm& base : tile::shapes_with(space, kPipeline, warp_tiles)) {
+    if (cuts_among_waves(base)) add_variants(target, base, all);
+  }
+  return all;
+}
+template <Pipeline kPipeline>
+std::vector<Algorithm> for_problem(const ConvProblem& p, const Target& target) {
+  std::vector<Algorithm> all = algorithms<kPipeline>(target);
+  if (p.direction == ConvDirection::backward_weight) return all;
+  std::erase_if(all, [](const Algorithm& a) { return a.slices > 1; });
+  return all;
+}
+
+// ---- text ----
+
+std::string_view yes_no(bool is_so) { return is_so ? "true" : "false"; }
+
+std::string config_of(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<ConvSignature>(spec.signature);
+  const Algorithm& a = spec.algorithm;
+  const Types types = types_of(s);
+  const tile::MfmaTiles tiles = tile::mfma_tiles(a);
+  return fmt::format(
+             "  using A = {};\n"
+             "  using B = {};\n"
+             "  using Acc = float;\n"
+             "  using Out = {};\n"
+             "  using D = {};\n"
+             "  static constexpr ConvDirection kDirection = ConvDirection::{};\n"
+             "  static constexpr int kNdim = {};\n"
+             "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
+             "  static constexpr int kWaveM = {}, kWaveN = {};\n"
+             "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n",
+             tile::storage_type(types.a), tile::storage_type(types.b),
+             tile::storage_type(types.out), tile::storage_type(types.d), to_string(s.direction),
+             s.ndim, a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n,
+             a.warp_tile.k) +
+         fmt::format(
+             "  static constexpr int kBuffers = {}, kPrefetch = {};\n"
+             "  static constexpr bool kDirectToLds = {}, kWholeTaps = false;\n"
+             "  static constexpr int kSlices = {};\n"
+             "  static constexpr bool kAtomicSplit = {}, kPersistent = false;\n"
+             "  static constexpr bool kAKContiguous = {}, kBKContiguous = {};\n"
+             "  static constexpr bool kPreshuffled = false;\n"
+             "  static constexpr int kXcds = {};\n",
+             tiles.buffers, tiles.prefetch, yes_no(copies(a)), a.slices,
+             yes_no(a.split_k == SplitK::atomic), yes_no(!by_weight(s)),
+             yes_no(s.direction == ConvDirection::forward), target.xcds) +
+         tile::epilogue_fields(s.epilogue);
+}
+
+Source emit_mfma(const KernelSpec& spec, const Target& target) {
+  Source source{.name = name_of(spec), .extension = ".hip", .text = {}, .headers = {}, .abi = kAbi};
+  source.text = fmt::format(
+      "// {0}\n"
+      "// Generated by tessera from src/tessera/device/hip/. Do not edit.\n"
+      "// Reproduce: tessera generate {0} --output-dir .\n"
+      "#include \"tessera/device/hip/conv/conv_operands.h\"\n"
+      "\n"
+      "namespace {{\n"
+      "\n"
+      "using namespace tessera::device;\n"
+      "\n"
+      "struct Config {{\n"
+      "{1}"
+      "}};\n"
+      "\n"
+      "using Operands = ConvOperands<Config>;\n"
+      "using Kernel = MfmaGemm<Config, Operands>;\n"
+      "\n"
+      "}}  // namespace\n"
+      "\n"
+      "extern \"C\" {{\n"
+      "__attribute__((device, used)) extern const int {0}_abi =\n"
+      "    {2};\n"
+      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
+      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
+      "void {0}(\n"
+      "    Operands::Arguments arguments) {{\n"
+      "  Kernel::run(arguments.product);\n"
+      "}}\n"
+      "}}\n",
+      source.name, config_of(spec, target), kAbi);
+  source.headers = headers_of(source.text);
+  source.entries = {""};
+  return source;
+}
+
+template <Pipeline kPipeline>
+constexpr Way way_of_pipeline() {
+  return {.backend = "hip",
+          .pipeline = kPipeline,
+          .rules = kMfmaRules,
+          .serves = mfma_serves,
+          .algorithms = algorithms<kPipeline>,
+          .emit = emit_mfma,
+          .bind = bind,
+          .estimate = estimate,
+          .own = {.for_problem = for_problem<kPipeline>}};
+}
+
+}  // namespace
+
+Types types_of(const ConvSignature& s) {
+  if (by_weight(s)) return {s.out, s.in, s.weight, s.weight};
+  if (by_data(s)) return {s.out, s.weight, s.in, s.in};
+  return {s.in, s.weight, s.out, s.d};
+}
+
+device::MfmaShape shape_of(const ConvSignature& s, const Algorithm& a) {
+  return tile::mfma_shape(a, {2, 2, by_weight(s), s.direction != ConvDirection::forward});
+}
+
+}  // namespace tessera::conv::mfma
+
+namespace tessera::conv {
+
+using mfma::way_of_pipeline;
+const Way kMfmaCompv3 = way_of_pipeline<Pipeline::compv3>(),
+          kMfmaCompv4 = way_of_pipeline<Pipeline::compv4>(),
+          kMfmaMem = way_of_pipeline<Pipeline::mem>(),
+          kMfmaAsync = way_of_pipeline<Pipeline::async>();
+
+}  // namespace tessera::conv

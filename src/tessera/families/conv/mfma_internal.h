@@ -1,0 +1,52 @@
+// The kernels of src/tessera/device/hip/conv/ on the host: what a launch of a problem looks like,
+// without addresses.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/mfma.h"
+
+namespace tessera::conv::mfma {
+
+enum { kN, kG, kC, kD, kH, kW };  // among the strides of images
+
+inline bool by_weight(const auto& x) { return x.direction == ConvDirection::backward_weight; }
+inline bool by_data(const auto& x) { return x.direction == ConvDirection::backward_data; }
+
+// The types of the product: the operands that a direction multiplies, and its result.
+struct Types {
+  DType a, b, out, d;
+};
+Types types_of(const ConvSignature& signature);
+
+// The kernel's tile as the device's functions for sizes take it.
+device::MfmaShape shape_of(const ConvSignature& signature, const Algorithm& algorithm);
+
+// One of the products of a launch: all of it, or of backward_data the pixels of one residue of the
+// strides.
+struct Part {
+  std::int64_t rows, depth;
+};
+struct Plan {
+  std::vector<Part> parts;
+  std::int64_t columns = 0, groups = 0;
+  std::int64_t most_rows = 0;  // of a part
+};
+// The problem has its strides.
+Plan plan_of(const ConvProblem& problem);
+
+// The distance of neighbouring pixels where it is the same everywhere, else -1; `alone` where there
+// is one pixel.
+std::int64_t pixel_distance(const ConvStrides& strides, const Spatial& size, std::int64_t n,
+                            std::int64_t alone);
+// Whether the taps of a filter lie side by side, so that it is one line.
+bool taps_adjoin(const ConvProblem& problem);
+
+Launch bind(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
+            const ConvOperands& operands);
+Estimate estimate(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
+                  int threads);
+
+}  // namespace tessera::conv::mfma

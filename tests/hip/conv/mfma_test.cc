@@ -1,0 +1,288 @@
+// Convolutions by MFMA for AMD GPUs: every kernel that ships is compiled here, counted, and run
+// instruction by instruction on the emulator on random problems, against the fp64 reference. The
+// matrix instructions that it executes are as many as the problem needs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "hip/gemm/emulated.h"
+#include "tessera/base/error.h"
+#include "tessera/base/files.h"
+#include "tessera/families/conv/conv.h"
+#include "tessera/families/tile/mfma.h"
+#include "tessera/jit/build.h"
+#include "tessera/jit/hip_compilers.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kOthers = 5;       // legal kernels that don't ship, of each run
+constexpr int kProblems = 3;             // of each kernel
+constexpr double kMostLdsCycles = 1.05;  // of what LDS needs at least
+constexpr double kMostProducts = 3e6;
+
+class EmulatedConv : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    try {
+      jit::find_hip_compiler({.compiler = {}, .worker = TESSERA_WORKER}, target_);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
+    fmt::print("seed {}\n", seed_);
+  }
+
+  std::vector<KernelSpec> essential() const {
+    std::set<std::string> names;
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family_.preselected_names()) {
+      if (!set.ends_with("_essential")) continue;
+      try {
+        for (KernelSpec& spec : family_.preselected(set, target_)) {
+          if (!tile::is_mfma(spec.algorithm.pipeline)) continue;
+          if (names.insert(name_of(spec)).second) specs.push_back(std::move(spec));
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+      }
+    }
+    return specs;
+  }
+
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return least +
+           static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  bool one_in(int count) { return random_() % static_cast<unsigned>(count) == 0; }
+
+  // ---- problems ----
+
+  void draw_sizes(ConvProblem& p, const Algorithm& a) {
+    p.n = between(1, 3), p.g = one_in(3) ? between(2, 3) : 1;
+    p.c = 8 * between(1, one_in(3) ? 3 : 16), p.k = 8 * between(1, one_in(3) ? 3 : 18);
+    if (one_in(4)) p.c = a.tile.k, p.k = a.tile.n;
+    p.c *= p.g, p.k *= p.g;
+    for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
+      p.size[i] = between(1, p.ndim == 3 ? 7 : 14), p.filter[i] = one_in(3) ? between(1, 7) : 3;
+      p.stride[i] = one_in(2) ? 1 : between(1, 3), p.dilation[i] = one_in(3) ? between(1, 3) : 1;
+      p.pad[i] = between(0, 2), p.pad_right[i] = one_in(4) ? between(-1, 3) : p.pad[i];
+    }
+    if (a.slices > 1) p.n += a.slices * a.tile.k / 90, p.size[2] = 90;
+    if (a.slices > 1) p.stride = {1, 1, 1}, p.pad_right[2] = p.pad[2] = 3;
+  }
+  bool is_wanted(const KernelSpec& spec, const ConvProblem& p) const {
+    const Spatial out = out_size(p);
+    if (*std::min_element(out.begin(), out.end()) < 1) return false;
+    if (family_.flops(p) / 2 > kMostProducts) return false;
+    return spec.algorithm.slices == 1 ||
+           p.n * out[0] * out[1] * out[2] >
+               std::int64_t{spec.algorithm.slices} * spec.algorithm.tile.k;
+  }
+  // Tokens apart, images that are one, and filters whose lines lie anywhere.
+  void add_gaps(ConvProblem& p) {
+    const ConvProblem packed = with_strides(p);
+    const auto widen = [&](ConvStrides& s, const Spatial& size, std::int64_t pixel, bool is_read) {
+      s[5] = pixel;
+      s[4] = size[2] * s[5] + (is_read ? 2 * between(0, 2) : 0);
+      s[3] = size[1] * s[4] + (is_read ? 2 * between(0, 2) : 0);
+      s[0] = is_read && one_in(3) ? 0 : size[0] * s[3];
+    };
+    const bool data = p.direction == ConvDirection::backward_data;
+    const bool forward = p.direction == ConvDirection::forward;
+    p.in_strides = packed.in_strides, p.out_strides = packed.out_strides;
+    p.weight_strides = packed.weight_strides;
+    widen(p.in_strides, p.size, p.c + 2 * between(0, 9), !data);
+    widen(p.out_strides, out_size(p), p.k + 2 * between(0, 9), data);
+    ConvStrides& w = p.weight_strides;
+    if (data) w[4] += 2 * between(0, 3), w[3] = w[4] * p.filter[1], w[1] = w[3] * p.filter[0];
+    w[1] += (data ? 2 : 1) * between(0, 5), w[0] = w[1] * (p.k / p.g);
+    if (forward && one_in(4)) w[0] = 0;
+  }
+  ConvProblem problem_for(const KernelSpec& spec) {
+    const auto& s = std::get<ConvSignature>(spec.signature);
+    ConvProblem p;
+    do {
+      p = {};
+      p.direction = s.direction, p.layout = s.layout, p.ndim = s.ndim;
+      p.in = s.in, p.weight = s.weight, p.acc = s.acc, p.out = s.out, p.d = s.d;
+      p.epilogue = s.epilogue;
+      draw_sizes(p, spec.algorithm);
+    } while (!is_wanted(spec, p));
+    if (one_in(2)) add_gaps(p);
+    if (one_in(3)) p.alpha = 0.75F;
+    if (one_in(3)) p.beta = -1.5F;
+    return p;
+  }
+
+  // ---- counts ----
+
+  std::uint64_t mfmas_of_tile(const KernelSpec& spec) const {
+    const Algorithm& a = spec.algorithm;
+    int depth = 0;
+    for (const Instruction& i : target_.instructions) {
+      const bool fits = i.a == std::get<ConvSignature>(spec.signature).in &&
+                        i.shape.m == a.warp_tile.m && a.warp_tile.k % i.shape.k == 0;
+      if (fits) depth = std::max(depth, i.shape.k);
+    }
+    const Shape3& w = a.warp_tile;
+    const int blocks = a.tile.m / (a.wave.m * w.m) * (a.tile.n / (a.wave.n * w.n));
+    return static_cast<std::uint64_t>(blocks * (a.tile.k / depth));
+  }
+  static std::int64_t up(std::int64_t count, std::int64_t size) {
+    return (count + size - 1) / size;
+  }
+  static int turns_of(const Algorithm& a) { return a.pipeline == Pipeline::mem ? 2 : 1; }
+
+  // All waves of all tiles multiply every step of their slice, in whole turns.
+  std::uint64_t executed(const KernelSpec& spec, std::int64_t rows, std::int64_t columns,
+                         std::int64_t depth) const {
+    const Algorithm& a = spec.algorithm;
+    const std::int64_t steps = up(depth, a.tile.k);
+    std::int64_t turns = 0;
+    for (std::int64_t i = 0; i < a.slices; ++i) {
+      turns += up(steps * (i + 1) / a.slices - steps * i / a.slices, turns_of(a));
+    }
+    return static_cast<std::uint64_t>(up(rows, a.tile.m) * up(columns, a.tile.n) * turns *
+                                      turns_of(a) * tile::all_waves(a)) *
+           mfmas_of_tile(spec);
+  }
+  // The taps that meet y from places at `at` of x, places of y of any size.
+  static std::int64_t taps_along(const ConvProblem& p, std::size_t i, std::int64_t at) {
+    std::int64_t count = 0;
+    for (std::int64_t tap = 0; tap < p.filter[i]; ++tap) {
+      count += (at + p.pad[i] - tap * p.dilation[i]) % p.stride[i] == 0 ? 1 : 0;
+    }
+    return count;
+  }
+  std::uint64_t expected_mfmas(const KernelSpec& spec, const ConvProblem& p) const {
+    const conv::View view = conv::view_of(p);
+    const auto groups = static_cast<std::uint64_t>(p.g);
+    if (p.direction != ConvDirection::backward_data) {
+      return groups * executed(spec, view.rows, view.columns, view.depth);
+    }
+    std::uint64_t all = 0;
+    std::int64_t at[3] = {};
+    do {
+      std::int64_t rows = p.n, depth = p.k / p.g;
+      for (std::size_t i = 0; i < 3; ++i) {
+        rows *= up(p.size[i] - at[i], p.stride[i]), depth *= taps_along(p, i, at[i]);
+      }
+      all += groups * executed(spec, rows, view.columns, depth);
+    } while (advance(p, at));
+    return all;
+  }
+  static bool advance(const ConvProblem& p, std::int64_t (&at)[3]) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (++at[i] < std::min(p.stride[i], p.size[i])) return true;
+      at[i] = 0;
+    }
+    return false;
+  }
+
+  void expect_lean(const KernelSpec& spec, const EmulatedKernel& kernel) const {
+    const emulator::Facts facts = kernel.facts(name_of(spec));
+    EXPECT_EQ(facts.scratch_bytes, 0U);
+    EXPECT_EQ(facts.vgpr_spills, 0U);
+    EXPECT_EQ(facts.sgpr_spills, 0U);
+    EXPECT_EQ(facts.uncovered, 0U);
+    std::uint64_t mfmas = 0;
+    for (const auto& [name, count] : facts.mfmas) mfmas += count;
+    EXPECT_EQ(mfmas, mfmas_of_tile(spec) * static_cast<unsigned>(turns_of(spec.algorithm)));
+    EXPECT_EQ(facts.mfmas.size(), 1U);
+  }
+
+  void check(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel,
+             const ConvProblem& p) {
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("'{}', operands of seed {}", to_string(Problem(p)), seed));
+    family_.validate(p);
+    ASSERT_EQ(family_.supports(spec, p, target_).reason, "");
+    measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
+    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    const std::uint64_t before = kernel.statistics.mfmas;
+    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, owned.operands),
+                         memory, 1),
+              "");
+    EXPECT_EQ(kernel.statistics.mfmas - before, expected_mfmas(spec, conv::folded(p)));
+    const Mismatch mismatch = family_.compare(p, owned.operands, wanted);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    ++problems_;
+    elements_ += mismatch.checked;
+  }
+
+  jit::Builder builder() const {
+    jit::BuildOptions options;
+    options.cache.folder = TESSERA_BUILD "/kernel-cache";
+    options.worker = TESSERA_WORKER;
+    options.use_shipped_packs = false;
+    return jit::Builder(options);
+  }
+
+  Target target_ = load_target(GetParam());
+  const Family& family_ = family_of(Op::conv);
+  std::uint64_t seed_ = std::random_device{}();
+  std::mt19937_64 random_{seed_};
+  int problems_ = 0;
+  std::int64_t elements_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedConv, testing::Values("gfx90a", "gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(EmulatedConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
+  const std::vector<KernelSpec> specs = essential();
+  ASSERT_GE(specs.size(), 15U);
+  std::vector<Source> sources;
+  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
+  const auto built = builder().build_all(sources, target_, 0);
+  emulator::Statistics all;
+  double worst_lds = 1;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(name_of(specs[i]));
+    ASSERT_EQ(built[i].error, "");
+    EmulatedKernel kernel(read_file(built[i].artifact.binary));
+    expect_lean(specs[i], kernel);
+    for (int n = 0; n < kProblems; ++n) check(specs[i], sources[i], kernel, problem_for(specs[i]));
+    const emulator::Statistics& s = kernel.statistics;
+    if (s.lds_ideal_cycles > 0) {
+      const double ratio =
+          static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
+      EXPECT_LE(ratio, kMostLdsCycles);
+      worst_lds = std::max(worst_lds, ratio);
+    }
+    all.add(s);
+  }
+  fmt::print(
+      "{}: {} kernels, {} problems, {} elements; {} instructions, {} MFMAs, LDS cycles up to "
+      "{:.3f} "
+      "of the ideal\n",
+      target_.name, specs.size(), problems_, elements_, all.instructions, all.mfmas, worst_lds);
+}
+
+// Some of all legal kernels; other ones in each run.
+TEST_P(EmulatedConv, OtherLegalKernelsAreLeanAndCorrect) {
+  std::vector<KernelSpec> specs = family_.enumerate(target_, {});
+  std::erase_if(specs, [](const KernelSpec& s) { return !tile::is_mfma(s.algorithm.pipeline); });
+  std::shuffle(specs.begin(), specs.end(), random_);
+  specs.resize(kOthers);
+  std::vector<Source> sources;
+  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
+  const auto built = builder().build_all(sources, target_, 0);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    SCOPED_TRACE(name_of(specs[i]));
+    ASSERT_EQ(built[i].error, "");
+    EmulatedKernel kernel(read_file(built[i].artifact.binary));
+    expect_lean(specs[i], kernel);
+    check(specs[i], sources[i], kernel, problem_for(specs[i]));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
