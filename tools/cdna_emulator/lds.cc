@@ -34,6 +34,7 @@ constexpr MemoryRow kLdsRows[] = {
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2_b64", 8, 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2st64_b32", 4, 64},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2st64_b64", 8, 64},
+    {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_b64_tr_b16", 8, 1, nullptr, true},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_u8", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::sign, "ds_read_i8", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_u16", 2},
@@ -110,6 +111,26 @@ void store_lane(Wave& w, const Instruction& i, int reg, int lane, u8* to) {
   std::memcpy(to, data, i.memory->bytes);
 }
 
+// Lane n of 16 has read elements 4 (n % 4) to 4 (n % 4) + 3 of row n / 4. It gets element n of each
+// of the 4 rows.
+void transpose_lanes(Wave& w, const Instruction& i, int reg, const LdsLanes& lanes) {
+  if (lanes.lanes != ~u64{0}) {
+    throw Finding{
+        Finding::Kind::uncovered,
+        "The emulator knows this instruction for 64 lanes that are on: '" + i.text + "'."};
+  }
+  for (std::size_t l = 0; l < kLanes; ++l) {
+    u16 row[4];
+    for (std::size_t r = 0; r < 4; ++r) {
+      const u32 at = lanes.address[l / 16 * 16 + r * 4 + l % 16 / 4];
+      std::memcpy(&row[r], &w.group->lds[at + 2 * (l % 4)], 2);
+    }
+    for (int half = 0; half < 2; ++half) {
+      w.vector(reg + half)[l] = row[2 * half] | u32{row[2 * half + 1]} << 16;
+    }
+  }
+}
+
 // One of the accesses of an instruction: `data` is the register to load to or to store from.
 i16 access(Wave& w, const Instruction& i, int address_register, int data, u32 offset) {
   const i16 record = take_lds_lanes(w);
@@ -117,6 +138,10 @@ i16 access(Wave& w, const Instruction& i, int address_register, int data, u32 of
   fill_addresses(w, i, address_register, offset, lanes);
   touch(w, lanes, i);
   count_cycles(w, lanes);
+  if (i.memory->transposes) {
+    transpose_lanes(w, i, data, lanes);
+    return record;
+  }
   for (int l = 0; l < kLanes; ++l) {
     if ((lanes.lanes >> l & 1U) == 0) continue;
     u8* at = &w.group->lds[lanes.address[static_cast<std::size_t>(l)]];

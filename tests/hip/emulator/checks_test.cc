@@ -91,6 +91,36 @@ TEST(Waits, ALoadToLdsLandsWhenWaitedFor) {
   EXPECT_EQ(b.wave->vector(2)[3], 1234U);
 }
 
+// 16 lanes read 4 rows of 16 elements, and lane n gets element n of each row.
+TEST(Lds, AReadOfGfx950TransposesSixteenLanes) {
+  const auto bench = make_bench("gfx950", 4096);
+  Bench& b = *bench;
+  const auto element = [](u32 group, u32 row, u32 column) {
+    return static_cast<u16>(group * 1000 + row * 100 + column);
+  };
+  for (u32 l = 0; l < kLanes; ++l) {
+    const u32 group = l / 16, row = l % 16 / 4, column = l % 4 * 4;
+    const u32 at = 128 + group * 512 + row * 96 + column * 2;  // rows lie apart
+    b.wave->vector(0)[l] = at - 128;
+    for (u32 e = 0; e < 4; ++e) {
+      const u16 value = element(group, row, column + e);
+      std::memcpy(&b.group.lds[at + 2 * e], &value, 2);
+    }
+  }
+  run_line(b, "ds_read_b64_tr_b16 v[2:3], v0 offset:128");
+  EXPECT_EQ(finding_of(b, "v_mov_b32_e32 v4, v2"), kEarly + "'v_mov_b32_e32 v4, v2'.");
+  run_line(b, "s_waitcnt lgkmcnt(0)");
+  for (u32 l = 0; l < kLanes; ++l) {
+    for (u32 row = 0; row < 4; ++row) {
+      EXPECT_EQ(b.wave->vector(2 + static_cast<int>(row / 2))[l] >> (16 * (row % 2)) & 0xffffU,
+                element(l / 16, row, l % 16));
+    }
+  }
+  b.wave->set_pair(kExec, 1);
+  EXPECT_NE(finding_of(b, "ds_read_b64_tr_b16 v[2:3], v0").find("64 lanes that are on"),
+            std::string::npos);
+}
+
 TEST(Lds, TellsARaceOfTwoWaves) {
   const auto m = make_memory();
   Bench& b = *m->bench;
