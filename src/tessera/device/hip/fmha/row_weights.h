@@ -1,0 +1,111 @@
+// Online softmax of 32 queries, of which a lane has one: sums lie as Mfma leaves them with the keys
+// as the first operand, so that lanes l and l + 32 have the scores of one query.
+#pragma once
+
+#include "tessera/device/hip/math.h"
+#include "tessera/device/hip/memory.h"
+#include "tessera/device/hip/mfma.h"
+
+namespace tessera::device {
+
+__device__ __forceinline__ float larger(float a, float b) { return __builtin_fmaxf(a, b); }
+
+// Combines what the lanes l and l + 32 have.
+template <class F>
+__device__ __forceinline__ float over_halves(float x, F f) {
+#if defined(__gfx950__)
+  const auto both = __builtin_amdgcn_permlane32_swap(bits<u32>(x), bits<u32>(x), false, false);
+  return f(bits<float>(both[0]), bits<float>(both[1]));
+#else
+  const u32 lane = __builtin_amdgcn_mbcnt_hi(~0U, __builtin_amdgcn_mbcnt_lo(~0U, 0));
+  const int other = __builtin_amdgcn_ds_bpermute(static_cast<int>((lane ^ 32U) * 4), bits<int>(x));
+  return f(x, bits<float>(other));
+#endif
+}
+
+// Two weights, rounded to nearest. They are not negative.
+template <class T>
+__device__ __forceinline__ u32 round_pair(float a, float b) {
+  using Pair = Vec<float, 2>;
+  if constexpr (kSame<T, fp16>) {
+    return bits<u32>(__builtin_convertvector((Pair{a, b}), Vec<_Float16, 2>));
+  } else {
+#if defined(__gfx950__)
+    return bits<u32>(__builtin_convertvector((Pair{a, b}), Vec<__bf16, 2>));
+#else
+    // Ties go up.
+    return __builtin_amdgcn_perm(bits<u32>(b) + 0x8000U, bits<u32>(a) + 0x8000U, 0x07060302U);
+#endif
+  }
+}
+
+// The keys that a lane's query sees, from the begin of a sequence.
+struct RowKeys {
+  int begin, end;
+};
+
+// Less than every score. Sums of queries that saw nothing refer to it.
+inline constexpr float kNothing = -1e30F;
+
+struct RowState {
+  float reference = kNothing;  // weights are 2^(factor * (score - reference))
+  Vec<float, 2> sums = 0;      // of the lane's weights
+};
+
+// `factor` is positive: scale * log2(e).
+template <class In, int kKeyBlocks>
+struct RowWeights {
+  using Sum = Vec<float, 16>;
+
+  // Hides scores of keys that are not seen; `first` is the tile's first key.
+  static __device__ __forceinline__ void mask(Sum (&scores)[kKeyBlocks], const RowKeys& keys,
+                                              int first, int group) {
+    // Blocks of one wave may see the same keys. The compiler would then keep the tests of the first
+    // block for the second one, 64 scalar registers.
+    const int begin = not_ahead(keys.begin - first - 4 * group);
+    const int end = not_ahead(keys.end - first - 4 * group);
+#pragma unroll
+    for (int b = 0; b < kKeyBlocks; ++b) {
+#pragma unroll
+      for (int s = 0; s < 16; ++s) {
+        const int key = b * 32 + s / 4 * 8 + s % 4;
+        scores[b][s] = key >= begin && key < end ? scores[b][s] : -__builtin_inff();
+      }
+    }
+  }
+
+  // The largest of the query's scores and `least`. Scores enter by threes (v_max3), in chains of
+  // odd lengths: of two, the compiler would quiet each NaN first.
+  static __device__ __forceinline__ float largest(const Sum (&scores)[kKeyBlocks], float least) {
+    constexpr int kEach = kKeyBlocks * 4;
+    const auto chain = [&](int first, int count) {
+      const auto score = [&](int n) { return scores[(first + n) / 16][(first + n) % 16]; };
+      float top = larger(larger(score(0), score(1)), score(2));
+#pragma unroll
+      for (int n = 3; n < count; n += 2) top = larger(larger(top, score(n)), score(n + 1));
+      return top;
+    };
+    const float a = chain(0, kEach + 1), b = chain(kEach + 1, kEach - 1);
+    const float c = chain(2 * kEach, kEach + 1), d = chain(3 * kEach + 1, kEach - 1);
+    return over_halves(larger(larger(larger(larger(a, b), c), d), least), larger);
+  }
+
+  // The weights as operands, 16 keys a chunk.
+  static __device__ __forceinline__ void weigh(const Sum (&scores)[kKeyBlocks], float factor,
+                                               RowState& state, Chunk (&weights)[kKeyBlocks * 2]) {
+    const float shift = -state.reference * factor;
+#pragma unroll
+    for (int b = 0; b < kKeyBlocks; ++b) {
+#pragma unroll
+      for (int s = 0; s < 16; s += 2) {
+        const Vec<float, 2> pair = {scores[b][s], scores[b][s + 1]};
+        const Vec<float, 2> power = pair * factor + shift;
+        const Vec<float, 2> weight = {exp2_fast(power[0]), exp2_fast(power[1])};
+        state.sums += weight;
+        weights[b * 2 + s / 8][s % 8 / 2] = round_pair<In>(weight[0], weight[1]);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,362 @@
+// Attention by matrix instructions on AMD GPUs: rules, which problems they serve, text, launch,
+// predicted times. device/hip/fmha/mfma_fmha.h says how the kernels work.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/device/hip/fmha/fmha_arguments.h"
+#include "tessera/device/hip/fmha/fmha_sizes.h"
+#include "tessera/families/fmha/arguments.h"
+#include "tessera/families/fmha/extend.h"
+#include "tessera/families/fmha/ways.h"
+#include "tessera/families/tile/algorithm_space.h"
+#include "tessera/families/tile/bandwidth.h"
+#include "tessera/families/tile/ceil_div.h"
+#include "tessera/families/tile/mfma.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::fmha {
+namespace {
+
+constexpr Shape3 kMfmaWarpTile = {32, 32, 16};
+constexpr int kPieceBytes = 16;      // that a lane moves at a time
+constexpr int kPieceElements = 8;    // of 16 bits
+constexpr int kRegistersKept = 160;  // of a wave that is alone on its SIMD, or it would spill
+
+device::MfmaFmhaShape shape_of(const Algorithm& a) {
+  return {.blocks = a.tile.m / (a.wave.m * kMfmaWarpTile.m),
+          .waves = a.wave.m,
+          .keys = a.tile.n,
+          .head = a.tile.k,
+          .head_v = most_hdim_v(a.tile.k),
+          .copies = a.pipeline == Pipeline::qrasync};
+}
+
+std::int64_t mfma_lds_bytes(const FmhaSignature&, const Algorithm& a) {
+  return device::mfma_fmha_lds_bytes(shape_of(a));
+}
+
+// ---- which kernels there are ----
+
+bool has_mfma(const Case& c) {
+  return std::any_of(
+      c.target.instructions.begin(), c.target.instructions.end(),
+      [&](const Instruction& i) { return i.name == "mfma" && i.a == c.signature.in; });
+}
+
+// What the kernels do not compute, as a field and its word; empty where they do.
+std::string not_computed(const FmhaSignature& s) {
+  if (s.kind != FmhaKind::forward) return fmt::format("kind {}", to_string(s.kind));
+  if (has_own_kv(s)) return fmt::format("kv {}", to_string(s.kv));
+  if (s.qscale != FmhaQscale::none) return fmt::format("qscale {}", to_string(s.qscale));
+  if (s.pages != FmhaPages::none) return fmt::format("pages {}", to_string(s.pages));
+  if (s.bias != FmhaBias::none) return fmt::format("bias {}", to_string(s.bias));
+  if (s.soft_cap) return "a soft cap";
+  if (s.random) return "random 1";
+  return s.dropout ? "dropout" : "";
+}
+
+// Whether the lanes of a workgroup move whole tiles: of keys 16 bytes each, of values 2, 4 or 8
+// elements of 8 keys where they transpose them.
+bool lanes_move_tiles(const Algorithm& a) {
+  const device::MfmaFmhaShape s = shape_of(a);
+  const int lanes = device::mfma_fmha_threads(s);
+  const int pieces = s.keys * s.head / kPieceElements;
+  const int elements = s.keys / kPieceElements * s.head_v;
+  if (pieces % lanes != 0 || elements % lanes != 0) return false;
+  const int each = elements / lanes;
+  return s.copies || each == 2 || each == 4 || each == 8;
+}
+
+// A SIMD has the same registers for one wave as for two together.
+int registers_left(const Case& c) {
+  const int lanes = device::mfma_fmha_threads(shape_of(c.algorithm));
+  return std::min(c.target.registers_per_thread - kRegistersKept,
+                  c.target.registers_per_unit / lanes);
+}
+
+constexpr Rule kMfmaRules[] = {
+    {has_mfma,
+     [](const Case& c) {
+       return fmt::format("{} has no mfma for {}", c.target.name, to_string(c.signature.in));
+     }},
+    {[](const Case& c) {
+       const FmhaSignature& s = c.signature;
+       return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
+     },
+     [](const Case& c) {
+       return fmt::format("{} computes fp16 or bf16 with out of that type, got in {}, out {}",
+                          to_string(c.algorithm.pipeline), to_string(c.signature.in),
+                          to_string(c.signature.out));
+     }},
+    {[](const Case& c) { return not_computed(c.signature).empty(); },
+     [](const Case& c) {
+       return fmt::format("{} does not compute {}", to_string(c.algorithm.pipeline),
+                          not_computed(c.signature));
+     }},
+    tile::kRowOf<Case, tile::kUnusedFields>,
+    {[](const Case& c) { return c.algorithm.warp_tile == kMfmaWarpTile; },
+     [](const Case& c) {
+       return fmt::format("the warp tile of attention on AMD GPUs is {}, got {}",
+                          to_string(kMfmaWarpTile), to_string(c.algorithm.warp_tile));
+     }},
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.wave;
+       return (w.m == 4 || w.m == 8) && w.n == 1 && w.k == 1;
+     },
+     [](const Case& c) {
+       return fmt::format("a block has 4 or 8 waves over m (4x1x1, 8x1x1), got {}",
+                          to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) {
+       const Shape3& t = c.algorithm.tile;
+       const int rows = c.algorithm.wave.m * kMfmaWarpTile.m;
+       const bool heads_fit = t.k == 32 || t.k == 64 || t.k == 128 || t.k == 256;
+       return (t.m == rows || t.m == 2 * rows) && (t.n == 32 || t.n == 64 || t.n == 128) &&
+              heads_fit;
+     },
+     [](const Case& c) {
+       const int rows = c.algorithm.wave.m * kMfmaWarpTile.m;
+       return fmt::format(
+           "tile must be m x n x k with {} waves, m {} or {}, n 32, 64 or 128, k 32, 64, 128 or "
+           "256, got {}",
+           c.algorithm.wave.m, rows, 2 * rows, to_string(c.algorithm.tile));
+     }},
+    {[](const Case& c) { return lanes_move_tiles(c.algorithm); },
+     [](const Case& c) {
+       const device::MfmaFmhaShape s = shape_of(c.algorithm);
+       return fmt::format("{} lanes do not move whole tiles of {} keys and heads of {} with {}",
+                          device::mfma_fmha_threads(s), s.keys, s.head,
+                          to_string(c.algorithm.pipeline));
+     }},
+    {[](const Case& c) {
+       return device::mfma_fmha_registers(shape_of(c.algorithm)) <= registers_left(c);
+     },
+     [](const Case& c) {
+       return fmt::format("tile {} needs about {} registers a lane, {} leaves {} to each of {}",
+                          to_string(c.algorithm.tile),
+                          device::mfma_fmha_registers(shape_of(c.algorithm)), c.target.name,
+                          registers_left(c), c.algorithm.wave.m);
+     }},
+    kFitsSharedMemory,
+};
+
+std::vector<Algorithm> mfma_algorithms(const Target& target, Pipeline pipeline) {
+  return tile::shapes_with(tile::space_of(Op::fmha, target), pipeline, {kMfmaWarpTile});
+}
+std::vector<Algorithm> qr_algorithms(const Target& target) {
+  return mfma_algorithms(target, Pipeline::qr);
+}
+std::vector<Algorithm> qrasync_algorithms(const Target& target) {
+  return mfma_algorithms(target, Pipeline::qrasync);
+}
+
+// ---- which problems they serve ----
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
+constexpr std::int64_t kMostSpan = (std::int64_t{1} << 31) - (1 << 20);         // bytes of a tile
+constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
+
+struct MovedTokens {
+  std::string_view name;
+  const FmhaStrides& strides;
+  std::int64_t sequences, heads, tokens, hdim;
+  int rows;  // of a tile
+  bool may_repeat = true;
+};
+std::array<MovedTokens, 4> tokens_of(const Algorithm& a, const FmhaProblem& p) {
+  const TokenCounts n = token_counts(p);
+  return {{{"q", query_strides(p), n.sequences, p.heads, n.queries, p.hdim, a.tile.m},
+           {"k", p.k_strides, n.parts, p.heads_kv, n.keys, p.hdim, a.tile.n, false},
+           {"v", p.v_strides, n.parts, p.heads_kv, n.keys, p.hdim_v, a.tile.n, false},
+           {"out", p.out_strides, n.sequences, p.heads, n.queries, p.hdim_v, a.tile.m}}};
+}
+
+// Why lanes cannot move the tensor's tokens; empty where they can.
+std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
+  if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
+    return fmt::format("{} reads elements of {} that are neighbours, got a stride of {}", pipeline,
+                       t.name, t.strides[device::kTokenElement]);
+  }
+  const std::pair<std::int64_t, std::int64_t> sides[] = {
+      {t.sequences, t.strides[device::kTokenBatch]},
+      {t.heads, t.strides[device::kTokenHead]},
+      {t.tokens, t.strides[device::kToken]}};
+  for (const auto& [size, stride] : sides) {
+    if (size <= 1 || stride % kPieceElements == 0) continue;
+    return fmt::format("the strides of {} must be multiples of {} elements with {}, got {}", t.name,
+                       kPieceElements, pipeline, stride);
+  }
+  if (t.tokens <= 1) return {};
+  const std::int64_t stride = t.strides[device::kToken], most = kMostSpan / 2 / t.rows;
+  if (stride > most) {
+    return fmt::format("tokens of {} must be at most {} elements apart with {}, got {}", t.name,
+                       most, pipeline, stride);
+  }
+  if (t.may_repeat || stride >= t.hdim) return {};
+  return fmt::format("tokens of {} must not overlap with {}, got a stride of {} for heads of {}",
+                     t.name, pipeline, stride, t.hdim);
+}
+
+std::string size_reason(const KernelSpec& spec, const FmhaProblem& p) {
+  const std::string_view pipeline = to_string(spec.algorithm.pipeline);
+  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, {"hdim_v", p.hdim_v}}) {
+    if (value % kPieceElements == 0) continue;
+    return fmt::format("{} must be a multiple of {} with {}, got {}", name, kPieceElements,
+                       pipeline, value);
+  }
+  const std::pair<std::string_view, std::int64_t> sizes[] = {
+      {"seqlen_q", p.seqlen_q},
+      {"seqlen_k", p.seqlen_k},
+      {"tokens_q", is_packed(p) ? p.tokens_q : 0},
+      {"tokens_k", is_packed(p) ? p.tokens_k : 0}};
+  for (const auto& [name, value] : sizes) {
+    if (value <= kMostTokens) continue;
+    return fmt::format("{} must be at most {} with {}, got {}", name, kMostTokens, pipeline, value);
+  }
+  const device::MfmaFmhaShape s = shape_of(spec.algorithm);
+  const std::int64_t most = kMostLanes / device::mfma_fmha_threads(s);
+  const double blocks =
+      std::ceil(double(p.seqlen_q) / spec.algorithm.tile.m) * double(p.heads) * double(p.batch);
+  if (blocks <= double(most)) return {};
+  return fmt::format("{} counts its tiles up to {}, got about {:.0f} of {} queries", pipeline, most,
+                     blocks, spec.algorithm.tile.m);
+}
+
+Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
+  const std::string_view pipeline = to_string(spec.algorithm.pipeline);
+  if (Verdict fits = serves_heads(spec, p, target); !fits) return fits;
+  if (std::string why = size_reason(spec, p); !why.empty()) return {why};
+  for (const MovedTokens& t : tokens_of(spec.algorithm, p)) {
+    if (std::string why = stride_reason(t, pipeline); !why.empty()) return {why};
+  }
+  if (p.num_splits > 1) {
+    return {fmt::format("{} does not cut keys, num_splits must be 0 or 1, got {}", pipeline,
+                        p.num_splits)};
+  }
+  if (p.mask == FmhaMask::none || p.window_left < 0 || p.sink == 0) return {};
+  return {
+      fmt::format("{} keeps no keys outside of a window, got a sink of {} with a window_left of {}",
+                  pipeline, p.sink, p.window_left)};
+}
+
+// ---- the text ----
+
+Source emit_mfma(const KernelSpec& spec, const Target& target) {
+  const FmhaSignature& s = signature_in(spec);
+  const device::MfmaFmhaShape shape = shape_of(spec.algorithm);
+  const std::string config =
+      types_text(s) + fmt::format(
+                          "  static constexpr bool kMasked = {}, kLse = {}, kCopies = {};\n"
+                          "  static constexpr int kHeadSize = {}, kHdimV = {}, kKeys = {};\n"
+                          "  static constexpr int kBlocks = {}, kWaves = {}, kXcds = {};\n",
+                          s.masked, s.lse, shape.copies, shape.head, shape.head_v, shape.keys,
+                          shape.blocks, shape.waves, target.xcds);
+  const int at_once = device::mfma_fmha_waves(shape) * 4 / shape.waves;
+  const std::array<tile::GpuEntry, 1> entries = {{{"", "run", at_once}}};
+  return tile::hip_source(spec, kAbi, {"fmha/mfma_fmha.h", "MfmaFmha", "HipFmhaArguments", config},
+                          device::mfma_fmha_threads(shape), entries);
+}
+
+// ---- the launch ----
+
+void refuse_unaligned(std::string_view name, const void* base, Pipeline pipeline) {
+  const auto excess = reinterpret_cast<std::uintptr_t>(base) % kPieceBytes;
+  if (excess == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("fmha: {} must be aligned to {} bytes for {}, got an address {} past a "
+                          "multiple of that; use a direct kernel",
+                          name, kPieceBytes, to_string(pipeline), excess));
+}
+
+// The distance of tokens, of which there is one, may be too large for the kernel.
+void drop_unused_strides(const FmhaProblem& p, device::FmhaArguments& g) {
+  const TokenCounts n = token_counts(p);
+  if (n.queries <= 1) g.q_stride[device::kToken] = g.out_stride[device::kToken] = p.hdim;
+  if (n.keys <= 1) g.k_stride[device::kToken] = g.v_stride[device::kToken] = p.hdim;
+}
+
+Launch bind_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+                 const FmhaOperands& o) {
+  const Algorithm& a = spec.algorithm;
+  device::HipFmhaArguments arguments{};
+  device::FmhaArguments& g = arguments.fmha;
+  g = arguments_of(p, o);
+  drop_unused_strides(p, g);
+  Launch launch;
+  if (has_queries(p)) {
+    refuse_unaligned("q", g.q, a.pipeline), refuse_unaligned("k", g.k, a.pipeline);
+    refuse_unaligned("v", g.v, a.pipeline), refuse_unaligned("out", g.out, a.pipeline);
+    arguments.tiles = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.m));
+    arguments.total = static_cast<int>(arguments.tiles * p.heads * p.batch);
+    const int threads = device::mfma_fmha_threads(shape_of(a));
+    launch.steps.push({.grid = {static_cast<unsigned>(arguments.total), 1, 1},
+                       .block = {static_cast<unsigned>(threads), 1, 1}});
+  }
+  launch.arguments.set(arguments);
+  return launch;
+}
+
+// ---- predicted times ----
+
+// Cycles, of which none was measured.
+constexpr double kVectorCycles = 4, kExponentialCycles = 16;  // of an instruction of a wave
+constexpr double kVectorOfScore = 3, kVectorOfTile = 25;      // instructions of a lane
+constexpr double kFirstKeys = 4000;  // before the first product and after the last one
+
+// Cycles in which a unit makes a tile: what takes longest, and as much of the rest as too few waves
+// of a SIMD hide.
+double cycles_of_tile(const FmhaProblem& p, const Algorithm& a, const Target& target) {
+  const device::MfmaFmhaShape s = shape_of(a);
+  const double bytes = double(s.keys) * (s.head + s.head_v) * 2;
+  const double products = double(a.tile.m) * s.keys * (s.head + s.head_v);
+  const double multiply = products * target.clock_ghz * 1e9 / product_rate(target, p.in);
+  const double scores = double(s.blocks) * s.keys / 2;
+  const double vector =
+      (kVectorOfScore * scores + kVectorOfTile) * kVectorCycles + scores * kExponentialCycles;
+  const double weigh = vector * s.waves / 4;
+  const double lds = (s.waves + 1) * bytes / std::max(1.0, target.shared_bytes_per_cycle);
+  const double l2 = target.caches.size() > 1 ? target.caches[1].bytes_per_cycle : 0;
+  const double fetch = bytes / std::max(1.0, l2);
+  const double longest = std::max({multiply, weigh, lds, fetch});
+  return longest + (multiply + weigh + lds + fetch - longest) / (2 * device::mfma_fmha_waves(s));
+}
+
+// Keys of a tile are multiplied whole where the mask cuts it.
+Estimate estimate_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target& target, int) {
+  const Algorithm& a = spec.algorithm;
+  const double units = std::max(1, target.units);
+  const double blocks =
+      std::ceil(double(p.seqlen_q) / a.tile.m) * double(p.heads) * double(p.batch);
+  const double rounds = std::ceil(blocks / units);
+  const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
+  const double cut = p.mask == FmhaMask::none ? 0 : blocks * a.tile.m * a.tile.n / 2;
+  const double tiles = std::max((scores(p) * padding + cut) / (double(a.tile.m) * a.tile.n), 1.0);
+  const double cycles = rounds * (tiles / blocks * cycles_of_tile(p, a, target) + kFirstKeys);
+  const double memory = bytes(p) / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
+  return tile::total_of(cycles / (std::max(target.clock_ghz, 0.1) * 1e9), memory,
+                        target.launch_us * 1e-6);
+}
+
+constexpr Way mfma_way(Pipeline pipeline, std::vector<Algorithm> (*algorithms)(const Target&)) {
+  return {.backend = "hip",
+          .pipeline = pipeline,
+          .rules = kMfmaRules,
+          .serves = mfma_serves,
+          .algorithms = algorithms,
+          .emit = emit_mfma,
+          .bind = bind_mfma,
+          .estimate = estimate_mfma,
+          .own = {.stage = "attend", .shared_bytes = mfma_lds_bytes}};
+}
+
+}  // namespace
+
+const Way kQr = mfma_way(Pipeline::qr, qr_algorithms);
+const Way kQrasync = mfma_way(Pipeline::qrasync, qrasync_algorithms);
+
+}  // namespace tessera::fmha
