@@ -47,6 +47,8 @@ using Way = tile::Way<Types>;
 
 // flash_cpu.cc, direct_gpu.cc, flash_gpu.cc, flash8_gpu.cc, split_gpu.cc
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
+// direct_hip.cc
+extern const Way kDirectHip;
 // append.cc
 extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
