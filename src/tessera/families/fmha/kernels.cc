@@ -30,8 +30,8 @@ std::string no_row(const Case& c) {
     pipelines.emplace_back(to_string(way->pipeline));
   }
   if (pipelines.empty()) {
-    return fmt::format("this build emits attention for cpu and cuda targets, {} is a {} target",
-                       c.target.name, c.target.backend);
+    return fmt::format("this build emits no attention with kind={} for {} targets, {} is one",
+                       to_string(c.signature.kind), c.target.backend, c.target.name);
   }
   return fmt::format("the pipeline must be {} with kind={} on {}, got {}", join(pipelines, " or "),
                      to_string(c.signature.kind), c.target.name, to_string(c.algorithm.pipeline));
@@ -238,9 +238,9 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 
 std::span<const Way* const> Types::ways() {
   static constexpr std::array kAll = {
-      &kFlashCpu,         &kDirectGpu, &kFlashGpu,    &kFlash8Gpu,
-      &kBackwardFlashGpu, &kSplitGpu,  &kBackwardCpu, &kBackwardDirectGpu,
-      &kAppendCpu,        &kAppendGpu, &kQr,          &kQrasync};
+      &kFlashCpu, &kDirectGpu,   &kFlashGpu,          &kFlash8Gpu, &kBackwardFlashGpu,
+      &kSplitGpu, &kBackwardCpu, &kBackwardDirectGpu, &kAppendCpu, &kAppendGpu,
+      &kQr,       &kQrasync,     &kDirectHip};
   return kAll;
 }
 

@@ -49,6 +49,8 @@ using Way = tile::Way<Types>;
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // mfma.cc
 extern const Way kQr, kQrasync;
+// direct_hip.cc
+extern const Way kDirectHip;
 // append.cc
 extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
