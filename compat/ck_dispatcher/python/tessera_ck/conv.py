@@ -58,18 +58,20 @@ def named_kernel(config: Any, target: Target) -> str:
 
 
 def wish_of(config: Any, target: Target) -> Wish:
-    """As for GEMM: a pipeline of the target makes the configuration exact."""
+    """As for GEMM: a pipeline of the target makes the configuration exact, unless it has the
+    original's tile_m of 1, its default, which no kernel of Tessera's has."""
     there = pipelines(target, "conv")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for convolutions"], False)
     ignored = hints.of_config(config)
-    if config.pipeline in there:
+    if config.pipeline in there and config.tile_m > 1:
         try:
             return gemm.exact(named_kernel(config, target), target, ignored)
         except Error as error:
             return Wish([], [str(error)], True)
-    note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
-            "kernels for this direction, type and layout are taken")
+    why = (f"tile_m=1 is no kernel's on {target.name}" if config.pipeline in there else
+           f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}")
+    note = f"{why}; its kernels for this direction, type and layout are taken"
     return Wish(essential(config, target), [note, *ignored], False)
 
 
