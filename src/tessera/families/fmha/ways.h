@@ -49,6 +49,10 @@ using Way = tile::Way<Types>;
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // direct_hip.cc
 extern const Way kDirectHip;
+// backward_hip.cc
+extern const Way kBackwardHip;
+// append_hip.cc
+extern const Way kAppendHip;
 // append.cc
 extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc
