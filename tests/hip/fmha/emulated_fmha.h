@@ -75,8 +75,7 @@ class EmulatedFmha : public testing::TestWithParam<std::string> {
     const std::uint64_t seed = random_();
     SCOPED_TRACE(fmt::format("operands of seed {}", seed));
     measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
-    const Reference wanted =
-        family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
+    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
     emulator::Memory memory;
     add_operands(owned, memory);
     ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, owned.operands),

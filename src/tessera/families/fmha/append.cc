@@ -121,20 +121,20 @@ Estimate append_time_on_cpu(const KernelSpec&, const FmhaProblem& p, const Targe
 }
 
 // The type of a cache, and what belongs to one of 8 bits.
-std::string cache_text(const FmhaSignature& s) {
+std::string cache_text(const FmhaSignature& s, Fp8Encoding fp8) {
   std::string text = kv_text(s);
   if (!has_own_kv(s)) return text;
   return text + fmt::format(
                     "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
                     "  static constexpr float kLargest = {};\n",
-                    to_string(s.qscale), max_finite(kv_type(s)));
+                    to_string(s.qscale), max_finite_of(kv_type(s), fp8));
 }
 
 constexpr Types::Own kAppendOwn = {.kind = FmhaKind::append, .is_general = true, .stage = "append"};
 
 }  // namespace
 
-std::string append_config(const KernelSpec& spec, int warps) {
+std::string append_config(const KernelSpec& spec, int warps, Fp8Encoding fp8) {
   const FmhaSignature& s = signature_in(spec);
   return fmt::format(
       "  using In = {};\n"
@@ -145,7 +145,7 @@ std::string append_config(const KernelSpec& spec, int warps) {
       "  static constexpr FmhaCacheLayout kCacheLayout = FmhaCacheLayout::{};\n"
       "  static constexpr bool kRotateQ = {};\n"
       "  static constexpr int kWaveM = {};\n",
-      tile::storage_type(s.in), cache_text(s), to_string(s.lengths), to_string(s.rotary),
+      tile::storage_type(s.in), cache_text(s, fp8), to_string(s.lengths), to_string(s.rotary),
       to_string(s.pages), to_string(s.cache_layout), s.rotate_q, warps);
 }
 
@@ -211,7 +211,8 @@ double append_bytes(const FmhaProblem& p) {
 }
 
 Estimate append_estimate(const FmhaProblem& p, const Target& target, int units) {
-  const Way& way = is_gpu(target) ? kAppendGpu : kAppendCpu;
+  const Way& of_gpu = target.backend == "hip" ? kAppendHip : kAppendGpu;
+  const Way& way = is_gpu(target) ? of_gpu : kAppendCpu;
   return way.estimate({}, p, target, units);
 }
 

@@ -26,8 +26,8 @@ bool has_tokens(const FmhaProblem& problem);
 // The predicted time of appending, alone or before attention, by so many units of the target.
 Estimate append_estimate(const FmhaProblem& problem, const Target& target, int units);
 // The fields of a kernel's Config, whose blocks have so many warps on a GPU, and the step that runs
-// them there.
-std::string append_config(const KernelSpec& spec, int warps);
+// them there. `fp8` is the encoding of the target's numbers of 8 bits.
+std::string append_config(const KernelSpec& spec, int warps, Fp8Encoding fp8 = Fp8Encoding::ocp);
 Step append_step(const FmhaProblem& problem, const device::FmhaAppendArguments& arguments,
                  int warps);
 
@@ -63,7 +63,8 @@ struct AppendedCopies {
   std::unordered_map<std::int64_t, double> value_errors;
   std::vector<std::byte> k_factors, v_factors;
 };
-AppendedCopies appended_copies(const FmhaProblem& problem, const FmhaOperands& operands);
+AppendedCopies appended_copies(const FmhaProblem& problem, const FmhaOperands& operands,
+                               Fp8Encoding fp8);
 Mismatch verify_append(const Problem& problem, const FmhaOperands& operands);
 
 }  // namespace tessera::fmha

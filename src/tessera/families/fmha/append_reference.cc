@@ -44,15 +44,16 @@ struct Cell {
 
 class Append {
  public:
-  Append(const FmhaProblem& p, const FmhaOperands& o, double reads)
+  Append(const FmhaProblem& p, const FmhaOperands& o, double reads, Fp8Encoding fp8)
       : p_(p),
+        fp8_(fp8),
         g_(append_arguments(p, o)),
         room_(p.pages == FmhaPages::none ? p.seqlen_k : p.page_size),
         q_(p.in, o.q, p.rotate_q ? reads : 0),
         k_new_(p.in, o.k_new, reads),
         v_new_(p.in, o.v_new, reads),
-        k_(kv_type(p), o.k, reads),
-        v_(kv_type(p), o.v, reads) {
+        k_(kv_type(p), o.k, reads, fp8),
+        v_(kv_type(p), o.v, reads, fp8) {
     if (p.check_pages) refuse_bad_page(p, g_);
     for (std::int64_t b = 0; b < p.batch; ++b) {
       sequences_.push_back(tokens_at(b));
@@ -178,12 +179,12 @@ class Append {
   struct Stored {
     double value, away;
   };
-  static Stored store(DType type, const Bounded& x, std::int64_t offset,
-                      std::vector<std::byte>& to) {
+  Stored store(DType type, const Bounded& x, std::int64_t offset,
+               std::vector<std::byte>& to) const {
     if (x.error == kAnyBits) return {0, kAnyBits};
     const auto stored = [&](double value) {
-      store_element(type, to.data(), offset, value);
-      return load_element(type, to.data(), offset);
+      store_element(type, to.data(), offset, value, fp8_);
+      return load_element(type, to.data(), offset, fp8_);
     };
     const double low = stored(x.value - x.error), high = stored(x.value + x.error);
     const double here = stored(x.value);
@@ -281,7 +282,7 @@ class Append {
       if (x.error == kAnyBits || !std::isfinite(x.value)) return {0, kAnyBits};
       most = {std::max(most.value, std::abs(x.value)), std::max(most.error, x.error)};
     }
-    const double largest = max_finite(kv_type(p_));
+    const double largest = max_finite_of(kv_type(p_), fp8_);
     return {most.value / largest,
             most.error / largest + 2 * kAppendUnit * most.value / largest + kAppendFlushed};
   }
@@ -294,7 +295,7 @@ class Append {
     if (std::isnan(x.value)) return x;
     if (by == 0 && std::isfinite(x.value)) return {0, 0};
     if (by < kLeastFactor || factor.error > by / 2) return {0, kAnyBits};
-    const double most = max_finite(kv_type(p_)), value = x.value / factor.value;
+    const double most = max_finite_of(kv_type(p_), fp8_), value = x.value / factor.value;
     if (!std::isfinite(value)) return {std::clamp(value, -most, most), 0};
     const double error = x.error / by + std::abs(value) * (factor.error / by + 4 * kAppendUnit);
     return {std::clamp(value, -most, most), error + kAppendFlushed};
@@ -340,6 +341,7 @@ class Append {
   }
 
   const FmhaProblem& p_;
+  const Fp8Encoding fp8_;
   device::FmhaAppendArguments g_;
   const std::int64_t room_;                             // tokens of a sequence, or of a page
   const std::int64_t run_ = 16 / size_of(kv_type(p_));  // elements of 16 bytes
@@ -374,7 +376,8 @@ std::vector<std::byte> copy_of(const Tensor& tensor, const void* data) {
 
 }  // namespace
 
-AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operands) {
+AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operands,
+                               Fp8Encoding fp8) {
   AppendedCopies copies;
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") copies.k = copy_of(tensor, operands.k);
@@ -383,14 +386,14 @@ AppendedCopies appended_copies(const FmhaProblem& p, const FmhaOperands& operand
     if (tensor.name == "descale_v") copies.v_factors = copy_of(tensor, operands.descale_v);
     if (tensor.name == "q_turned") copies.q.resize(tensor.bytes());
   }
-  Append(p, operands, 0).write_to(copies);
+  Append(p, operands, 0, fp8).write_to(copies);
   return copies;
 }
 
 WrittenRows written_rows(const FmhaProblem& p, const FmhaOperands& operands,
                          const ReferenceLimits& limits) {
   const auto append =
-      std::make_shared<const Append>(p, operands, limits.multiplications / kAppendCost);
+      std::make_shared<const Append>(p, operands, limits.multiplications / kAppendCost, limits.fp8);
   WrittenRows found;
   for (const Tensor& tensor : tensors(p)) {
     if (tensor.name == "k") found.rows[0] = cache_rows(*append, p, true, tensor, limits);
@@ -427,7 +430,7 @@ Reference append_reference(const Problem& problem, const FmhaOperands& operands,
   WrittenRows all = written_rows(p, operands, of_one);
   std::vector<std::vector<std::int64_t>> rows;
   for (const std::size_t role : roles) rows.push_back(all.rows[role]);
-  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads,
+  return tile::reference_of_rows(family(), problem, std::move(rows), limits,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {
                                    all.compute(roles[output], row, to);
                                  });

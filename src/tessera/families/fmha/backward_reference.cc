@@ -353,7 +353,7 @@ Reference backward_reference(const Problem& problem, const FmhaOperands& operand
     if (!tensor.is_written()) continue;
     rows.push_back(tile::spread_rows(tensor, of_one, cost_of(p, tensor)));
   }
-  return tile::reference_of_rows(family(), problem, std::move(rows), limits.threads,
+  return tile::reference_of_rows(family(), problem, std::move(rows), limits,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {
                                    if (output == 0) return gradients.compute_dq(row, to);
                                    if (output == 3) return gradients.compute_dbias(row, to);

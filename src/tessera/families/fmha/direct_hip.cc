@@ -6,10 +6,8 @@
 #include <array>
 #include <cmath>
 
-#include "tessera/device/hip/fmha/arguments.h"
 #include "tessera/device/hip/fmha/direct_sizes.h"
 #include "tessera/families/fmha/arguments.h"
-#include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/hip.h"
 #include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
@@ -24,7 +22,7 @@ constexpr std::array kHipDirectHeads = {64, 128, 256, static_cast<int>(kMostHdim
 
 // Guesses: nothing was measured.
 constexpr double kHipUnitLanes = 64;  // which multiply and add in a cycle
-constexpr double kHipShare = 0.35;      // of these products that the kernels reach
+constexpr double kHipShare = 0.35;    // of these products that the kernels reach
 constexpr double kHipStepSeconds = 2e-6;
 
 bool direct_hip_tile_fits(const Case& c) {
@@ -45,21 +43,20 @@ std::int64_t direct_hip_lds_bytes(const FmhaSignature&, const Algorithm& a) {
   return device::hip_direct_lds_bytes(a.tile.m, a.tile.k);
 }
 
-Source emit_direct_hip(const KernelSpec& spec, const Target&) {
+Source emit_direct_hip(const KernelSpec& spec, const Target& target) {
   return attention_on_hip(
-      spec, {"fmha/direct_fmha.h", "DirectFmha", "HipFmhaArguments", config_text(spec)},
+      spec, target, {"fmha/direct_fmha.h", "DirectFmha", "HipFmhaArguments", config_text(spec)},
       direct_hip_threads(spec.algorithm));
 }
 
 // Blocks of queries, of heads, of the batch.
 Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Target&,
-                   const FmhaOperands& o) {
+                       const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
-  add_check_step(p, direct_hip_threads(a), launch);
-  const std::array<unsigned, 3> grid = hip_grid_of(
-      {tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, direct_hip_threads(a));
-  launch.arguments.set(device::HipFmhaArguments{arguments_of(p, o), {grid[0], grid[1], grid[2]}});
+  const std::array<unsigned, 3> grid =
+      hip_grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, direct_hip_threads(a));
+  begin_on_hip(spec, p, o, grid, direct_hip_threads(a), launch);
   if (!has_queries(p)) return launch;
   Step step;
   step.grid = grid;
@@ -68,7 +65,8 @@ Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Targe
   return launch;
 }
 
-Estimate estimate_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Target& target, int) {
+Estimate estimate_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
+                             int) {
   const Algorithm& a = spec.algorithm;
   const double tiles = std::ceil(double(p.seqlen_q) / a.tile.m);
   const double blocks = tiles * double(p.heads) * double(p.batch);
@@ -87,12 +85,6 @@ Estimate estimate_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const
 std::array<unsigned, 3> hip_grid_of(const std::array<std::int64_t, 3>& blocks, int threads) {
   constexpr std::int64_t kMostThreads = (std::int64_t{1} << 32) - 1;
   return grid_of({std::min(blocks[0], kMostThreads / threads), blocks[1], blocks[2]});
-}
-
-Source attention_on_hip(const KernelSpec& spec, tile::Template attention, int threads) {
-  std::vector<tile::GpuEntry> entries = {{"", "run"}};
-  if (is_paged(spec)) entries.push_back({"_check", "check"});
-  return tile::hip_source(spec, kAbi, attention, threads, entries);
 }
 
 Estimate hip_direct_time(const HipDirectWork& work, const Target& target) {

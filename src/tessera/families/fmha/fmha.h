@@ -75,6 +75,10 @@ inline bool is_eight_bits(DType dtype) { return dtype == DType::fp8 || dtype == 
 inline DType kv_type(const FmhaSignature& s) {
   return s.kv == FmhaKv::same ? s.in : s.kv == FmhaKv::fp8 ? DType::fp8 : DType::bf8;
 }
+// The largest number of a type in the encoding of a target.
+inline double max_finite_of(DType dtype, Fp8Encoding fp8) {
+  return dtype == DType::fp8 && fp8 == Fp8Encoding::fnuz ? 240 : max_finite(dtype);
+}
 inline bool has_own_kv(const FmhaProblem& p) { return p.kv != FmhaKv::same; }
 inline bool has_own_kv(const FmhaSignature& s) { return s.kv != FmhaKv::same; }
 // Whether any query is written. A packed tensor may have room for tokens that no sequence has. The

@@ -17,8 +17,13 @@ inline constexpr int kHipDirectWaves = 4;
 // Kernels walk on from there where a side would be too large.
 std::array<unsigned, 3> hip_grid_of(const std::array<std::int64_t, 3>& blocks, int threads);
 
-// The text of a kernel that attends by blocks of so many threads.
-Source attention_on_hip(const KernelSpec& spec, tile::Template attention, int threads);
+// The text of a kernel that attends by blocks of so many threads; kernels that extend append first.
+Source attention_on_hip(const KernelSpec& spec, const Target& target, tile::Template attention,
+                        int threads);
+// Adds the steps before the one that attends, and the arguments: of the attention, whose grid they
+// hold, and of the appending.
+void begin_on_hip(const KernelSpec& spec, const FmhaProblem& problem, const FmhaOperands& operands,
+                  const std::array<unsigned, 3>& grid, int threads, Launch& launch);
 
 // How long a general kernel takes for so many products in fp32, of which `share` of the units have
 // some; it moves so many bytes. `waste` is how many times as many products the padding makes of

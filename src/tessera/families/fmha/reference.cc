@@ -139,8 +139,8 @@ class Attention {
  public:
   // appended: what `o` points to where new tokens were appended before; null where they were not
   Attention(const FmhaProblem& p, const FmhaOperands& o, double reads,
-            const AppendedCopies* appended)
-      : p_(p), scores_(p, o, reads, appended), scale_o_(o.scale_o) {}
+            const AppendedCopies* appended, Fp8Encoding fp8)
+      : p_(p), scores_(p, o, reads, appended, fp8), scale_o_(o.scale_o), fp8_(fp8) {}
 
   // The row is one query of one head; behind out come its lse and its random values, where these
   // are stored.
@@ -185,7 +185,7 @@ class Attention {
       x = {x.value * by, x.error * std::abs(by)};
       if (std::isfinite(x.value)) x.error += 2 * kUnit * std::abs(x.value) + kFlushed;
     }
-    const double most = max_finite(p_.out);
+    const double most = max_finite_of(p_.out, fp8_);
     return {std::clamp(x.value, -most, most), x.error};
   }
 
@@ -324,6 +324,7 @@ class Attention {
   const FmhaProblem& p_;
   const Scores scores_;
   const float* scale_o_;
+  Fp8Encoding fp8_;
 };
 
 double cost_of_row(const FmhaProblem& p) {
@@ -336,7 +337,7 @@ tile::ComputeRow attention_rows(const FmhaProblem& p, const FmhaOperands& operan
                                 const ReferenceLimits& limits, const AppendedCopies* appended) {
   const double reads =
       std::min(limits.multiplications, scores(p) * static_cast<double>(p.hdim + p.hdim_v));
-  return [attention = std::make_shared<const Attention>(p, operands, reads, appended)](
+  return [attention = std::make_shared<const Attention>(p, operands, reads, appended, limits.fp8)](
              i64 row, Bounded* const* outputs) { attention->compute_row(row, outputs); };
 }
 
@@ -347,7 +348,7 @@ tile::ComputeRow attention_rows(const FmhaProblem& p, const FmhaOperands& operan
 class ExtendRows {
  public:
   ExtendRows(const FmhaProblem& p, const FmhaOperands& o, const ReferenceLimits& limits)
-      : p_(with_strides(attention_part(p))), o_(o), copies_(appended_copies(p, o)) {
+      : p_(with_strides(attention_part(p))), o_(o), copies_(appended_copies(p, o, limits.fp8)) {
     o_.k = copies_.k.data(), o_.v = copies_.v.data();
     if (p.qscale == FmhaQscale::per_token) {
       o_.descale_k = reinterpret_cast<const float*>(copies_.k_factors.data());
@@ -401,7 +402,7 @@ Reference extend_reference(const FmhaProblem& p, const FmhaOperands& operands,
     rows.resize(rows.size() + attention.outputs(),
                 tile::spread_rows(tensor, of_one, cost_of_row(p)));
   }
-  return tile::reference_of_rows(family(), p, std::move(rows), limits.threads,
+  return tile::reference_of_rows(family(), p, std::move(rows), limits,
                                  [&](std::size_t output, std::int64_t row, Bounded* to) {
                                    if (output >= appended)
                                      return attention.compute(output - appended, row, to);

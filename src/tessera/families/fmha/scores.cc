@@ -65,13 +65,13 @@ Bounded scaled(Bounded x, const tile::Products& products, double of_query, doubl
 }  // namespace
 
 Scores::Scores(const FmhaProblem& p, const FmhaOperands& o, double reads,
-               const AppendedCopies* appended)
+               const AppendedCopies* appended, Fp8Encoding fp8)
     : p_(p),
       g_(arguments_of(p, o)),
-      q_(p.in, o.q, reads),
-      k_(kv_type(p), o.k, reads),
-      v_(kv_type(p), values_of(p, o), reads),
-      bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0),
+      q_(p.in, o.q, reads, fp8),
+      k_(kv_type(p), o.k, reads, fp8),
+      v_(kv_type(p), values_of(p, o), reads, fp8),
+      bias_(p.dtype_bias, o.bias, p.bias == FmhaBias::elementwise ? reads : 0, fp8),
       appended_(appended) {
   if (p.p_drop != 0 && o.dropout_rng != nullptr) {  // in the type that the caller stored them in
     g_.dropout_rng = nullptr;

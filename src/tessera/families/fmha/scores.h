@@ -34,8 +34,9 @@ class Scores {
   // The problem has its strides and outlives this.
   // `appended` is what the operands point to where new tokens were appended before; null where they
   // were not.
+  // `fp8` is the encoding of numbers of 8 bits.
   Scores(const FmhaProblem& problem, const FmhaOperands& operands, double reads,
-         const AppendedCopies* appended = nullptr);
+         const AppendedCopies* appended = nullptr, Fp8Encoding fp8 = Fp8Encoding::ocp);
 
   const device::FmhaArguments& arguments() const { return g_; }
   const device::FmhaSequence& sequence(const Query& query) const {

@@ -51,6 +51,10 @@ extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 extern const Way kQr, kQrasync;
 // direct_hip.cc
 extern const Way kDirectHip;
+// backward_hip.cc
+extern const Way kBackwardHip;
+// append_hip.cc
+extern const Way kAppendHip;
 // append.cc
 extern const Way kAppendCpu, kAppendGpu;
 // backward_cpu.cc, backward_direct_gpu.cc, backward_flash_gpu.cc

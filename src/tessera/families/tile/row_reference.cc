@@ -17,6 +17,7 @@ namespace {
 struct RowElements {
   std::vector<std::vector<std::int64_t>> rows;
   std::vector<std::vector<Bounded>> outputs;
+  Fp8Encoding fp8 = Fp8Encoding::ocp;
 };
 
 bool has_reference(const Tensor& tensor) { return tensor.is_written() && !tensor.is_report; }
@@ -30,11 +31,12 @@ std::vector<Tensor> outputs_of(const Tensors& tensors) {
 }
 
 void look(std::string_view op, const Tensor& tensor, const void* data,
-          const std::vector<std::int64_t>& rows, const Bounded* x, Mismatch& result) {
+          const std::vector<std::int64_t>& rows, const Bounded* x, Fp8Encoding fp8,
+          Mismatch& result) {
   for (const std::int64_t row : rows) {
     const std::int64_t first = tensor.row_offset(row);
     for (std::int64_t c = 0; c < tensor.sizes[0]; ++c, ++x) {
-      const double got = load_element(tensor.dtype, data, first + c * tensor.strides[0]);
+      const double got = load_element(tensor.dtype, data, first + c * tensor.strides[0], fp8);
       const double tolerance = tolerance_of(tensor.dtype, *x);
       const double ratio = std::abs(got - x->value) / tolerance;
       ++result.checked;
@@ -95,18 +97,21 @@ std::vector<std::int64_t> spread_rows(const Tensor& tensor, const ReferenceLimit
 }
 
 Reference reference_of_rows(const Family& family, const Problem& problem,
-                            std::vector<std::vector<std::int64_t>> rows, int threads,
-                            const ComputeOutputRow& compute) {
+                            std::vector<std::vector<std::int64_t>> rows,
+                            const ReferenceLimits& limits, const ComputeOutputRow& compute) {
   const std::vector<Tensor> outputs = outputs_of(family.tensors(problem));
   auto elements = std::make_shared<RowElements>();
   elements->rows = std::move(rows);
+  elements->fp8 = limits.fp8;
   for (std::size_t j = 0; j < outputs.size(); ++j) {
     const std::vector<std::int64_t>& of_output = elements->rows[j];
     const auto columns = static_cast<std::size_t>(outputs[j].sizes[0]);
     std::vector<Bounded>& all = elements->outputs.emplace_back(of_output.size() * columns);
-    share_work(threads, of_output.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) compute(j, of_output[i], all.data() + i * columns);
-    });
+    share_work(limits.threads, of_output.size(),
+               [&](std::size_t, std::size_t begin, std::size_t end) {
+                 for (std::size_t i = begin; i < end; ++i)
+                   compute(j, of_output[i], all.data() + i * columns);
+               });
   }
   return found_in(family.tensors(problem), std::move(elements));
 }
@@ -116,6 +121,7 @@ Reference row_reference(const Family& family, const Problem& problem, const Refe
   const Tensors tensors = family.tensors(problem);
   const std::vector<Tensor> outputs = outputs_of(tensors);
   auto elements = std::make_shared<RowElements>();
+  elements->fp8 = limits.fp8;
   const std::vector<std::int64_t> rows = spread_rows(outputs.front(), limits, cost);
   for (const Tensor& tensor : outputs) {
     elements->rows.push_back(rows);
@@ -141,7 +147,7 @@ Mismatch compare_rows(const Family& family, const Problem& problem, const Operan
   Mismatch result;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     look(to_string(family.op), outputs[i], family.pointer(operands, outputs[i].operand),
-         elements.rows[i], elements.outputs[i].data(), result);
+         elements.rows[i], elements.outputs[i].data(), elements.fp8, result);
   }
   if (!result.ok) {
     result.message += fmt::format(" ({} of {} elements checked {} outside)", result.bad,

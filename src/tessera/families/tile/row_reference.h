@@ -17,8 +17,8 @@ using ComputeOutputRow =
     std::function<void(std::size_t output, std::int64_t row, Bounded* elements)>;
 // What the given rows of each output should be.
 Reference reference_of_rows(const Family& family, const Problem& problem,
-                            std::vector<std::vector<std::int64_t>> rows, int threads,
-                            const ComputeOutputRow& compute);
+                            std::vector<std::vector<std::int64_t>> rows,
+                            const ReferenceLimits& limits, const ComputeOutputRow& compute);
 // One row from each of equal parts of an output, as many as the limits afford, the first and the
 // last among them. cost: of one element, in multiplications.
 std::vector<std::int64_t> spread_rows(const Tensor& tensor, const ReferenceLimits& limits,

@@ -21,9 +21,9 @@ class DirectFmha {
   using In = typename C::In;
   using Kv = typename C::Kv;
   using Out = typename C::Out;
-  static constexpr int kQueries = C::kTileM / C::kWaveM;       // of a wave
+  static constexpr int kQueries = C::kTileM / C::kWaveM;            // of a wave
   static constexpr int kParts = (C::kHdimV + kLanes - 1) / kLanes;  // elements of v, of a lane
-  static constexpr int kTogether = kParts > 4 ? 2 : 4;         // values under way
+  static constexpr int kTogether = kParts > 4 ? 2 : 4;              // values under way
   static constexpr int kRow = hip_direct_row_bytes(C::kTileK);
   static constexpr bool kKeysDiffer = scales_keys(C::kQscale);
   static_assert(C::kTileN == kLanes, "a lane has one key of a block");
@@ -71,15 +71,15 @@ class DirectFmha {
     for (int r = 0; r < kQueries; ++r) {
       const bool is_there = r < count;
       const i64 query = is_there ? first + r : first;
-      const In* const from = static_cast<const In*>(g.q) +
-                             token_place<C::kLengths>(g.q_stride, batch, head,
-                                                      s.first_query + query);
+      const In* const from =
+          static_cast<const In*>(g.q) +
+          token_place<C::kLengths>(g.q_stride, batch, head, s.first_query + query);
       const float by = query_factor<C::kQscale>(g, batch, head, query);
 #pragma unroll 1
       for (int i = lane; i < kRow / 4; i += kLanes) {
         float x = 0;
         if (is_there && i < g.hdim) {
-          x = by * to_float(load_element(from + i * g.q_stride[kTokenElement]));
+          x = by * widened(load_element(from + i * g.q_stride[kTokenElement]));
         }
         store_shared(queries + r * kRow + i * 4, x);
       }
@@ -108,7 +108,7 @@ class DirectFmha {
       Float4 k = 0;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        if (i + j < hdim) k[j] = to_float(load_element(token + keys.element(i + j)));
+        if (i + j < hdim) k[j] = widened(load_element(token + keys.element(i + j)));
       }
       add_four(k, i, x);
     }
@@ -129,9 +129,9 @@ class DirectFmha {
     if constexpr (C::kSoftCap) x = g.soft_cap * tanh_fast(x * reciprocal(g.soft_cap));
     if constexpr (C::kBias == FmhaBias::elementwise) {
       using Bias = typename C::Bias;
-      x += to_float(load_element(static_cast<const Bias*>(g.bias) + batch * g.bias_stride[0] +
-                                 head * g.bias_stride[1] + query * g.bias_stride[2] +
-                                 key * g.bias_stride[3]));
+      x += widened(load_element(static_cast<const Bias*>(g.bias) + batch * g.bias_stride[0] +
+                                head * g.bias_stride[1] + query * g.bias_stride[2] +
+                                key * g.bias_stride[3]));
     }
     if constexpr (C::kBias == FmhaBias::alibi) {
       x += alibi_of(load_element(g.slopes + batch * g.slope_stride + head), s, query, key);
@@ -157,17 +157,25 @@ class DirectFmha {
     return weight;
   }
 
+  // What stands in place of the weight of a key that a query does not see. Weights are finite or
+  // NaN, times factors of any sign.
+  static __device__ __forceinline__ float unseen() { return minus_infinity(); }
+  static __device__ __forceinline__ bool is_unseen(float weight) {
+    return C::kMasked && bits<u32>(weight) == bits<u32>(minus_infinity());
+  }
+
   // ---- dropout ----
 
   // 64 keys have four counters for each query: a lane makes the bits of one of them for all lanes.
-  __device__ __forceinline__ void drop(i64 from, const u64 (&seen)[kQueries],
-                                       float (&weights)[kQueries]) const {
+  __device__ __forceinline__ void drop(i64 from, float (&weights)[kQueries]) const {
     const FmhaArguments& g = arguments();
     static_assert(kQueries <= 16, "a wave has a lane for each counter");
+    const i64 here = uniform_here(first);
+    const int rows = uniform_here(count);
     const int own = not_ahead(lane);  // else the comparisons below stay in scalar registers
     const DropoutKey key = dropout_key(g);
     const u32 kept = static_cast<u32>(g.kept);
-    const DropoutRow row = dropout_row(g, batch, head, first + lane / 4);
+    const DropoutRow row = dropout_row(g, batch, head, here + lane / 4);
     const PhiloxWords<u32> mine = dropout_words(key, row, from / kKeysOfCounter + lane % 4);
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
@@ -178,10 +186,11 @@ class DirectFmha {
         if (own % 16 / 4 == i) word = other;
       }
       const u32 byte = dropout_byte(word, lane);
-      if (byte >= kept) weights[r] = 0;
+      const bool is_seen = !is_unseen(weights[r]);
+      if (byte >= kept && is_seen) weights[r] = 0;
       if constexpr (C::kRandom) {
-        if ((seen[r] >> lane & 1) == 0) continue;
-        u8* const to = random_row(g, batch, head, s.first_query + first + r) + from + lane;
+        if (!is_seen || r >= rows || from + lane >= s.keys) continue;
+        u8* const to = random_row(g, batch, head, s.first_query + here + r) + from + lane;
         store_element(to, static_cast<u8>(byte));
       }
     }
@@ -191,7 +200,7 @@ class DirectFmha {
 
   // Adds the values of a block of keys, of which a lane knows the place and the weights of one.
   // Keys that a query does not see are left out: 0 times an infinity would be NaN.
-  __device__ __forceinline__ void add_values(i64 place, int keys, const u64 (&seen)[kQueries],
+  __device__ __forceinline__ void add_values(i64 place, int keys,
                                              const float (&weights)[kQueries]) {
     const FmhaArguments& g = arguments();
     i64 own[kParts];
@@ -207,14 +216,14 @@ class DirectFmha {
       for (int t = 0; t < kTogether; ++t) {
         const Kv* const from = static_cast<const Kv*>(g.v) + number_of(place, key + t);
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) v[t][i] = to_float(load_element(from + own[i]));
+        for (int i = 0; i < kParts; ++i) v[t][i] = widened(load_element(from + own[i]));
       }
 #pragma unroll
       for (int t = 0; t < kTogether; ++t) {
 #pragma unroll
         for (int r = 0; r < kQueries; ++r) {
-          if (C::kMasked && (seen[r] >> (key + t) & 1) == 0) continue;
           const float weight = number_of(weights[r], key + t);
+          if (is_unseen(weight)) continue;
 #pragma unroll
           for (int i = 0; i < kParts; ++i) sums[r][i] += weight * v[t][i];
         }
@@ -224,34 +233,31 @@ class DirectFmha {
 
   // The block of keys from `from` on. Lanes behind the last key have that one, unseen.
   __device__ __forceinline__ void add_block(i64 from) {
-    const i64 own = from + lane, key = own < s.keys ? own : s.keys - 1;
-    const int keys = static_cast<int>(s.keys - from < kLanes ? s.keys - from : kLanes);
+    const i64 here = uniform_here(first), end = uniform_here(s.keys);
+    const i64 own = from + lane, key = own < end ? own : end - 1;
+    const int rows = uniform_here(count);
     float x[kQueries], weights[kQueries];
-    u64 seen[kQueries];
     multiply(key, x);
-    float by = score_factor<C::kQscale, In>(arguments());
-    i64 factor = 0;
+    float by = score_factor<C::kQscale, In>(arguments()), of_value = 1;
     if constexpr (kKeysDiffer) {
-      factor = key_factor_place<C::kQscale, C::kPages>(arguments(), s, batch, head_kv, key);
-      by *= load_element(arguments().descale_k + factor);
+      const FmhaArguments& g = arguments();
+      const i64 factor = key_factor_place<C::kQscale, C::kPages>(g, s, batch, head_kv, key);
+      by *= load_element(g.descale_k + factor);
+      of_value = load_element(g.descale_v + factor);
     }
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
-      const i64 query = first + r;
+      const i64 query = here + r;
       const bool sees =
-          r < count && own < s.keys && keys_of<C::kMasked>(arguments(), s, query).has(own);
+          r < rows && own < end && keys_of<C::kMasked>(arguments(), s, query).has(own);
       float score = minus_infinity();
       if (sees) score = score_of(x[r] * by, query, own);
-      seen[r] = __builtin_amdgcn_ballot_w64(sees);
-      weights[r] = weigh(r, score);
+      const float weight = weigh(r, score);
+      weights[r] = C::kMasked && !sees ? unseen() : weight * of_value;
     }
-    if constexpr (C::kDropout) drop(from, seen, weights);
-    if constexpr (kKeysDiffer) {
-      const float value = load_element(arguments().descale_v + factor);
-#pragma unroll
-      for (int r = 0; r < kQueries; ++r) weights[r] *= value;
-    }
-    add_values(KeyPlaces<C>{arguments(), s, batch, head_kv}.value(key), keys, seen, weights);
+    if constexpr (C::kDropout) drop(from, weights);
+    add_values(KeyPlaces<C>{arguments(), s, batch, head_kv}.value(key),
+               static_cast<int>(end - from < kLanes ? end - from : kLanes), weights);
   }
 
   // ---- results ----
@@ -275,8 +281,8 @@ class DirectFmha {
         store_element(out + element * g.out_stride[kTokenElement], rounded<Out>(x));
       }
       if (C::kLse && not_ahead(lane) == 0) {
-        float* const lse = g.lse + batch * g.lse_stride[0] + head * g.lse_stride[1] +
-                           token * g.lse_stride[2];
+        float* const lse =
+            g.lse + batch * g.lse_stride[0] + head * g.lse_stride[1] + token * g.lse_stride[2];
         store_element(lse, all == 0 ? minus_infinity() : most[r] + log_fast(all));
       }
     }
@@ -292,8 +298,8 @@ class DirectFmha {
 
  public:
   static __device__ __forceinline__ void run(const HipFmhaArguments&) {
-    __shared__ __attribute__((aligned(16))) static u8
-        memory[hip_direct_lds_bytes(C::kTileM, C::kTileK)];
+    __shared__
+        __attribute__((aligned(16))) static u8 memory[hip_direct_lds_bytes(C::kTileM, C::kTileK)];
     if (C::kPages != FmhaPages::none && has_bad_page(arguments())) return;
     const int wave = wave_of_block();
     Shared* const queries = (Shared*)memory + wave * kQueries * kRow;

@@ -1,10 +1,26 @@
-// Floats of 8 bits from floats: to nearest even, and to the largest finite one beyond that. A NaN
-// stays one.
+// Floats of 8 bits to floats, exactly and without comparisons, and floats to them: to nearest even,
+// and to the largest finite one beyond that. A NaN stays one.
 #pragma once
 
 #include "tessera/device/hip/types.h"
 
 namespace tessera::device {
+
+template <class T>
+__device__ __forceinline__ float widened(T x) {
+#if defined(__gfx942__) || defined(__gfx950__)
+  if constexpr (kSame<T, fp8>) return __builtin_amdgcn_cvt_f32_fp8(x.bits, 0);
+  if constexpr (kSame<T, bf8>) return __builtin_amdgcn_cvt_f32_bf8(x.bits, 0);
+#else
+  if constexpr (kSame<T, bf8>) return to_float(fp16{static_cast<u16>(x.bits << 8)});
+  if constexpr (kSame<T, fp8>) {  // an fp16 whose exponent is too small by 8, or its NaN
+    const u32 rest = x.bits & 0x7fU;
+    const u32 half = (x.bits & 0x80U) << 8 | rest << 7 | ((rest + 1) & 0x80U) << 7;
+    return to_float(fp16{static_cast<u16>(half)}) * 256.0F;
+  }
+#endif
+  return to_float(x);
+}
 
 // The float of an exponent of kExponent bits, as eight_bits_to_float() reads it.
 template <int kExponent>

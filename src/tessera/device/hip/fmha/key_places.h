@@ -38,7 +38,7 @@ struct KeyPlaces {
       return keys + token_place<C::kLengths>(g.k_stride, batch, head_kv, s.first_key + index);
     }
   }
-  // Of an element of a key, from its token's first one on.
+  // An element of a key, from its token's first one on.
   __device__ __forceinline__ i64 element(int index) const {
     return key_element<C::kCacheLayout>(g, index, kRun);
   }

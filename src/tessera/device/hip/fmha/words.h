@@ -37,7 +37,13 @@ __device__ __forceinline__ void store_element(T* to, T value) {
 // Four neighbours, and whether they can be loaded as one word.
 template <class T>
 __device__ __forceinline__ Float4 load_four(const T* from) {
-  return floats_of<T>(*(Global<Quad<T>>)from);
+  const Quad<T> quad = *(Global<Quad<T>>)from;
+  Float4 x;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    x[i] = widened(bits<T>(static_cast<WordBits<T>>(bits_of<T>(quad, i))));
+  }
+  return x;
 }
 template <class T>
 __device__ __forceinline__ bool four_aligned(const T* p) {
@@ -49,6 +55,14 @@ __device__ __forceinline__ bool four_aligned(const T* p) {
 __device__ __forceinline__ int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
 __device__ __forceinline__ i64 uniform(i64 x) {
   return static_cast<i64>(uniform(static_cast<u64>(x)));
+}
+
+// The same number in a scalar register, of which the compiler can't compute anything ahead of this
+// call: what follows from it would fill the registers.
+template <class T>
+__device__ __forceinline__ T uniform_here(T x) {
+  asm volatile("" : "+s"(x));
+  return x;
 }
 
 // The number of lane `lane`, which is the same in all lanes.
@@ -87,15 +101,18 @@ struct BlockCounts {
 // many there are; a workgroup takes further ones where a side of the grid is shorter.
 template <class Counts, class Visit>
 __device__ __forceinline__ void for_each_block(const Counts& counts, const Visit& visit) {
+  // Loops begin again from vector registers: scalar ones are short.
+  const int own_head = not_ahead(static_cast<int>(__builtin_amdgcn_workgroup_id_y()));
+  const int own_block = not_ahead(static_cast<int>(__builtin_amdgcn_workgroup_id_x()));
 #pragma unroll 1
   for (u32 batch = __builtin_amdgcn_workgroup_id_z(); batch < static_cast<u32>(counts().batches);
        batch += counts().grid.side[2]) {
 #pragma unroll 1
-    for (u32 head = __builtin_amdgcn_workgroup_id_y(); head < static_cast<u32>(counts().heads);
+    for (u32 head = uniform(own_head); head < static_cast<u32>(counts().heads);
          head += counts().grid.side[1]) {
 #pragma unroll 1
-      for (u32 block = __builtin_amdgcn_workgroup_id_x();
-           block < static_cast<u32>(counts().blocks); block += counts().grid.side[0]) {
+      for (u32 block = uniform(own_block); block < static_cast<u32>(counts().blocks);
+           block += counts().grid.side[0]) {
         visit(static_cast<int>(batch), static_cast<int>(head), static_cast<int>(block));
       }
     }
