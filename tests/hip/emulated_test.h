@@ -62,7 +62,8 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
         family_.reference(problem, owned.operands, {.fp8 = target_.fp8_encoding});
     emulator::Memory memory;
     add_operands(owned, memory);
-    const Launch launch = family_.bind(spec, problem, target_, owned.operands);
+    Launch launch = family_.bind(spec, problem, target_, owned.operands);
+    adjust_(launch);
     ASSERT_EQ(kernel.run(name_of(spec), source, launch, memory, 1), "");
     const Mismatch mismatch = family_.compare(problem, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
@@ -100,6 +101,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
 
   Target target_ = load_target(GetParam());
   const Family& family_;
+  std::function<void(Launch&)> adjust_ = [](Launch&) {};  // what a launch of much work is like
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 
 #include "hip/emulated_test.h"
 #include "host/conv/conv_problems.h"
+#include "tessera/device/hip/conv/direct_arguments.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/spec/numeric.h"
 
@@ -80,6 +82,22 @@ TEST_P(EmulatedConv, DirectIsLeanAndCorrect) {
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < kProblems; ++n) check(spec, source, kernel, problem_for(spec));
   });
+}
+
+// A workgroup takes several runs of results where there are more than a grid has lanes.
+TEST_P(EmulatedConv, WorkgroupsTakeTurns) {
+  adjust_ = [](Launch& launch) {
+    constexpr std::int64_t kBlocks = 2;
+    std::memcpy(launch.arguments.data() + offsetof(device::HipDirectConvArguments, blocks),
+                &kBlocks, sizeof kBlocks);
+    launch.steps[0].grid[0] = kBlocks;
+  };
+  for_each_kernel({"conv_forward_fp32_nhwgc_2d_direct_64x1x1_1x1x4_1x1x1"},
+                  [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                    check(spec, source, kernel,
+                          parse_problem("conv direction=forward n=3 c=5 k=9 h=7 w=8 y=3 x=3 "
+                                        "pad_h=1 pad_w=1"));
+                  });
 }
 
 // What lies outside of the image is not multiplied: infinities there make no NaN.

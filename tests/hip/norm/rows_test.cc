@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "hip/emulated_test.h"
 #include "scaled_rows.h"
+#include "tessera/device/hip/norm/norm_arguments.h"
 #include "tessera/families/norm/norm.h"
 
 namespace tessera {
@@ -67,6 +69,21 @@ TEST_P(EmulatedNorm, KernelsAreLeanAndCorrect) {
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < 3; ++n) check(spec, source, kernel, random_problem(spec));
   });
+}
+
+// Rows are in layers where there are more than a grid has lanes. The last layer has too many.
+TEST_P(EmulatedNorm, RowsAreInLayers) {
+  adjust_ = [](Launch& launch) {
+    constexpr std::int64_t kBlocks = 2;
+    std::memcpy(launch.arguments.data() + offsetof(device::HipNormArguments, blocks), &kBlocks,
+                sizeof kBlocks);
+    for (Step& step : launch.steps) step.grid = {kBlocks, step.grid[1], (step.grid[0] + 1) / 2};
+  };
+  for_each_kernel({"norm_fp32_rmsnorm_rows_4x256x1_4x1x1_1x1x1_scale",
+                   "norm_fp32_layernorm_rows_1x1024x1_1x4x1_1x1x1_residual_slices8"},
+                  [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                    check(spec, source, kernel, problem_for(spec, 19, 300));
+                  });
 }
 
 // Rows whose squares overflow or vanish, of one step and of slices.
