@@ -59,17 +59,30 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     }
     for (const char* words : kOthers) {
       const KernelSpec spec = parse_name(fmt::format("fmha_forward_{}_{}", words, target_.name));
-      if (family_.is_legal(spec, target_)) add(spec);
+      if (!family_.is_legal(spec, target_)) continue;
+      add(spec);
+      if (std::get<FmhaSignature>(spec.signature).bias != FmhaBias::elementwise) continue;
+      KernelSpec wide = spec;
+      std::get<FmhaSignature>(wide.signature).dtype_bias = DType::fp32;
+      if (family_.is_legal(wide, target_)) add(wide);
     }
     return specs;
   }
-  // Two blocks of rows a wave, and tiles by registers where shipped kernels copy them.
+  // Two blocks of rows a wave, tiles by registers where shipped kernels copy them, bent scores and
+  // dropout.
   static constexpr const char* kOthers[] = {
       "bf16_qr_256x64x64_4x1x1_32x32x16_padded_masked_lse",
       "fp16_qr_128x128x64_4x1x1_32x32x16_packed_masked",
       "fp16_qr_128x64x128_4x1x1_32x32x16_masked_lse",
+      "bf16_qr_128x64x128_4x1x1_32x32x16_masked_biasalibi_softcap_lse_dropout",
+      "fp16_qr_128x64x64_4x1x1_32x32x16_packed_biaselementwise_lse",
+      "fp16_qr_256x64x64_4x1x1_32x32x16_padded_masked_biaselementwise_softcap_dropout",
+      "bf16_qr_128x128x32_4x1x1_32x32x16_softcap_dropout",
       "bf16_qrasync_256x64x128_4x1x1_32x32x16_packed_masked_lse",
-      "fp16_qrasync_256x64x64_4x1x1_32x32x16"};
+      "fp16_qrasync_256x64x64_4x1x1_32x32x16",
+      "fp16_qrasync_128x64x128_4x1x1_32x32x16_masked_biaselementwise_lse",
+      "bf16_qrasync_128x64x64_4x1x1_32x32x16_padded_masked_biasalibi_lse",
+      "fp16_qrasync_128x64x128_4x1x1_32x32x16_packed_softcap_dropout"};
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return least +
@@ -90,6 +103,7 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     p.seqlen_q = one_in(4) ? between(1, 2) * t.m : between(1, t.m + t.m / 2);
     p.seqlen_k = one_in(4) ? between(0, 4) * t.n : between(0, 5 * t.n);
     if (s.masked) add_mask(p);
+    add_bends(s, p);
     if (one_in(3)) p.scale = 6 / std::sqrt(static_cast<float>(p.hdim));
     if (one_in(8)) p.scale = -0.1F;
     if (p.lengths != FmhaLengths::equal && one_in(4)) p.skip_q = 2;
@@ -102,6 +116,20 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     p.mask = one_in(2) ? FmhaMask::top_left : FmhaMask::bottom_right;
     p.window_left = one_in(2) ? between(0, p.seqlen_k) : -1;
     p.window_right = one_in(3) ? between(-1, 40) : 0;
+  }
+  // A bias for each query or for all, whose keys are neighbours or are not.
+  void add_bends(const FmhaSignature& s, FmhaProblem& p) {
+    if (s.soft_cap) p.soft_cap = one_in(2) ? 2 : 30;
+    if (s.dropout) p.p_drop = one_in(2) ? 0.25F : 0.9F;
+    p.bias = s.bias;
+    if (s.bias == FmhaBias::alibi && one_in(2)) p.slope_stride = p.heads;
+    if (s.bias != FmhaBias::elementwise) return;
+    const std::int64_t gap = one_in(3) ? 2 : 1;
+    const std::int64_t pitch = one_in(2) ? (p.seqlen_k + 3) / 4 * 4 * gap : p.seqlen_k * gap;
+    p.bias_strides = {p.heads * p.seqlen_q * pitch, p.seqlen_q * pitch, pitch, gap};
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (one_in(4)) p.bias_strides[i] = 0;
+    }
   }
   // Heads before tokens, gaps between tokens, one head of keys and values for all.
   void add_strides(FmhaProblem& p) {
@@ -181,9 +209,17 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     for (const auto& [name, count] : facts.mfmas) mfmas += count;
     EXPECT_EQ(mfmas, mfmas_of_tile(spec));
     const Algorithm& a = spec.algorithm;
+    const auto& s = std::get<FmhaSignature>(spec.signature);
     const device::MfmaFmhaShape shape = {
-        a.tile.m / (32 * a.wave.m),     a.wave.m, a.tile.n, a.tile.k, fmha::most_hdim_v(a.tile.k),
-        a.pipeline == Pipeline::qrasync};
+        .blocks = a.tile.m / (32 * a.wave.m),
+        .waves = a.wave.m,
+        .keys = a.tile.n,
+        .head = a.tile.k,
+        .head_v = fmha::most_hdim_v(a.tile.k),
+        .copies = a.pipeline == Pipeline::qrasync,
+        .bias_bytes = s.bias == FmhaBias::elementwise ? size_of(s.dtype_bias) : 0,
+        .bends = s.soft_cap || s.bias != FmhaBias::none,
+        .dropout = s.dropout};
     EXPECT_EQ(facts.lds_bytes, static_cast<unsigned>(device::mfma_fmha_lds_bytes(shape)));
     EXPECT_LE(facts.vgprs, 512U / static_cast<unsigned>(device::mfma_fmha_waves(shape)));
   }

@@ -27,17 +27,22 @@ constexpr int kPieceBytes = 16;      // that a lane moves at a time
 constexpr int kPieceElements = 8;    // of 16 bits
 constexpr int kRegistersKept = 160;  // of a wave that is alone on its SIMD, or it would spill
 
-device::MfmaFmhaShape shape_of(const Algorithm& a) {
+bool bends_scores(const FmhaSignature& s) { return s.soft_cap || s.bias != FmhaBias::none; }
+
+device::MfmaFmhaShape mfma_shape(const FmhaSignature& s, const Algorithm& a) {
   return {.blocks = a.tile.m / (a.wave.m * kMfmaWarpTile.m),
           .waves = a.wave.m,
           .keys = a.tile.n,
           .head = a.tile.k,
           .head_v = most_hdim_v(a.tile.k),
-          .copies = a.pipeline == Pipeline::qrasync};
+          .copies = a.pipeline == Pipeline::qrasync,
+          .bias_bytes = s.bias == FmhaBias::elementwise ? size_of(s.dtype_bias) : 0,
+          .bends = bends_scores(s),
+          .dropout = s.dropout};
 }
 
-std::int64_t mfma_lds_bytes(const FmhaSignature&, const Algorithm& a) {
-  return device::mfma_fmha_lds_bytes(shape_of(a));
+std::int64_t mfma_lds_bytes(const FmhaSignature& s, const Algorithm& a) {
+  return device::mfma_fmha_lds_bytes(mfma_shape(s, a));
 }
 
 // ---- which kernels there are ----
@@ -54,16 +59,12 @@ std::string not_computed(const FmhaSignature& s) {
   if (has_own_kv(s)) return fmt::format("kv {}", to_string(s.kv));
   if (s.qscale != FmhaQscale::none) return fmt::format("qscale {}", to_string(s.qscale));
   if (s.pages != FmhaPages::none) return fmt::format("pages {}", to_string(s.pages));
-  if (s.bias != FmhaBias::none) return fmt::format("bias {}", to_string(s.bias));
-  if (s.soft_cap) return "a soft cap";
-  if (s.random) return "random 1";
-  return s.dropout ? "dropout" : "";
+  return s.random ? "random 1" : "";
 }
 
 // Whether the lanes of a workgroup move whole tiles: of keys 16 bytes each, of values 2, 4 or 8
 // elements of 8 keys where they transpose them.
-bool lanes_move_tiles(const Algorithm& a) {
-  const device::MfmaFmhaShape s = shape_of(a);
+bool lanes_move_tiles(const device::MfmaFmhaShape& s) {
   const int lanes = device::mfma_fmha_threads(s);
   const int pieces = s.keys * s.head / kPieceElements;
   const int elements = s.keys / kPieceElements * s.head_v;
@@ -74,7 +75,7 @@ bool lanes_move_tiles(const Algorithm& a) {
 
 // A SIMD has the same registers for one wave as for two together.
 int registers_left(const Case& c) {
-  const int lanes = device::mfma_fmha_threads(shape_of(c.algorithm));
+  const int lanes = device::mfma_fmha_threads(mfma_shape(c.signature, c.algorithm));
   return std::min(c.target.registers_per_thread - kRegistersKept,
                   c.target.registers_per_unit / lanes);
 }
@@ -126,21 +127,22 @@ constexpr Rule kMfmaRules[] = {
            "256, got {}",
            c.algorithm.wave.m, rows, 2 * rows, to_string(c.algorithm.tile));
      }},
-    {[](const Case& c) { return lanes_move_tiles(c.algorithm); },
+    {[](const Case& c) { return lanes_move_tiles(mfma_shape(c.signature, c.algorithm)); },
      [](const Case& c) {
-       const device::MfmaFmhaShape s = shape_of(c.algorithm);
+       const device::MfmaFmhaShape s = mfma_shape(c.signature, c.algorithm);
        return fmt::format("{} lanes do not move whole tiles of {} keys and heads of {} with {}",
                           device::mfma_fmha_threads(s), s.keys, s.head,
                           to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) {
-       return device::mfma_fmha_registers(shape_of(c.algorithm)) <= registers_left(c);
+       return device::mfma_fmha_registers(mfma_shape(c.signature, c.algorithm)) <=
+              registers_left(c);
      },
      [](const Case& c) {
        return fmt::format("tile {} needs about {} registers a lane, {} leaves {} to each of {}",
                           to_string(c.algorithm.tile),
-                          device::mfma_fmha_registers(shape_of(c.algorithm)), c.target.name,
-                          registers_left(c), c.algorithm.wave.m);
+                          device::mfma_fmha_registers(mfma_shape(c.signature, c.algorithm)),
+                          c.target.name, registers_left(c), c.algorithm.wave.m);
      }},
     kFitsSharedMemory,
 };
@@ -157,7 +159,7 @@ std::vector<Algorithm> qrasync_algorithms(const Target& target) {
 
 // ---- which problems they serve ----
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
+constexpr std::int64_t kMostMovedTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
 constexpr std::int64_t kMostSpan = (std::int64_t{1} << 31) - (1 << 20);         // bytes of a tile
 constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
 
@@ -168,7 +170,7 @@ struct MovedTokens {
   int rows;  // of a tile
   bool may_repeat = true;
 };
-std::array<MovedTokens, 4> tokens_of(const Algorithm& a, const FmhaProblem& p) {
+std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p) {
   const TokenCounts n = token_counts(p);
   return {{{"q", query_strides(p), n.sequences, p.heads, n.queries, p.hdim, a.tile.m},
            {"k", p.k_strides, n.parts, p.heads_kv, n.keys, p.hdim, a.tile.n, false},
@@ -202,7 +204,7 @@ std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
                      t.name, pipeline, stride, t.hdim);
 }
 
-std::string size_reason(const KernelSpec& spec, const FmhaProblem& p) {
+std::string mfma_size_reason(const KernelSpec& spec, const FmhaProblem& p) {
   const std::string_view pipeline = to_string(spec.algorithm.pipeline);
   for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, {"hdim_v", p.hdim_v}}) {
     if (value % kPieceElements == 0) continue;
@@ -215,10 +217,11 @@ std::string size_reason(const KernelSpec& spec, const FmhaProblem& p) {
       {"tokens_q", is_packed(p) ? p.tokens_q : 0},
       {"tokens_k", is_packed(p) ? p.tokens_k : 0}};
   for (const auto& [name, value] : sizes) {
-    if (value <= kMostTokens) continue;
-    return fmt::format("{} must be at most {} with {}, got {}", name, kMostTokens, pipeline, value);
+    if (value <= kMostMovedTokens) continue;
+    return fmt::format("{} must be at most {} with {}, got {}", name, kMostMovedTokens, pipeline,
+                       value);
   }
-  const device::MfmaFmhaShape s = shape_of(spec.algorithm);
+  const device::MfmaFmhaShape s = mfma_shape(signature_in(spec), spec.algorithm);
   const std::int64_t most = kMostLanes / device::mfma_fmha_threads(s);
   const double blocks =
       std::ceil(double(p.seqlen_q) / spec.algorithm.tile.m) * double(p.heads) * double(p.batch);
@@ -230,8 +233,8 @@ std::string size_reason(const KernelSpec& spec, const FmhaProblem& p) {
 Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
   const std::string_view pipeline = to_string(spec.algorithm.pipeline);
   if (Verdict fits = serves_heads(spec, p, target); !fits) return fits;
-  if (std::string why = size_reason(spec, p); !why.empty()) return {why};
-  for (const MovedTokens& t : tokens_of(spec.algorithm, p)) {
+  if (std::string why = mfma_size_reason(spec, p); !why.empty()) return {why};
+  for (const MovedTokens& t : moved_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return {why};
   }
   if (p.num_splits > 1) {
@@ -248,14 +251,15 @@ Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& 
 
 Source emit_mfma(const KernelSpec& spec, const Target& target) {
   const FmhaSignature& s = signature_in(spec);
-  const device::MfmaFmhaShape shape = shape_of(spec.algorithm);
+  const device::MfmaFmhaShape shape = mfma_shape(s, spec.algorithm);
   const std::string config =
       types_text(s) + fmt::format(
                           "  static constexpr bool kMasked = {}, kLse = {}, kCopies = {};\n"
+                          "  static constexpr bool kSoftCap = {}, kDropout = {};\n"
                           "  static constexpr int kHeadSize = {}, kHdimV = {}, kKeys = {};\n"
                           "  static constexpr int kBlocks = {}, kWaves = {}, kXcds = {};\n",
-                          s.masked, s.lse, shape.copies, shape.head, shape.head_v, shape.keys,
-                          shape.blocks, shape.waves, target.xcds);
+                          s.masked, s.lse, shape.copies, s.soft_cap, s.dropout, shape.head,
+                          shape.head_v, shape.keys, shape.blocks, shape.waves, target.xcds);
   const int at_once = device::mfma_fmha_waves(shape) * 4 / shape.waves;
   const std::array<tile::GpuEntry, 1> entries = {{{"", "run", at_once}}};
   return tile::hip_source(spec, kAbi, {"fmha/mfma_fmha.h", "MfmaFmha", "HipFmhaArguments", config},
@@ -264,7 +268,7 @@ Source emit_mfma(const KernelSpec& spec, const Target& target) {
 
 // ---- the launch ----
 
-void refuse_unaligned(std::string_view name, const void* base, Pipeline pipeline) {
+void refuse_pieces(std::string_view name, const void* base, Pipeline pipeline) {
   const auto excess = reinterpret_cast<std::uintptr_t>(base) % kPieceBytes;
   if (excess == 0) return;
   throw Error(ErrorCode::invalid_argument,
@@ -289,11 +293,11 @@ Launch bind_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target&,
   drop_unused_strides(p, g);
   Launch launch;
   if (has_queries(p)) {
-    refuse_unaligned("q", g.q, a.pipeline), refuse_unaligned("k", g.k, a.pipeline);
-    refuse_unaligned("v", g.v, a.pipeline), refuse_unaligned("out", g.out, a.pipeline);
+    refuse_pieces("q", g.q, a.pipeline), refuse_pieces("k", g.k, a.pipeline);
+    refuse_pieces("v", g.v, a.pipeline), refuse_pieces("out", g.out, a.pipeline);
     arguments.tiles = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.m));
     arguments.total = static_cast<int>(arguments.tiles * p.heads * p.batch);
-    const int threads = device::mfma_fmha_threads(shape_of(a));
+    const int threads = device::mfma_fmha_threads(mfma_shape(signature_in(spec), a));
     launch.steps.push({.grid = {static_cast<unsigned>(arguments.total), 1, 1},
                        .block = {static_cast<unsigned>(threads), 1, 1}});
   }
@@ -306,18 +310,21 @@ Launch bind_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target&,
 // Cycles, of which none was measured.
 constexpr double kVectorCycles = 4, kExponentialCycles = 16;  // of an instruction of a wave
 constexpr double kVectorOfScore = 3, kVectorOfTile = 25;      // instructions of a lane
+constexpr double kVectorOfBend = 4, kVectorOfDropout = 10;
 constexpr double kFirstKeys = 4000;  // before the first product and after the last one
 
 // Cycles in which a unit makes a tile: what takes longest, and as much of the rest as too few waves
 // of a SIMD hide.
-double cycles_of_tile(const FmhaProblem& p, const Algorithm& a, const Target& target) {
-  const device::MfmaFmhaShape s = shape_of(a);
+double cycles_of_tile(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
+  const Algorithm& a = spec.algorithm;
+  const device::MfmaFmhaShape s = mfma_shape(signature_in(spec), a);
   const double bytes = double(s.keys) * (s.head + s.head_v) * 2;
   const double products = double(a.tile.m) * s.keys * (s.head + s.head_v);
   const double multiply = products * target.clock_ghz * 1e9 / product_rate(target, p.in);
   const double scores = double(s.blocks) * s.keys / 2;
-  const double vector =
-      (kVectorOfScore * scores + kVectorOfTile) * kVectorCycles + scores * kExponentialCycles;
+  const double more = (s.bends ? kVectorOfBend : 0) + (s.dropout ? kVectorOfDropout : 0);
+  const double vector = ((kVectorOfScore + more) * scores + kVectorOfTile) * kVectorCycles +
+                        scores * kExponentialCycles;
   const double weigh = vector * s.waves / 4;
   const double lds = (s.waves + 1) * bytes / std::max(1.0, target.shared_bytes_per_cycle);
   const double l2 = target.caches.size() > 1 ? target.caches[1].bytes_per_cycle : 0;
@@ -336,7 +343,7 @@ Estimate estimate_mfma(const KernelSpec& spec, const FmhaProblem& p, const Targe
   const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
   const double cut = p.mask == FmhaMask::none ? 0 : blocks * a.tile.m * a.tile.n / 2;
   const double tiles = std::max((scores(p) * padding + cut) / (double(a.tile.m) * a.tile.n), 1.0);
-  const double cycles = rounds * (tiles / blocks * cycles_of_tile(p, a, target) + kFirstKeys);
+  const double cycles = rounds * (tiles / blocks * cycles_of_tile(spec, p, target) + kFirstKeys);
   const double memory = bytes(p) / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
   return tile::total_of(cycles / (std::max(target.clock_ghz, 0.1) * 1e9), memory,
                         target.launch_us * 1e-6);

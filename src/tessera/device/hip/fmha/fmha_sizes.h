@@ -5,11 +5,14 @@
 namespace tessera::device {
 
 struct MfmaFmhaShape {
-  int blocks;        // of 32 queries, that a wave has
-  int waves;         // of a workgroup
-  int keys;          // of a tile
-  int head, head_v;  // the longest ones
-  bool copies;       // whether tiles are copied to LDS and not moved by registers
+  int blocks;          // of 32 queries, that a wave has
+  int waves;           // of a workgroup
+  int keys;            // of a tile
+  int head, head_v;    // the longest ones
+  bool copies;         // whether tiles are copied to LDS and not moved by registers
+  int bias_bytes = 0;  // of an element; 0: no elementwise bias
+  bool bends = false;  // whether scores are more than products times the scale
+  bool dropout = false;
 };
 
 constexpr int mfma_fmha_threads(const MfmaFmhaShape& s) { return 64 * s.waves; }
@@ -22,14 +25,16 @@ constexpr int mfma_fmha_lds_bytes(const MfmaFmhaShape& s) {
   return tiles > staged ? tiles : staged;
 }
 
-// Registers that a lane needs, roughly: scores, weights, queries, sums, tiles under way, and the
-// rest.
+// Registers that a lane needs, roughly: scores, weights, queries, sums, tiles under way, biases,
+// and the rest.
 constexpr int mfma_fmha_registers(const MfmaFmhaShape& s) {
   const int scores = s.blocks * s.keys / 2;
   const int queries = s.blocks * s.head / 4, sums = s.blocks * s.head_v / 2;
   const int under_way =
       s.copies ? 0 : s.keys * (s.head + s.head_v) * 2 / (4 * mfma_fmha_threads(s));
-  return scores + scores / 2 + queries + sums + under_way + 40;
+  const int biases = s.bias_bytes > 0 ? scores * s.bias_bytes / 4 + 12 : 0;
+  const int bends = s.bends ? 12 : 0, random = s.dropout ? 28 : 0;
+  return scores + scores / 2 + queries + sums + under_way + biases + bends + random + 40;
 }
 
 // Waves that share a SIMD, for the compiler: as many as registers let run, at most 3. Masks take up

@@ -12,6 +12,8 @@
 //   kHeadSize, kHdimV       the longest heads of q and k, of v
 //   kBlocks, kWaves, kKeys
 //   kLengths, kMasked, kLse
+//   kSoftCap, kBias, Bias    what bends scores; the type of an elementwise bias
+//   kDropout
 //   kCopies                 whether tiles are copied to LDS (gfx950) or go by registers
 //   kXcds
 //
@@ -20,9 +22,10 @@
 #pragma once
 
 #include "tessera/device/hip/fmha/finished_rows.h"
-#include "tessera/device/hip/fmha/fmha_arguments.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
-#include "tessera/device/hip/fmha/row_weights.h"
+#include "tessera/device/hip/fmha/kept_weights.h"
+#include "tessera/device/hip/fmha/score_bends.h"
+#include "tessera/device/hip/fmha/tile_place.h"
 #include "tessera/device/hip/fmha/value_tile.h"
 
 namespace tessera::device {
@@ -42,6 +45,7 @@ struct MfmaFmha {
   static constexpr int kSteps = C::kHeadSize / 16, kPairs = C::kKeys / 16;
   static constexpr int kChunks = C::kHeadSize / 8;
   using Weights = RowWeights<In, kKeyBlocks>;
+  using Bends = ScoreBends<C, kKeyBlocks>;
 
   using KeyTile = LdsTile<C::kKeys, kChunks, 1>;
   using LoadKeys = TokenLoader<KeyTile, C::kKeys, kChunks, kThreads, C::kCopies>;
@@ -61,56 +65,31 @@ struct MfmaFmha {
   static __device__ __forceinline__ void run(const HipFmhaArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
     const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
-    const FmhaArguments& g = arguments.fmha;
-    const u32 total = static_cast<u32>(arguments.total), tiles = static_cast<u32>(arguments.tiles);
-    u32 index = __builtin_amdgcn_workgroup_id_x();
-    if constexpr (C::kXcds > 1) {  // a die gets neighbouring heads, whose keys are in its L2
-      const u32 die = index % C::kXcds, each = total / C::kXcds, left = total % C::kXcds;
-      index = die * each + (die < left ? die : left) + index / C::kXcds;
-    }
-    const u32 heads = static_cast<u32>(g.heads);
-    const u32 whole = index / tiles, batch = whole / heads;
-    // The last queries see most keys.
-    const u32 tile = C::kMasked ? tiles - 1 - index % tiles : index % tiles;
-    const FmhaSequence sequence = sequence_of<C::kLengths>(g, batch);
-    const int first_row = static_cast<int>(tile) * kTileRows;
-    if (first_row >= sequence.queries) return;
-    MfmaFmha block(g, sequence, (Shared*)memory, batch, whole - batch * heads, first_row);
+    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, kTileRows);
+    if (place.first_row >= place.sequence.queries) return;
+    MfmaFmha block(arguments.fmha, place, (Shared*)memory);
     block.loop();
     block.store();
   }
 
  private:
-  static __device__ __forceinline__ HeadRows rows_of(const void* data, const i64 (&stride)[4],
-                                                     i64 batch, i64 head, i64 first, i64 tokens,
-                                                     i64 elements) {
-    const i64 from =
-        token_offset(stride, C::kLengths == FmhaLengths::packed ? 0 : batch, head, first);
-    return {uniform(bits<u64>(data) + static_cast<u64>(from * 2)),
-            static_cast<int>(stride[kToken]) * 2, static_cast<int>(tokens),
-            static_cast<int>(elements) * 2};
-  }
-
-  __device__ __forceinline__ MfmaFmha(const FmhaArguments& g, const FmhaSequence& s, Shared* lds,
-                                      u32 batch_index, u32 head_index, int first)
-      : sequence(s),
-        memory(lds),
+  __device__ __forceinline__ MfmaFmha(const FmhaArguments& g, const TilePlace<C>& place,
+                                      Shared* lds)
+      : memory(lds),
         thread(fresh_thread<kThreads>()),
         lane(thread % 64),
         wave(__builtin_amdgcn_readfirstlane(thread / 64)),
         group(lane / 32),
-        batch(static_cast<int>(batch_index)),
-        head(static_cast<int>(head_index)),
-        first_row(first + wave * kWaveRows),
-        head_kv(head_index / (static_cast<u32>(g.heads) / static_cast<u32>(g.heads_kv))),
-        keys(rows_of(g.k, g.k_stride, batch, head_kv, s.first_key, s.keys, g.hdim), thread),
-        values(rows_of(g.v, g.v_stride, batch, head_kv, s.first_key, s.keys, g.hdim_v), thread) {
-    const float scaled = g.scale * 1.44269504F;
-    factor = __builtin_fabsf(scaled);
-    factor = factor < 1e-30F ? 1e-30F : factor;
+        first_row(place.first_row + wave * kWaveRows),
+        keys(place.keys(g), thread),
+        values(place.values(g), thread) {
+    const float scaled = g.scale * kLog2OfE, size = __builtin_fabsf(scaled);
+    scale = size < 1e-30F ? 1e-30F : size;
+    factor = Bends::kAny ? 1.0F : scale;
     slack = 8.0F * reciprocal(factor);
-    load_queries(fresh_arguments<HipFmhaArguments>().fmha, scaled < 0 ? 0x80008000U : 0U);
-    find_keys(fresh_arguments<HipFmhaArguments>().fmha, first);
+    load_queries(fresh_arguments<HipFmhaArguments>().fmha, place, scaled < 0 ? 0x80008000U : 0U);
+    find_keys(fresh_arguments<HipFmhaArguments>().fmha, place);
+    find_bends(fresh_arguments<HipFmhaArguments>().fmha, place);
     // With several blocks, clang 22 spills some of the zeros that it knows.
     float zero = 0;
     if constexpr (C::kBlocks > 1) asm volatile("" : "+v"(zero));
@@ -126,9 +105,9 @@ struct MfmaFmha {
   }
 
   // A lane has the chunks of its query that the keys' chunks meet. A negative scale turns queries.
-  __device__ __forceinline__ void load_queries(const FmhaArguments& g, u32 sign) {
-    const HeadRows rows =
-        rows_of(g.q, g.q_stride, batch, head, sequence.first_query, sequence.queries, g.hdim);
+  __device__ __forceinline__ void load_queries(const FmhaArguments& g, const TilePlace<C>& place,
+                                               u32 sign) {
+    const HeadRows rows = place.queries(g);
     const Chunk buffer = rows.template from<kWaveRows>(first_row);
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
@@ -143,22 +122,27 @@ struct MfmaFmha {
   }
 
   // Which keys the rows see, and which tiles of keys the workgroup and the wave need.
-  __device__ __forceinline__ RowKeys keys_at(const FmhaArguments& g, int row) const {
-    const FmhaKeys all = keys_of<C::kMasked>(g, sequence, row);
-    return {static_cast<int>(all.begin), static_cast<int>(all.end)};
-  }
-  __device__ __forceinline__ void find_keys(const FmhaArguments& g, int first) {
-    const int last = static_cast<int>(sequence.queries) - 1;
-    const auto clipped = [&](int row) { return row < last ? row : last; };
+  __device__ __forceinline__ void find_keys(const FmhaArguments& g, const TilePlace<C>& place) {
 #pragma unroll
-    for (int m = 0; m < C::kBlocks; ++m) seen[m] = keys_at(g, clipped(row_of(m)));
-    const RowKeys top = keys_at(g, clipped(first_row));
-    const RowKeys bottom = keys_at(g, clipped(first_row + kWaveRows - 1));
+    for (int m = 0; m < C::kBlocks; ++m) seen[m] = place.keys_at(g, row_of(m));
+    const RowKeys top = place.keys_at(g, first_row);
+    const RowKeys bottom = place.keys_at(g, first_row + kWaveRows - 1);
     some = {top.begin, bottom.end};
     all = {bottom.begin, top.end};
-    const int end = keys_at(g, clipped(first + kTileRows - 1)).end;
-    begin_key = keys_at(g, clipped(first)).begin / C::kKeys * C::kKeys;
+    const int end = place.keys_at(g, place.first_row + kTileRows - 1).end;
+    begin_key = place.keys_at(g, place.first_row).begin / C::kKeys * C::kKeys;
     end_key = begin_key > end ? begin_key : end;
+  }
+  __device__ __forceinline__ void find_bends(const FmhaArguments& g, const TilePlace<C>& place) {
+    if constexpr (C::kSoftCap) cap = g.soft_cap;
+    if constexpr (C::kDropout) {
+      dropout = dropout_key(g), kept = g.kept;
+      dropped_head = static_cast<u32>(dropout_row(g, place.batch, place.head, 0).head);
+    }
+#pragma unroll
+    for (int m = 0; m < C::kBlocks; ++m) {
+      bends[m].begin(g, place.sequence, place.batch, place.head, row_of(m), group);
+    }
   }
 
   // ---- the loop ----
@@ -181,8 +165,10 @@ struct MfmaFmha {
       Shared* const next = now == memory ? memory + kStageBytes : memory;
       wait_for_loads<0>();
       barrier_between_copies();
+      const bool active = is_seen(key);
+      if (active) fetch_bends(key);
       if (key + C::kKeys < end_key) copy(next, key + C::kKeys);
-      if (is_seen(key)) {
+      if (active) {
         Sum scores[C::kBlocks][kKeyBlocks];
         Chunk weights[C::kBlocks][kPairs];
         multiply_keys(now, scores);
@@ -213,6 +199,7 @@ struct MfmaFmha {
       const bool active = is_seen(key);
       Sum scores[C::kBlocks][kKeyBlocks];
       Chunk weights[C::kBlocks][kPairs];
+      if (active) fetch_bends(key);
       if (active) multiply_keys(memory, scores);
       barrier();  // keys of this tile and values of the last one have been read
       values.put(of_values, staged_values);
@@ -225,6 +212,10 @@ struct MfmaFmha {
     }
   }
 
+  __device__ __forceinline__ void fetch_bends(int key) {
+#pragma unroll
+    for (int m = 0; m < C::kBlocks; ++m) bends[m].fetch(biases[m], key);
+  }
   __device__ __forceinline__ bool is_seen(int key) const {
     return !C::kMasked || (key < some.end && key + C::kKeys > some.begin);
   }
@@ -271,6 +262,10 @@ struct MfmaFmha {
 
   __device__ __forceinline__ void weigh(int key, Sum (&scores)[C::kBlocks][kKeyBlocks],
                                         Chunk (&weights)[C::kBlocks][kPairs]) {
+    if constexpr (Bends::kAny) {
+#pragma unroll
+      for (int m = 0; m < C::kBlocks; ++m) bends[m].bend(scores[m], biases[m], key, scale, cap);
+    }
     if (key < all.begin || key + C::kKeys > all.end) {
 #pragma unroll
       for (int m = 0; m < C::kBlocks; ++m) Weights::mask(scores[m], seen[m], key, group);
@@ -286,7 +281,15 @@ struct MfmaFmha {
 #pragma unroll
         for (int d = 0; d < kHeadBlocks; ++d) sums[m][d] *= less;
       }
-      Weights::weigh(scores[m], factor, state[m], weights[m]);
+      Weights::weigh(scores[m], factor, state[m], drawn(m, key), weights[m]);
+    }
+  }
+
+  __device__ __forceinline__ auto drawn(int block, int key) const {
+    if constexpr (C::kDropout) {
+      return KeptWeights(dropout, kept, DropoutRow{row_of(block), dropped_head}, key, lane);
+    } else {
+      return AllWeights();
     }
   }
 
@@ -331,51 +334,53 @@ struct MfmaFmha {
   // ---- store ----
 
   __device__ __forceinline__ void store() {
-    const FmhaArguments& g = fresh_arguments<HipFmhaArguments>().fmha;
-    lane = fresh_thread<kThreads>() % 64;
+    const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
+    const FmhaArguments& g = arguments.fmha;
+    // The loop has no registers for what is known anew here.
+    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, kTileRows);
+    thread = fresh_thread<kThreads>();
+    lane = thread % 64;
+    wave = __builtin_amdgcn_readfirstlane(thread / 64);
+    first_row = place.first_row + wave * kWaveRows;
     group = lane / 32;
     Shared* const staging = memory + wave * Finished::kBytes;
-    const i64 from = token_offset(g.out_stride, own_batch(), head, sequence.first_query);
+    const i64 from =
+        token_offset(g.out_stride, place.own_batch(), place.head, place.sequence.first_query);
     Out* const out = static_cast<Out*>(g.out) + from;
+    const int queries = static_cast<int>(place.sequence.queries);
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
       const float sum =
           over_halves(state[m].sums[0] + state[m].sums[1], [](float a, float b) { return a + b; });
-      Finished::put(staging, sums[m], sum == 0 ? 0.0F : reciprocal(sum), lane);
-      if (C::kLse && group == 0 && row_of(m) < sequence.queries) {
-        store_lse(g, row_of(m), state[m].reference * factor + __builtin_amdgcn_logf(sum));
+      const float share = sum == 0 ? 0.0F : reciprocal(sum);
+      Finished::put(staging, sums[m], C::kDropout ? share * dropout_scale(g) : share, lane);
+      if (C::kLse && group == 0 && row_of(m) < queries) {
+        const float power = state[m].reference * factor + __builtin_amdgcn_logf(sum);
+        g.lse[place.lse_offset(g, row_of(m))] = power * 0.693147181F;
       }
       wave_barrier();
       const int row = first_row + m * 32;
       Finished::store(staging, out + row * g.out_stride[kToken], g.out_stride[kToken],
-                      static_cast<int>(sequence.queries) - row, static_cast<int>(g.hdim_v) / 8,
-                      lane);
+                      queries - row, static_cast<int>(g.hdim_v) / 8, lane);
       wave_barrier();
     }
   }
-  // From powers of 2 to those of e.
-  __device__ __forceinline__ void store_lse(const FmhaArguments& g, int row, float power) const {
-    constexpr bool kPacked = C::kLengths == FmhaLengths::packed;
-    g.lse[own_batch() * g.lse_stride[0] + head * g.lse_stride[1] +
-          (sequence.first_query * (kPacked ? 1 : 0) + row) * g.lse_stride[2]] =
-        power * 0.693147181F;
-  }
-  // Packed sequences are one of all tokens.
-  __device__ __forceinline__ i64 own_batch() const {
-    return C::kLengths == FmhaLengths::packed ? 0 : batch;
-  }
 
-  FmhaSequence sequence;
   Shared* memory;
   int thread, lane, wave, group;
-  int batch, head, first_row;
-  u32 head_kv;
+  int first_row;  // of the wave
   LoadKeys keys;
   LoadValues values;
-  float factor, slack;
+  float scale, factor, slack;
+  float cap = 0;
+  DropoutKey dropout = {};
+  int kept = 0;
+  u32 dropped_head = 0;
   RowKeys some, all;  // keys that a row of the wave sees, that all of them see
   int begin_key, end_key;
   RowKeys seen[C::kBlocks];
+  Bends bends[C::kBlocks];
+  typename Bends::Staged biases[C::kBlocks];
   RowState state[C::kBlocks];
   Chunk queries[C::kBlocks][kSteps];
   Sum sums[C::kBlocks][kHeadBlocks];

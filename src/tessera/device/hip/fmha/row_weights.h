@@ -52,7 +52,7 @@ struct RowState {
   Vec<float, 2> sums = 0;      // of the lane's weights
 };
 
-// `factor` is positive: scale * log2(e).
+// `factor` is positive: scale * log2(e), or 1 where scores are powers of 2.
 template <class In, int kKeyBlocks>
 struct RowWeights {
   using Sum = Vec<float, 16>;
@@ -60,8 +60,8 @@ struct RowWeights {
   // Hides scores of keys that are not seen; `first` is the tile's first key.
   static __device__ __forceinline__ void mask(Sum (&scores)[kKeyBlocks], const RowKeys& keys,
                                               int first, int group) {
-    // Blocks of one wave may see the same keys. The compiler would then keep the tests of the first
-    // block for the second one, 64 scalar registers.
+    // A few at a time: the compiler would make all tests first, and keep those of a block of rows
+    // for the next one, which may see the same keys.
     const int begin = not_ahead(keys.begin - first - 4 * group);
     const int end = not_ahead(keys.end - first - 4 * group);
 #pragma unroll
@@ -70,6 +70,7 @@ struct RowWeights {
       for (int s = 0; s < 16; ++s) {
         const int key = b * 32 + s / 4 * 8 + s % 4;
         scores[b][s] = key >= begin && key < end ? scores[b][s] : -__builtin_inff();
+        if (s % 8 == 7) __builtin_amdgcn_sched_barrier(0);
       }
     }
   }
@@ -90,19 +91,23 @@ struct RowWeights {
     return over_halves(larger(larger(larger(larger(a, b), c), d), least), larger);
   }
 
-  // The weights as operands, 16 keys a chunk.
+  // The weights as operands, 16 keys a chunk. `drawn` says which of them are kept; sums are of all.
+  template <class Drawn>
   static __device__ __forceinline__ void weigh(const Sum (&scores)[kKeyBlocks], float factor,
-                                               RowState& state, Chunk (&weights)[kKeyBlocks * 2]) {
+                                               RowState& state, Drawn drawn,
+                                               Chunk (&weights)[kKeyBlocks * 2]) {
     const float shift = -state.reference * factor;
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
+      drawn.draw(b);
 #pragma unroll
       for (int s = 0; s < 16; s += 2) {
         const Vec<float, 2> pair = {scores[b][s], scores[b][s + 1]};
         const Vec<float, 2> power = pair * factor + shift;
         const Vec<float, 2> weight = {exp2_fast(power[0]), exp2_fast(power[1])};
         state.sums += weight;
-        weights[b * 2 + s / 8][s % 8 / 2] = round_pair<In>(weight[0], weight[1]);
+        weights[b * 2 + s / 8][s % 8 / 2] =
+            round_pair<In>(drawn.kept(weight[0], s), drawn.kept(weight[1], s + 1));
       }
     }
   }

@@ -1,0 +1,111 @@
+// Scores that are more than products times the scale: a soft cap, ALiBi, a bias. Bent scores are
+// powers of 2.
+#pragma once
+
+#include "tessera/device/hip/fmha/fmha_arguments.h"
+#include "tessera/device/hip/math.h"
+#include "tessera/device/hip/memory.h"
+
+namespace tessera::device {
+
+inline constexpr float kLog2OfE = 1.44269504F;
+
+// What the lanes of a row know of it. Config has kSoftCap, kBias and Bias.
+template <class C, int kKeyBlocks>
+class ScoreBends {
+ public:
+  static constexpr bool kAny = C::kSoftCap || C::kBias != FmhaBias::none;
+  static constexpr bool kReads = C::kBias == FmhaBias::elementwise;
+  using Sum = Vec<float, 16>;
+  using Bias = typename C::Bias;
+
+  // The biases of a tile, quads of neighbouring keys.
+  struct Staged {
+    Quad<Bias> quads[kReads ? kKeyBlocks * 4 : 1];
+  };
+
+  __device__ __forceinline__ void begin(const FmhaArguments& g, const FmhaSequence& s, i64 batch,
+                                        i64 head, int row, int group) {
+    if constexpr (C::kBias == FmhaBias::alibi) {
+      slope = -g.slopes[batch * g.slope_stride + head] * kLog2OfE;
+      distance = row + static_cast<int>(s.keys - s.queries) - 4 * group;
+    }
+    if constexpr (kReads) {
+      const auto* const head_bias =
+          static_cast<const Bias*>(g.bias) + batch * g.bias_stride[0] + head * g.bias_stride[1];
+      has_quads = g.bias_stride[3] == 1 && quads_aligned(head_bias, g.bias_stride[2]);
+      const int last = static_cast<int>(s.queries) - 1;
+      const i64 down = (row < last ? row : last) * g.bias_stride[2];
+      bias = (Global<Bias>)(bits<u64>(head_bias + down));
+      stride = g.bias_stride[3];
+      first = 4 * group;
+      keys = static_cast<int>(s.keys);
+    }
+  }
+
+  // Asks for the biases of a tile that begins at the key. What is behind the last key may be
+  // anything.
+  __device__ __forceinline__ void fetch(Staged& to, int key) const {
+    if constexpr (kReads) {
+      if (has_quads && key + kKeyBlocks * 32 <= keys) {
+#pragma unroll
+        for (int i = 0; i < kKeyBlocks * 4; ++i) {
+          to.quads[i] = *(Global<Quad<Bias>>)(bias + first + key + i * 8);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kKeyBlocks * 4; ++i) to.quads[i] = elements(first + key + i * 8);
+      }
+    }
+  }
+
+  // `factor` turns products into powers of 2, `cap` is the soft cap.
+  __device__ __forceinline__ void bend(Sum (&scores)[kKeyBlocks], const Staged& biases, int key,
+                                       float factor, float cap) const {
+    const float from = static_cast<float>(distance - key);
+#pragma unroll
+    for (int q = 0; q < kKeyBlocks * 4; ++q) {
+      // The compiler would keep a scalar register for each distance that it knows ahead.
+      float left = from - static_cast<float>(q * 8);
+      if constexpr (C::kBias == FmhaBias::alibi) asm volatile("" : "+v"(left));
+      const Float4 distances = {left, left - 1.0F, left - 2.0F, left - 2.0F - 1.0F};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float score = scores[q / 4][q % 4 * 4 + i];
+        float x = C::kSoftCap ? capped(score, factor, cap) : score * factor;
+        if constexpr (C::kBias == FmhaBias::alibi) x += slope * __builtin_fabsf(distances[i]);
+        if constexpr (kReads)
+          x += kLog2OfE * float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i));
+        scores[q / 4][q % 4 * 4 + i] = x;
+      }
+    }
+  }
+
+ private:
+  // Four keys, one by one.
+  __device__ __forceinline__ Quad<Bias> elements(int key) const {
+    constexpr int kPerWord = 4 / static_cast<int>(sizeof(Bias));
+    Quad<Bias> quad = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = key + i < keys ? key + i : keys - 1;
+      const u32 word = ((Global<WordBits<Bias>>)bias)[at * stride];
+      quad[i / kPerWord] |= word << (i % kPerWord * 8 * static_cast<int>(sizeof(Bias)));
+    }
+    return quad;
+  }
+  // cap * tanh(x / cap), with an error of about 1e-7 cap, as a power of 2.
+  static __device__ __forceinline__ float capped(float score, float factor, float cap) {
+    const float share = 1.0F - 2.0F * reciprocal(exp2_fast(score * (2.0F * factor / cap)) + 1.0F);
+    return cap * kLog2OfE * share;
+  }
+
+  float slope = 0;
+  int distance = 0;
+  Global<Bias> bias = nullptr;
+  i64 stride = 0;
+  int first = 0, keys = 0;
+  bool has_quads = false;
+};
+
+}  // namespace tessera::device
