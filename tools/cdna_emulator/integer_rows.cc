@@ -41,6 +41,15 @@ u32 byte_products(u32 a, u32 b) {
   }
   return static_cast<u32>(sum);
 }
+// v_dot4c_i32_i8: its third source is the result's register.
+void add_byte_products(Wave& w, const Instruction& i) {
+  Room ra, rb, out;
+  const u32* a = source(w, i, 1, ra);
+  const u32* b = source(w, i, 2, rb);
+  const u32* d = w.vector(register_of(i, 0));
+  for (int l = 0; l < kLanes; ++l) out[l] = d[l] + byte_products(a[l], b[l]);
+  write_lanes(w, i, register_of(i, 0), out);
+}
 u32 low(u32 x) { return x & 0xffffU; }
 i32 low_signed(u32 x) { return static_cast<i16>(x); }
 u32 limited16(i32 x) { return low(static_cast<u32>(std::clamp(x, -32768, 32767))); }
@@ -181,6 +190,7 @@ constexpr Row kIntegerRows[] = {
        return std::max(std::min(a, b), std::min(std::max(a, b), c));
      })},
     {"v_dot4_i32_i8", "duuu", vector3([](u32 a, u32 b, u32 c) { return byte_products(a, b) + c; })},
+    {"v_dot4c_i32_i8", "duu", add_byte_products},
     {"v_bitop3_b32", "duuu", bit_operation},
     {"v_add_co_u32", "dXuu", carry(kAddCarry)},
     {"v_addc_co_u32", "dXuuS", carry(kAddCarry)},

@@ -82,12 +82,11 @@ void check_range(Wave& w, u32 address, u32 bytes, const Instruction& i) {
   }
 }
 
-void fill_addresses(Wave& w, const Instruction& i, int reg, u32 offset, LdsLanes& lanes) {
+void fill_addresses(Wave& w, const Instruction& i, const u32* base, u32 offset, LdsLanes& lanes) {
   lanes.lanes = w.exec();
   lanes.bytes = i.memory->bytes;
   lanes.write = i.memory->kind != MemoryRow::Kind::load;
   lanes.atomic = i.memory->kind == MemoryRow::Kind::atomic;
-  const u32* base = w.vector(reg);
   for (int l = 0; l < kLanes; ++l) lanes.address[static_cast<std::size_t>(l)] = base[l] + offset;
   for (int l = 0; l < kLanes; ++l) {
     if ((lanes.lanes >> l & 1U) != 0) {
@@ -132,10 +131,10 @@ void transpose_lanes(Wave& w, const Instruction& i, int reg, const LdsLanes& lan
 }
 
 // One of the accesses of an instruction: `data` is the register to load to or to store from.
-i16 access(Wave& w, const Instruction& i, int address_register, int data, u32 offset) {
+i16 access(Wave& w, const Instruction& i, const u32* base, int data, u32 offset) {
   const i16 record = take_lds_lanes(w);
   LdsLanes& lanes = w.lds_lanes[static_cast<std::size_t>(record)];
-  fill_addresses(w, i, address_register, offset, lanes);
+  fill_addresses(w, i, base, offset, lanes);
   touch(w, lanes, i);
   count_cycles(w, lanes);
   if (i.memory->transposes) {
@@ -165,17 +164,19 @@ std::span<const MemoryRow> lds_rows() { return kLdsRows; }
 void run_lds(Wave& w, const Instruction& i) {
   const MemoryRow& row = *i.memory;
   const bool load = row.kind == MemoryRow::Kind::load;
-  const int address = register_of(i, load || i.returns ? 1 : 0);
+  // The first of two accesses may load to the register that holds the addresses of both.
+  u32 addresses[kLanes];
+  std::copy_n(w.vector(register_of(i, load || i.returns ? 1 : 0)), kLanes, addresses);
   Pending p{.from = &i};
   if (row.parts == 1) {
     const int data = load ? register_of(i, 0) : register_of(i, i.returns ? 2 : 1);
-    p.lds[0] = access(w, i, address, data, static_cast<u32>(i.offset));
+    p.lds[0] = access(w, i, addresses, data, static_cast<u32>(i.offset));
   } else {
     const u32 unit = row.bytes * (row.parts == 64 ? 64U : 1U);
     for (int n = 0; n < 2; ++n) {
       const int data = load ? register_of(i, 0) + n * (row.bytes / 4) : register_of(i, 1 + n);
       p.lds[n] =
-          access(w, i, address, data, static_cast<u32>(n == 0 ? i.offset0 : i.offset1) * unit);
+          access(w, i, addresses, data, static_cast<u32>(n == 0 ? i.offset0 : i.offset1) * unit);
     }
   }
   if (load || i.returns) {

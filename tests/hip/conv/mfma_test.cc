@@ -21,11 +21,11 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kOthers = 5;       // legal kernels that don't ship, of each run
-constexpr int kProblems = 3;             // of each kernel
-constexpr double kMostLdsCycles = 1.05;  // of what LDS needs at least
+constexpr int kMfmaProblems = 3;         // of each kernel
+constexpr double kMfmaLdsCycles = 1.05;  // of what LDS needs at least
 constexpr double kMostProducts = 3e6;
 
-class EmulatedConv : public testing::TestWithParam<std::string> {
+class MfmaConv : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     try {
@@ -238,10 +238,10 @@ class EmulatedConv : public testing::TestWithParam<std::string> {
   int problems_ = 0;
   std::int64_t elements_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Targets, EmulatedConv, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, MfmaConv, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
-TEST_P(EmulatedConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
+TEST_P(MfmaConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = essential();
   ASSERT_GE(specs.size(), 15U);
   std::vector<Source> sources;
@@ -254,12 +254,13 @@ TEST_P(EmulatedConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
     ASSERT_EQ(built[i].error, "");
     EmulatedKernel kernel(read_file(built[i].artifact.binary));
     expect_lean(specs[i], kernel);
-    for (int n = 0; n < kProblems; ++n) check(specs[i], sources[i], kernel, problem_for(specs[i]));
+    for (int n = 0; n < kMfmaProblems; ++n)
+      check(specs[i], sources[i], kernel, problem_for(specs[i]));
     const emulator::Statistics& s = kernel.statistics;
     if (s.lds_ideal_cycles > 0) {
       const double ratio =
           static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
-      EXPECT_LE(ratio, kMostLdsCycles);
+      EXPECT_LE(ratio, kMfmaLdsCycles);
       worst_lds = std::max(worst_lds, ratio);
     }
     all.add(s);
@@ -272,7 +273,7 @@ TEST_P(EmulatedConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
 }
 
 // Some of all legal kernels; other ones in each run.
-TEST_P(EmulatedConv, OtherLegalKernelsAreLeanAndCorrect) {
+TEST_P(MfmaConv, OtherLegalKernelsAreLeanAndCorrect) {
   std::vector<KernelSpec> specs = family_.enumerate(target_, {});
   std::erase_if(specs, [](const KernelSpec& s) { return !tile::is_mfma(s.algorithm.pipeline); });
   std::shuffle(specs.begin(), specs.end(), random_);

@@ -157,6 +157,19 @@ TEST(Lds, ReadsAndAtomicsOfSeveralWavesAreNoRace) {
   EXPECT_EQ(sum, 2 * 4 * 9U);
 }
 
+TEST(Lds, TwoReadsHaveTheAddressesFromBefore) {
+  const auto m = make_memory();
+  Bench& b = *m->bench;
+  run_line(b, "v_add_u32_e32 v2, 4, v0");
+  run_line(b, "ds_write_b32 v0, v2");
+  run_line(b, "ds_read2_b32 v[0:1], v0 offset1:1");
+  run_line(b, "s_waitcnt lgkmcnt(0)");
+  for (unsigned lane = 0; lane < 63; ++lane) {
+    EXPECT_EQ(b.wave->vector(0)[lane], 4 * lane + 4);
+    EXPECT_EQ(b.wave->vector(1)[lane], 4 * lane + 8);
+  }
+}
+
 TEST(Lds, AWriteThatWasNotWaitedForCountsAfterTheBarrier) {
   const auto m = make_memory();
   Bench& b = *m->bench;

@@ -308,6 +308,24 @@ TEST_P(OnTarget, Fp8HasTheTargetsEncoding) {
   }
 }
 
+TEST(Bytes, ProductsAreAddedToTheResult) {
+  const auto b = make_bench("gfx942");
+  auto random = fresh_random();
+  for (int reg = 1; reg <= 3; ++reg) {
+    for (int l = 0; l < 64; ++l) b->wave->vector(reg)[l] = static_cast<u32>(random());
+  }
+  std::vector<u32> expected(64);
+  for (std::size_t l = 0; l < 64; ++l) {
+    i8 x[4], y[4];
+    std::memcpy(x, &b->wave->vector(2)[l], 4);
+    std::memcpy(y, &b->wave->vector(3)[l], 4);
+    expected[l] = b->wave->vector(1)[l];
+    for (int n = 0; n < 4; ++n) expected[l] += static_cast<u32>(int{x[n]} * int{y[n]});
+  }
+  run_line(*b, "v_dot4c_i32_i8_e32 v1, v2, v3");
+  for (std::size_t l = 0; l < 64; ++l) EXPECT_EQ(b->wave->vector(1)[l], expected[l]) << l;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cdna, OnTarget, ::testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& param) { return std::string(param.param); });
 

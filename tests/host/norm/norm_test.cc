@@ -10,6 +10,7 @@
 #include "host/families/asked.h"
 #include "host/families/listed.h"
 #include "tessera/device/cuda/abi.h"
+#include "tessera/device/hip/norm/norm_arguments.h"
 #include "tessera/device/norm.h"
 #include "tessera/families/operands.h"
 #include "tessera/spec/words_internal.h"
@@ -211,6 +212,14 @@ constexpr Rejected kRejected[] = {
      "tile must be 2 x n x 1, n a multiple of 2048 from 256 to 32768, got 2x1024x1"},
     {"norm_fp32_softmax_rows_1x32768x1_1x32x1_1x1x1_sm90a",
      "needs 72 registers a thread, sm90a has 64 for each of 1024 threads"},
+    {"norm_fp32_softmax_rows_4x4096x1_4x2x1_1x1x1_gfx942",
+     "wave must be m x 1 x 1 or 1 x n x 1 waves of 64 lanes, at most 1024 in all, got 4x2x1"},
+    {"norm_fp32_softmax_rows_1x4096x1_1x17x1_1x1x1_gfx942",
+     "wave must be m x 1 x 1 or 1 x n x 1 waves of 64 lanes, at most 1024 in all, got 1x17x1"},
+    {"norm_bf16_softmax_rows_1x1024x1_1x4x1_1x1x1_gfx950",
+     "tile must be 1 x n x 1, n a multiple of 2048 from 256 to 32768, got 1x1024x1"},
+    {"norm_fp32_softmax_rows_1x32768x1_1x4x1_1x1x1_gfx90a",
+     "needs 320 registers a lane, gfx90a has 256 for each of 256 lanes"},
 };
 
 TEST(NormLegality, SaysWhichRuleIsBroken) {
@@ -246,7 +255,8 @@ class NormOn : public testing::TestWithParam<std::string> {
  protected:
   Target target_ = load_target(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Targets, NormOn, testing::Values("avx512", "avx2", "generic", "sm90a"),
+INSTANTIATE_TEST_SUITE_P(Targets, NormOn,
+                         testing::Values("avx512", "avx2", "generic", "sm90a", "gfx942"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(NormOn, ListedKernelsAreLegalSortedAndNamed) {
@@ -267,7 +277,7 @@ TEST_P(NormOn, EssentialKernelsAreLegalAndOfTheirSet) {
       ++found;
     }
   }
-  EXPECT_EQ(found, GetParam() == "sm90a" ? 36U : 15U);
+  EXPECT_EQ(found, is_gpu(target_) ? 36U : 15U);
 }
 
 TEST_P(NormOn, GeneralServesEverySignature) {
@@ -345,6 +355,39 @@ TEST(NormBind, TwoStepsShareStatistics) {
   EXPECT_EQ(launch.workspace.bytes,
             device::kCounterBytes + 5 * 32 * sizeof(device::ScaledStatistics));
   EXPECT_EQ(launch.workspace.address_offset, offsetof(device::NormArguments, workspace));
+}
+
+TEST(NormBind, AmdTakesWavesOf64AndItsOwnArguments) {
+  const KernelSpec spec = parse_name("norm_fp32_softmax_rows_1x8192x1_1x4x1_1x1x1_slices32_gfx942");
+  const Launch launch =
+      norm::family().bind(spec, parse_problem("norm kind=softmax rows=40000 columns=99999"),
+                          load_target(spec.target), NormOperands{});
+  ASSERT_EQ(launch.steps.size(), 2U);
+  for (std::uint8_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(launch.steps[i].entry, i);
+    EXPECT_EQ(launch.steps[i].grid, (std::array<unsigned, 3>{40000, 32, 1}));
+    EXPECT_EQ(launch.steps[i].block, (std::array<unsigned, 3>{256, 1, 1}));
+  }
+  device::HipNormArguments g;
+  ASSERT_EQ(launch.arguments.size(), sizeof g);
+  std::memcpy(&g, launch.arguments.data(), sizeof g);
+  EXPECT_EQ(g.blocks, 40000);
+  EXPECT_EQ(g.statistics, device::kCounterBytes);
+  EXPECT_EQ(launch.workspace.bytes,
+            device::kCounterBytes + 40000 * 32 * sizeof(device::ScaledStatistics));
+  EXPECT_EQ(launch.workspace.address_offset, offsetof(device::NormArguments, workspace));
+}
+
+// AMD counts the lanes of a grid in 32 bits.
+TEST(NormBind, MoreRowsThanAmdsGridHas) {
+  const KernelSpec spec = parse_name("norm_bf16_softmax_rows_4x1024x1_4x1x1_1x1x1_gfx90a");
+  const Launch launch = norm::family().bind(
+      spec, parse_problem("norm kind=softmax rows=5000000000 columns=1 dtype=bf16"),
+      load_target(spec.target), NormOperands{});
+  const auto& grid = launch.steps[0].grid;
+  EXPECT_EQ(grid[2], 75U);
+  EXPECT_LT(std::uint64_t{grid[0]} * 256, std::uint64_t{1} << 32);
+  EXPECT_GE(std::uint64_t{grid[0]} * grid[2], 1250000000U);
 }
 
 TEST(NormBind, MoreRowsThanAGridHas) {
@@ -430,6 +473,15 @@ TEST(NormEstimate, FewLongRowsAreCut) {
             seconds("norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_sm90a", kLine));
   EXPECT_LT(seconds("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_slices8_avx512", kLine, 8),
             seconds("norm_fp32_softmax_rows_1x4096x1_0x1x1_1x1x1_avx512", kLine, 8));
+}
+
+TEST(NormEstimate, AmdsFewLongRowsAreCutAndLongOnesReadTwice) {
+  const char* const kFew = "norm kind=softmax rows=2 columns=4000000";
+  EXPECT_LT(4 * seconds("norm_fp32_softmax_rows_1x8192x1_1x4x1_1x1x1_slices128_gfx942", kFew),
+            seconds("norm_fp32_softmax_rows_1x8192x1_1x4x1_1x1x1_gfx942", kFew));
+  const char* const kMany = "norm kind=softmax rows=262144 columns=8192";
+  EXPECT_GT(seconds("norm_fp32_softmax_rows_1x4096x1_1x4x1_1x1x1_gfx942", kMany),
+            1.1 * seconds("norm_fp32_softmax_rows_1x8192x1_1x4x1_1x1x1_gfx942", kMany));
 }
 
 TEST_P(NormOn, OnlyWantedFeaturesAreWritten) {

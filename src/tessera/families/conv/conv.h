@@ -80,6 +80,10 @@ std::vector<Algorithm> blocked_algorithms(const Target& target, Pipeline pipelin
 extern const Way kDirectCpu, kDirectCuda;
 Algorithm direct_algorithm(const Target& target);
 
+// direct_hip.cc: the same for AMD GPUs
+extern const Way kDirectHip;
+Algorithm hip_direct_algorithm();
+
 // packed.cc: implicit products of packed panels
 extern const Way kPackedCpu;
 

@@ -47,7 +47,7 @@ std::span<const Way* const> Types::ways() {
   static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda,  &kPackedCpu,  &kDepthwiseCpu,
                                       &kDepthwiseCuda, &kTmaws,       &kCpasync,    &kPointwiseCpu,
                                       &kPointwiseCuda, &kGroupedCuda, &kMfmaCompv3, &kMfmaCompv4,
-                                      &kMfmaMem,       &kMfmaAsync};
+                                      &kMfmaMem,       &kMfmaAsync,   &kDirectHip};
   return kAll;
 }
 

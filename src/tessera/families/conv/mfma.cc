@@ -460,7 +460,7 @@ std::vector<Algorithm> algorithms(const Target& target) {
   std::vector<Algorithm> all;
   for (Algorithm base : tile::shapes_with(space, kPipeline, warp_tiles)) {
     base.tile.k = base.tile.k * base.warp_tile.k / tile::mfma_depth(base.warp_tile.m, 2);
-    if (cuts_among_waves(base)) add_variants(target, base, all);
+    if (base.wave.k == 1 && cuts_among_waves(base)) add_variants(target, base, all);
   }
   return all;
 }

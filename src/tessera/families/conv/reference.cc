@@ -235,13 +235,13 @@ class Convolution {
     return count;
   }
 
-  std::vector<Bounded> run(const Sample& sample, int threads) const {
+  std::vector<Bounded> run(const Sample& sample, int threads, Fp8Encoding fp8) const {
     const i64 columns = sample.columns;
     const auto rows = std::ssize(sample.rows);
     std::vector<Bounded> wanted(static_cast<std::size_t>(rows * columns));
     const double reads = products() * static_cast<double>(wanted.size());
-    const tile::Values a(image().dtype, image().data, reads);
-    const tile::Values b(other().dtype, other().data, reads);
+    const tile::Values a(image().dtype, image().data, reads, fp8);
+    const tile::Values b(other().dtype, other().data, reads, fp8);
     const i64 together = order_[0] == kChannel ? kColumnsTogether : 1;
     const i64 blocks = (columns + together - 1) / together;
     const auto work = [&](std::size_t, std::size_t begin, std::size_t end) {
@@ -435,7 +435,7 @@ Reference reference(const Problem& problem, const Operands& operands,
   auto elements = std::make_shared<SampledElements>();
   const Sample& sample = elements->sample =
       sample_of(result, convolution.order(), convolution.products(), limits);
-  elements->wanted = convolution.run(sample, limits.threads);
+  elements->wanted = convolution.run(sample, limits.threads, limits.fp8);
   Reference found;
   const std::size_t tensor = tensors(problem).size() - 1;
   for (std::size_t i = 0; i < sample.rows.size(); ++i) {

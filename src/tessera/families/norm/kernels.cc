@@ -68,9 +68,7 @@ void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
   if (a.slices == 1) return;
   step.entry = 1;
   launch.steps.push(step);
-  const auto slices = static_cast<std::size_t>(p.rows * a.slices);
-  launch.workspace.bytes = device::kCounterBytes + slices * sizeof(device::ScaledStatistics);
-  launch.workspace.address_offset = offsetof(device::NormArguments, workspace);
+  reserve_statistics(a, p, launch);
 }
 
 std::string_view dtype_of(const Signature& signature) {
@@ -81,7 +79,7 @@ constexpr std::array kDerived = {DerivedField{"dtype", known_words<DType>, dtype
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kRowsCpu, &kRowsCuda};
+  static constexpr std::array kAll = {&kRowsCpu, &kRowsCuda, &kRowsHip};
   return kAll;
 }
 
@@ -89,7 +87,7 @@ std::span<const tile::Rule<Case>> Types::common_rules() { return kCommonRules; }
 
 std::string Types::no_way(const KernelSpec& spec, const Target& target) {
   return fmt::format(
-      "{}: this build emits norm kernels for cpu and cuda targets, {} is a {} target",
+      "{}: this build emits norm kernels for cpu, cuda and hip targets, {} is a {} target",
       name_of(spec), target.name, target.backend);
 }
 
@@ -148,13 +146,23 @@ tile::Template rows_template(const KernelSpec& spec) {
 
 int steps_of(const Algorithm& a) { return a.slices > 1 ? 2 : 1; }
 
+device::NormArguments rows_arguments(const NormProblem& p, const NormOperands& o) {
+  const bool is_aligned = tile::rows_aligned(family(), p, o, kAligned);
+  return {p.rows, p.columns, o.in,          o.residual, o.scale,  o.shift,   o.out,
+          o.sum,  p.ld_in,   p.ld_residual, p.ld_out,   p.ld_sum, p.epsilon, is_aligned ? 1 : 0,
+          nullptr};
+}
+
+void reserve_statistics(const Algorithm& a, const NormProblem& p, Launch& launch) {
+  const auto slices = static_cast<std::size_t>(p.rows * a.slices);
+  launch.workspace.bytes = device::kCounterBytes + slices * sizeof(device::ScaledStatistics);
+  launch.workspace.address_offset = offsetof(device::NormArguments, workspace);
+}
+
 Launch bind_rows(const KernelSpec& spec, const NormProblem& p, const Target&,
                  const NormOperands& o) {
-  const bool is_aligned = tile::rows_aligned(family(), p, o, kAligned);
   Launch launch;
-  launch.arguments.set(device::NormArguments{p.rows, p.columns, o.in, o.residual, o.scale, o.shift,
-                                             o.out, o.sum, p.ld_in, p.ld_residual, p.ld_out,
-                                             p.ld_sum, p.epsilon, is_aligned ? 1 : 0, nullptr});
+  launch.arguments.set(rows_arguments(p, o));
   launch.max_threads = spec.algorithm.wave.m;  // CPU: 1, or 0 for as many as there are
   if (p.rows > 0 && p.columns > 0) add_steps(spec.algorithm, p, launch);
   for (const Tensor& tensor : tensors(p)) launch.pointers.push(pointer(o, tensor.operand));

@@ -5,6 +5,10 @@
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/way.h"
 
+namespace tessera::device {
+struct NormArguments;
+}  // namespace tessera::device
+
 namespace tessera::norm {
 
 extern const Family kFamily;
@@ -12,7 +16,7 @@ inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/norm.h, the entries.
 inline constexpr int kAbi = 2;
-inline constexpr int kWarp = 32;  // threads of a GPU that step together
+inline constexpr int kWarp = 32;  // threads of an NVIDIA GPU that step together
 
 // problem.cc: the table, and what it says of problems
 Tensors tensors(const Problem& problem);
@@ -41,8 +45,9 @@ using Way = tile::Way<Types>;
 
 extern const Way kRowsCpu;   // rows_cpu.cc
 extern const Way kRowsCuda;  // rows_cuda.cc
+extern const Way kRowsHip;   // rows_hip.cc
 
-// ---- what both share: kernels.cc ----
+// ---- what they share: kernels.cc ----
 
 // The rule about a tile: it has so many rows, and its columns are a multiple of `unit`.
 bool tile_fits(const Shape3& tile, int rows, int unit);
@@ -53,6 +58,10 @@ Verdict rows_serve(const KernelSpec& spec, const NormProblem& problem, const Tar
 // The template of the text, and how many steps a launch has.
 tile::Template rows_template(const KernelSpec& spec);
 int steps_of(const Algorithm& algorithm);
+// The arguments of every kernel, but for the workspace.
+device::NormArguments rows_arguments(const NormProblem& problem, const NormOperands& operands);
+// The workspace of a launch of two steps, whose arguments begin with NormArguments.
+void reserve_statistics(const Algorithm& algorithm, const NormProblem& problem, Launch& launch);
 Launch bind_rows(const KernelSpec& spec, const NormProblem& problem, const Target& target,
                  const NormOperands& operands);
 // The bytes that are read once more, where a block does not hold its row.

@@ -59,13 +59,16 @@ T stored(const void* data, std::int64_t at) {
 
 }  // namespace
 
-Values::Values(DType dtype, const void* data, double reads)
-    : dtype_(dtype == DType::tf32 ? DType::fp32 : dtype), bytes_(size_of(dtype)), data_(data) {
+Values::Values(DType dtype, const void* data, double reads, Fp8Encoding fp8)
+    : dtype_(dtype == DType::tf32 ? DType::fp32 : dtype),
+      fp8_(fp8),
+      bytes_(size_of(dtype)),
+      data_(data) {
   if (bytes_ > 2 || reads < kReadsForTable) return;
   table_.resize(std::size_t{1} << (8 * bytes_));
   for (std::size_t bits = 0; bits < table_.size(); ++bits) {
     const auto word = static_cast<std::uint16_t>(bits);  // little-endian
-    table_[bits] = static_cast<float>(load_element(dtype_, &word, 0));
+    table_[bits] = static_cast<float>(load_element(dtype_, &word, 0, fp8_));
   }
 }
 
@@ -74,7 +77,7 @@ void Values::read(std::int64_t at, std::int64_t step, std::int64_t count, double
   if (dtype_ == DType::fp32) {
     for (; to != end; at += step) *to++ = stored<float>(data_, at);
   } else if (table_.empty()) {
-    for (; to != end; at += step) *to++ = load_element(dtype_, data_, at);
+    for (; to != end; at += step) *to++ = load_element(dtype_, data_, at, fp8_);
   } else if (bytes_ == 2) {
     for (; to != end; at += step) *to++ = table_[stored<std::uint16_t>(data_, at)];
   } else {

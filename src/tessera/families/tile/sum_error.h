@@ -13,8 +13,8 @@ namespace tessera::tile {
 // values when there are many reads.
 class Values {
  public:
-  // tf32 is read as it is stored, as fp32.
-  Values(DType dtype, const void* data, double reads);
+  // tf32 is read as it is stored, as fp32. fp8: how floats of 8 bits are encoded.
+  Values(DType dtype, const void* data, double reads, Fp8Encoding fp8 = Fp8Encoding::ocp);
 
   // Converts `count` elements: those at `at`, at + step, ...
   void read(std::int64_t at, std::int64_t step, std::int64_t count, double* to) const;
@@ -26,6 +26,7 @@ class Values {
 
  private:
   DType dtype_;
+  Fp8Encoding fp8_;
   int bytes_;
   const void* data_;
   std::vector<float> table_;
