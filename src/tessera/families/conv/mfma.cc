@@ -24,7 +24,6 @@ using tile::ceil_div;
 
 constexpr int kMaxWaveSide = 4;
 constexpr int kMaxTileSide = 256;
-constexpr int kUnit = 8;  // elements of a chunk of 16 bytes
 constexpr int kMostSlices = 64;
 constexpr int kMostTaps = 15, kMostTapsOfThree = 10;  // of a side, with three dimensions
 constexpr double kMostSpan = 0x1p31 - 1024;           // bytes
@@ -43,8 +42,12 @@ const Instruction* instruction_of(const Case& c) {
 }
 bool multiplies(const Case& c) {
   const Types types = types_of(c.signature);
-  const bool is_known = types.a == DType::fp16 || types.a == DType::bf16;
-  return is_known && types.a == types.b && instruction_of(c) != nullptr;
+  return types.a == types.b && instruction_of(c) != nullptr;
+}
+// Reads of LDS transpose elements of 16 bits.
+bool copies_elements(const Case& c) {
+  return !copies(c.algorithm) || c.signature.direction == ConvDirection::forward ||
+         element_bytes(c.signature) == 2;
 }
 
 bool stages_fit(const Case& c) {
@@ -65,7 +68,8 @@ bool warp_tile_fits(const Case& c) {
   const Shape3& w = c.algorithm.warp_tile;
   const auto& listed =
       tile::warp_tiles_for(tile::space_of(Op::conv, c.target), types_of(c.signature).a);
-  return w.m == w.n && (w.m == 16 || w.m == 32) && w.k == tile::mfma_depth(w.m, 2) &&
+  return w.m == w.n && (w.m == 16 || w.m == 32) &&
+         w.k == tile::mfma_depth(w.m, element_bytes(c.signature)) &&
          std::find(listed.begin(), listed.end(), w) != listed.end();
 }
 
@@ -74,34 +78,40 @@ bool cuts_among_waves(const Algorithm& a) {
 }
 
 // The loaders' own conditions (device/hip/conv/operand_*.h, transposed_tile.h): threads move whole
-// tiles, and each of them what lies in one column of chunks or one pair of rows.
+// tiles, and each of them what lies in one column of chunks or one dword of rows.
+int chunks_of(const Case& c) {
+  return c.algorithm.tile.k * element_bytes(c.signature) / tile::kLaneBytes;
+}
 bool copies_rows(const Algorithm& a, int side) {
-  const int lanes = block_lanes(a), chunks = side / kUnit;
+  const int lanes = block_lanes(a), chunks = side / 8;
   if (chunks < 4 || lanes % chunks != 0 || a.tile.k * chunks % lanes != 0) return false;
   return lanes / chunks % 16 == 0 || a.tile.k * chunks == lanes;
 }
-bool moves_lines(const Algorithm& a, int side) {
-  return side * (a.tile.k / kUnit) % block_lanes(a) == 0;
+bool moves_lines(const Case& c, int side) {
+  return side * chunks_of(c) % block_lanes(c.algorithm) == 0;
 }
-bool gathers_filters(const Algorithm& a) {
-  const int lanes = block_lanes(a), units = a.tile.n / 2;
-  return units * (a.tile.k / kUnit) % lanes == 0 && (lanes % units == 0 || units % lanes == 0);
+bool gathers_filters(const Case& c) {
+  const int lanes = block_lanes(c.algorithm);
+  const int units = c.algorithm.tile.n * element_bytes(c.signature) / 4;
+  return units * chunks_of(c) % lanes == 0 && (lanes % units == 0 || units % lanes == 0);
 }
-bool gathers_taps(const Algorithm& a) {
-  return gathers_filters(a) && a.tile.n / 2 % 64 == 0 && block_lanes(a) % (a.tile.n / 2) == 0;
+bool gathers_taps(const Case& c) {
+  const int units = c.algorithm.tile.n * element_bytes(c.signature) / 4;
+  return gathers_filters(c) && units % tile::kWaveLanes == 0 &&
+         block_lanes(c.algorithm) % units == 0;
 }
 bool moves_rows_of_a(const Case& c) {
   const Algorithm& a = c.algorithm;
-  if (!by_weight(c.signature)) return moves_lines(a, a.tile.m);
+  if (!by_weight(c.signature)) return moves_lines(c, a.tile.m);
   return !copies(a) || copies_rows(a, a.tile.m);
 }
 bool moves_rows_of_b(const Case& c) {
   const Algorithm& a = c.algorithm;
   if (c.signature.direction == ConvDirection::forward) {
-    return !copies(a) || moves_lines(a, a.tile.n);
+    return !copies(a) || moves_lines(c, a.tile.n);
   }
   if (copies(a)) return copies_rows(a, a.tile.n);
-  return by_data(c.signature) ? gathers_filters(a) : gathers_taps(a);
+  return by_data(c.signature) ? gathers_filters(c) : gathers_taps(c);
 }
 std::string moves_no_rows(const Case& c, std::string_view name, int side) {
   return fmt::format(
@@ -123,8 +133,13 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
     {multiplies,
      [](const Case& c) {
        const Types types = types_of(c.signature);
-       return fmt::format("kernels by MFMA multiply fp16 or bf16, got {} and {} on {}",
-                          to_string(types.a), to_string(types.b), c.target.name);
+       return fmt::format("{} has no instruction mfma for {} x {} -> {}", c.target.name,
+                          to_string(types.a), to_string(types.b), to_string(c.signature.acc));
+     }},
+    {copies_elements,
+     [](const Case& c) {
+       return fmt::format("async transposes elements of 16 bits for {}, got {}",
+                          to_string(c.signature.direction), to_string(types_of(c.signature).a));
      }},
     {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
      [](const Case& c) {
@@ -177,8 +192,10 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
      }},
     {warp_tile_fits,
      [](const Case& c) {
-       return fmt::format("warp tiles of 16-bit operands are 32x32x{} and 16x16x{} on {}, got {}",
-                          tile::mfma_depth(32, 2), tile::mfma_depth(16, 2), c.target.name,
+       const int size = element_bytes(c.signature);
+       return fmt::format("warp tiles of {} are 32x32x{} and 16x16x{} on {}, got {}",
+                          to_string(types_of(c.signature).a), tile::mfma_depth(32, size),
+                          tile::mfma_depth(16, size), c.target.name,
                           to_string(c.algorithm.warp_tile));
      }},
     {[](const Case& c) { return cuts_among_waves(c.algorithm); },
@@ -189,11 +206,13 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
      }},
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
-       return t.m <= kMaxTileSide && t.n <= kMaxTileSide && (t.k == 32 || t.k == 64);
+       const int bytes = t.k * element_bytes(c.signature);
+       return t.m <= kMaxTileSide && t.n <= kMaxTileSide && (bytes == 64 || bytes == 128);
      },
      [](const Case& c) {
-       return fmt::format("tiles are at most {0}x{0} and 32 or 64 of the depth, got {1}",
-                          kMaxTileSide, to_string(c.algorithm.tile));
+       return fmt::format(
+           "tiles are at most {0}x{0} and 64 or 128 bytes of the depth, got {1} of {2}",
+           kMaxTileSide, to_string(c.algorithm.tile), to_string(types_of(c.signature).a));
      }},
     {moves_rows_of_a, [](const Case& c) { return moves_no_rows(c, "rows", c.algorithm.tile.m); }},
     {moves_rows_of_b,
@@ -220,21 +239,22 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
 std::string channels_unfit(const ConvProblem& p, const Algorithm& a) {
   const bool needs_k = p.direction == ConvDirection::backward_data ||
                        (p.direction == ConvDirection::backward_weight && copies(a));
+  const int unit = tile::kLaneBytes / bytes_of(p);
   const auto check = [&](std::string_view name, std::int64_t channels) {
-    if (channels % kUnit == 0) return std::string();
+    if (channels % unit == 0) return std::string();
     return fmt::format("{} needs multiples of {} channels in a group, got {}/g={}{}",
-                       to_string(a.pipeline), kUnit, name, channels, kOther);
+                       to_string(a.pipeline), unit, name, channels, kOther);
   };
   if (std::string why = check("c", p.c / p.g); !why.empty()) return why;
   return needs_k ? check("k", p.k / p.g) : std::string();
 }
 
-// Dwords are loaded: what lies apart is an even number of elements apart.
-std::string odd_stride(std::string_view name, const Algorithm& a, std::int64_t count,
-                       std::int64_t stride) {
-  if (count <= 1 || stride % 2 == 0) return {};
-  return fmt::format("{} loads dwords: {} must be even, got {}{}", to_string(a.pipeline), name,
-                     stride, kOther);
+// Dwords are loaded: what lies apart is whole ones apart.
+std::string odd_stride(std::string_view name, const ConvProblem& p, const Algorithm& a,
+                       std::int64_t count, std::int64_t stride) {
+  if (count <= 1 || stride * bytes_of(p) % 4 == 0) return {};
+  return fmt::format("{} loads dwords: {} must be a multiple of {}, got {}{}",
+                     to_string(a.pipeline), name, 4 / bytes_of(p), stride, kOther);
 }
 std::string image_strides_unfit(const ConvProblem& p, const Algorithm& a, std::string_view name,
                                 const ConvStrides& s, const Spatial& size) {
@@ -242,7 +262,7 @@ std::string image_strides_unfit(const ConvProblem& p, const Algorithm& a, std::s
   constexpr std::array<std::string_view, 6> kEnds = {"n", "g", "c", "d", "h", "w"};
   for (std::size_t i = 0; i < kEnds.size(); ++i) {
     const std::string full = fmt::format("{}_stride_{}", name, kEnds[i]);
-    if (std::string why = odd_stride(full, a, counts[i], s[i]); !why.empty()) return why;
+    if (std::string why = odd_stride(full, p, a, counts[i], s[i]); !why.empty()) return why;
   }
   return {};
 }
@@ -253,10 +273,10 @@ std::string filter_strides_unfit(const ConvProblem& p, const Algorithm& a) {
   double span = 0;
   for (std::size_t i = 0; i < kEnds.size(); ++i) {
     const std::string full = fmt::format("weight_stride_{}", kEnds[i]);
-    if (std::string why = odd_stride(full, a, counts[i], s[i]); !why.empty()) return why;
-    if (i > 0) span += 2 * double(counts[i] - 1) * double(s[i]);
+    if (std::string why = odd_stride(full, p, a, counts[i], s[i]); !why.empty()) return why;
+    if (i > 0) span += bytes_of(p) * double(counts[i] - 1) * double(s[i]);
   }
-  span += 2 * double(p.c / p.g);
+  span += bytes_of(p) * double(p.c / p.g);
   if (span < kMostFilters) return {};
   return fmt::format("{} counts bytes of a group's filters up to {:.0f}, got {:.0f}{}",
                      to_string(a.pipeline), kMostFilters, span, kOther);
@@ -323,7 +343,7 @@ double span_of(const ConvProblem& p, const Algorithm& a) {
                            double(std::abs(p.pad_right[i])) + double(p.stride[i]);
     span += (double(size[i]) + 2 * outside) * double(s[kD + i]);
   }
-  return 2 * (span + double(p.k + p.c));
+  return bytes_of(p) * (span + double(p.k + p.c));
 }
 // Places along the height and the width that threads count in 16 bits.
 double place_of(const ConvProblem& p) {
@@ -345,12 +365,12 @@ std::string too_far(const ConvProblem& p, const Algorithm& a) {
     return refuse("bytes of the images that a block reads", kMostSpan, span);
   }
   const std::int64_t line = p.direction == ConvDirection::forward ? p.weight_strides[1] : 0;
-  if (const double span = 2 * double(line) * a.tile.n; span > kMostSpan) {
+  if (const double span = bytes_of(p) * double(line) * a.tile.n; span > kMostSpan) {
     return refuse("bytes of the filters of a tile", kMostSpan, span);
   }
   if (p.direction != ConvDirection::backward_weight) return {};
   const std::int64_t pixel = pixel_distance(p.out_strides, out_size(p), p.n, p.k);
-  if (const double span = 2 * double(pixel) * a.tile.k; span > kMostSpan) {
+  if (const double span = bytes_of(p) * double(pixel) * a.tile.k; span > kMostSpan) {
     return refuse("bytes of the pixels of y of a tile", kMostSpan, span);
   }
   if (const double place = place_of(p); !copies(a) && place > kMostPlace) {
@@ -428,6 +448,8 @@ void add_variants(const Target& target, const Algorithm& base, std::vector<Algor
   }
 }
 
+// Tiles are listed for 16-bit operands; others take as many bytes of the depth, which their warp
+// tiles tell.
 template <Pipeline kPipeline>
 std::vector<Algorithm> algorithms(const Target& target) {
   const AlgorithmSpace& space = tile::space_of(Op::conv, target);
@@ -436,8 +458,9 @@ std::vector<Algorithm> algorithms(const Target& target) {
     warp_tiles.insert(warp_tiles.end(), tiles.begin(), tiles.end());
   }
   std::vector<Algorithm> all;
-  for (const Algorithm& base : tile::shapes_with(space, kPipeline, warp_tiles)) {
-    if (cuts_among_waves(base)) add_variants(target, base, all);
+  for (Algorithm base : tile::shapes_with(space, kPipeline, warp_tiles)) {
+    base.tile.k = base.tile.k * base.warp_tile.k / tile::mfma_depth(base.warp_tile.m, 2);
+    if (base.wave.k == 1 && cuts_among_waves(base)) add_variants(target, base, all);
   }
   return all;
 }
@@ -456,12 +479,13 @@ std::string_view yes_no(bool is_so) { return is_so ? "true" : "false"; }
 std::string config_of(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<ConvSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
+  constexpr std::string_view kTf32 = "tf32";  // operands are multiplied as that
   const Types types = types_of(s);
   const tile::MfmaTiles tiles = tile::mfma_tiles(a);
   return fmt::format(
              "  using A = {};\n"
              "  using B = {};\n"
-             "  using Acc = float;\n"
+             "  using Acc = {};\n"
              "  using Out = {};\n"
              "  using D = {};\n"
              "  static constexpr ConvDirection kDirection = ConvDirection::{};\n"
@@ -469,10 +493,10 @@ std::string config_of(const KernelSpec& spec, const Target& target) {
              "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
              "  static constexpr int kWaveM = {}, kWaveN = {};\n"
              "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n",
-             tile::storage_type(types.a), tile::storage_type(types.b),
-             tile::storage_type(types.out), tile::storage_type(types.d), to_string(s.direction),
-             s.ndim, a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n,
-             a.warp_tile.k) +
+             tile::storage_type(types.a, kTf32), tile::storage_type(types.b, kTf32),
+             s.acc == DType::int32 ? "int" : "float", tile::storage_type(types.out),
+             tile::storage_type(types.d), to_string(s.direction), s.ndim, a.tile.m, a.tile.n,
+             a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, a.warp_tile.k) +
          fmt::format(
              "  static constexpr int kBuffers = {}, kPrefetch = {};\n"
              "  static constexpr bool kDirectToLds = {}, kWholeTaps = false;\n"
@@ -545,8 +569,11 @@ Types types_of(const ConvSignature& s) {
   return {s.in, s.weight, s.out, s.d};
 }
 
+int element_bytes(const ConvSignature& s) { return size_of(types_of(s).a); }
+
 device::MfmaShape shape_of(const ConvSignature& s, const Algorithm& a) {
-  return tile::mfma_shape(a, {2, 2, by_weight(s), s.direction != ConvDirection::forward});
+  const int size = element_bytes(s);
+  return tile::mfma_shape(a, {size, size, by_weight(s), s.direction != ConvDirection::forward});
 }
 
 }  // namespace tessera::conv::mfma

@@ -22,7 +22,6 @@ using device::HipConvPart;
 using device::HipGemmArguments;
 
 constexpr std::size_t kFilterK = 1;  // among the strides of filters
-constexpr std::int64_t kSize = 2;    // bytes of an element
 constexpr int kRasterGroup = 8;
 constexpr int kSumBytes = 4;
 constexpr std::int64_t kDwordBytes = 4;
@@ -75,15 +74,16 @@ Part part_of(const ConvProblem& p, const Residue& r) {
 std::int64_t stride_of(std::int64_t size, std::int64_t stride) { return size > 1 ? stride : 0; }
 
 HipConvPart gathered(const ConvProblem& p) {
+  const std::int64_t element = bytes_of(p);
   const ConvStrides& s = by_data(p) ? p.out_strides : p.in_strides;
   const Spatial size = by_data(p) ? out_size(p) : p.size;
   HipConvPart part{};
   part.channels = static_cast<int>((by_data(p) ? p.k : p.c) / p.g);
   part.images = static_cast<int>(p.n);
-  part.image_pitch = stride_of(p.n, s[kN]) * kSize;
-  part.image_bytes = part.channels * kSize;
+  part.image_pitch = stride_of(p.n, s[kN]) * element;
+  part.image_bytes = part.channels * element;
   for (std::size_t i = 0; i < 3; ++i) {
-    const std::int64_t pitch = stride_of(size[i], s[kD + i]) * kSize;
+    const std::int64_t pitch = stride_of(size[i], s[kD + i]) * element;
     part.size[i] = static_cast<int>(size[i]), part.pitch[i] = static_cast<int>(pitch);
     part.image_bytes += (size[i] - 1) * pitch;
   }
@@ -119,11 +119,11 @@ std::int64_t result_unit(const ConvProblem& p) {
 void place_residue(const ConvProblem& p, const Residue& r, HipConvPart& part) {
   const ConvStrides &w = p.weight_strides, &s = p.in_strides;
   const std::int64_t unit = result_unit(p);
-  part.filter_line = static_cast<int>(stride_of(p.k / p.g, w[kFilterK]) * kSize);
+  part.filter_line = static_cast<int>(stride_of(p.k / p.g, w[kFilterK]) * bytes_of(p));
   part.result_image = stride_of(p.n, s[kN]) / unit;
   for (std::size_t i = 0; i < 3; ++i) {
     const Taps& taps = r.taps[i];
-    const std::int64_t tap = stride_of(p.filter[i], w[kD + i]) * kSize;
+    const std::int64_t tap = stride_of(p.filter[i], w[kD + i]) * bytes_of(p);
     part.filter[i] = taps.count > 1 ? static_cast<int>(taps.step * tap) : 0;
     part.filter_first += taps.first * tap;
     const std::int64_t place = stride_of(p.size[i], s[kD + i]) / unit;
@@ -155,7 +155,8 @@ void set_digits(int number, const int (&sizes)[3], int (&digits)[3]) {
 
 // By how much the walks of a tile go on.
 void set_steps(const Algorithm& a, HipConvPart& part) {
-  const int lines = tile::block_lanes(a) / (a.tile.n / 8);  // that a block copies at once
+  const int lines =
+      tile::block_lanes(a) / std::max(1, a.tile.n / 8);  // that a block copies at once
   part.turn_channels = a.tile.k % part.channels, part.line_channels = lines % part.channels;
   set_digits(a.tile.k / part.channels, part.taps, part.turn);
   set_digits(lines / part.channels, part.taps, part.line);

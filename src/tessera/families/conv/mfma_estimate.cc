@@ -71,8 +71,8 @@ double macs_of(const MfmaCase& c) {
 
 // Vector instructions of a wave for one operand's tile of so many rows.
 double gathering(const MfmaCase& c, int rows, bool is_a) {
-  const double loads = double(rows) * c.a.tile.k / 8 / tile::block_lanes(c.a);
-  const double units = loads / 2;  // of 2 rows and 8 lines
+  const double loads = double(rows) * c.a.tile.k * element_bytes(c.s) / 16 / tile::block_lanes(c.a);
+  const double units = loads * element_bytes(c.s) / 4;  // of a dword of rows and a chunk of lines
   const bool copies = c.a.pipeline == Pipeline::async;
   if (c.s.direction == ConvDirection::backward_weight) {
     if (is_a) return copies ? loads * kLineLoad : units * kRowUnit;
@@ -103,8 +103,9 @@ double cache_rate(const Target& target, std::size_t level) {
 // wholly.
 double step_cycles(const MfmaCase& c) {
   const Shape3& t = c.a.tile;
-  const double bytes = 2.0 * t.k * (t.m + t.n);
-  const double read = 2.0 * t.k * (double(t.m) * c.a.wave.n + double(t.n) * c.a.wave.m);
+  const double depth = double(t.k) * element_bytes(c.s);
+  const double bytes = depth * (t.m + t.n);
+  const double read = depth * (double(t.m) * c.a.wave.n + double(t.n) * c.a.wave.m);
   const double parts[] = {
       double(t.m) * t.n * t.k / macs_of(c),
       vector_cycles(c),

@@ -20,6 +20,9 @@ struct Types {
   DType a, b, out, d;
 };
 Types types_of(const ConvSignature& signature);
+// Bytes of an element of both operands.
+int element_bytes(const ConvSignature& signature);
+inline int bytes_of(const ConvProblem& p) { return size_of(by_data(p) ? p.out : p.in); }
 
 // The kernel's tile as the device's functions for sizes take it.
 device::MfmaShape shape_of(const ConvSignature& signature, const Algorithm& algorithm);

@@ -16,7 +16,7 @@ namespace tessera::device {
 // The depth of A counts channels, then taps along the width, along the height and along the depth.
 struct HipConvPart {
   int m, n, k, batch;
-  int images, channels;          // channels: a multiple of 8
+  int images, channels;          // channels: in whole chunks of 16 bytes
   int grid[3], size[3];          // size: of the gathered image
   int step[3], base[3], tap[3];  // places
   int taps[3];                   // at most 15 each, of three dimensions 10

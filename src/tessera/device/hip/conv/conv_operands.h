@@ -51,7 +51,8 @@ struct ConvOperands {
   }
   static __device__ __forceinline__ LoadA a(const GemmArguments& g, const HipTile& at, int k_first,
                                             int k, int thread) {
-    const u64 image = uniform(bits<u64>(g.a) + static_cast<u64>(at.batch * g.batch_stride_a * 2));
+    const u64 image =
+        uniform(bits<u64>(g.a) + static_cast<u64>(at.batch * g.batch_stride_a) * sizeof(A));
     if constexpr (kWeight && kCopies) {
       return LoadA(image, g.ld_a, static_cast<int>(g.m), k, at.row, k_first, thread);
     } else if constexpr (kWeight) {
@@ -62,7 +63,8 @@ struct ConvOperands {
   }
   static __device__ __forceinline__ LoadB b(const GemmArguments& g, const HipTile& at, int k_first,
                                             int k, int thread) {
-    const u64 filters = uniform(bits<u64>(g.b) + static_cast<u64>(at.batch * g.batch_stride_b * 2));
+    const u64 filters =
+        uniform(bits<u64>(g.b) + static_cast<u64>(at.batch * g.batch_stride_b) * sizeof(B));
     if constexpr (kData || kWeight) {
       return LoadB(part(), filters, static_cast<int>(g.n), at.column, k_first, k, thread);
     } else {

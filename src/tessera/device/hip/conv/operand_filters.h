@@ -1,6 +1,6 @@
 // The loader of filters as B of backward_data (operand.h): rows are channels of x, which are
 // contiguous, and the depth counts taps and channels of y. A thread loads dwords of neighbouring
-// rows of 8 channels of y, which all have one tap, and transposes them.
+// rows of a chunk's channels of y, which all have one tap, and transposes them.
 #pragma once
 
 #include "tessera/device/hip/conv/taps.h"
@@ -16,16 +16,16 @@ __device__ __forceinline__ TapPitch filter_pitch(const HipConvPart& g) {
 template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kWhole, int kDims>
 class FilterLoader {
  public:
-  static constexpr int kElements = 8;
+  static constexpr int kSize = static_cast<int>(sizeof(T)), kElements = 16 / kSize;
   static constexpr int kChunks = kTileK / kElements;
-  static constexpr int kPerWord = 2;
+  static constexpr int kPerWord = 4 / kSize;
   using Tile = LdsTile<kTileRows, kChunks, kPerWord>;
   static constexpr int kUnitsALine = kTileRows / kPerWord;
   static constexpr int kAll = kUnitsALine * kChunks;
   static constexpr int kLoads = (kAll + kThreads - 1) / kThreads;
   static constexpr int kWalks = kWhole ? 1 : kLoads;
   static constexpr int kInstructions = kLoads * kElements;
-  static_assert(sizeof(T) == 2 && kAll % kThreads == 0, "threads move whole tiles");
+  static_assert(kSize >= 2 && kAll % kThreads == 0, "threads move whole tiles");
   static_assert(kThreads % kUnitsALine == 0 || kUnitsALine % kThreads == 0);
   struct Staged {
     u32 words[kLoads][kElements];
@@ -47,7 +47,7 @@ class FilterLoader {
             kWhole ? kNone : g.turn, kWhole ? kTileK : g.turn_channels);
       }
       const int from =
-          (row + row_of(i)) * 2 + (kWhole ? chunk_of(i) * kElements * g.filter_line : 0);
+          (row + row_of(i)) * kSize + (kWhole ? chunk_of(i) * kElements * g.filter_line : 0);
       offset[i] = row_of(i) < exist ? from : kNowhere;
     }
   }

@@ -1,8 +1,8 @@
-// The loader of pixels as the rows of A (operand.h): a chunk is 8 channels of the place that the
-// row's pixel and the chunk's tap name, or zeros outside of the image. A thread's chunks are all of
-// one column of the tile, so that it walks one way through taps and channels; a row has an offset
-// and a mask with a bit for each tap along each dimension that is inside of the image: 16 bits a
-// dimension, or 10 where there are three.
+// The loader of pixels as the rows of A (operand.h): a chunk is 16 bytes of channels of the place
+// that the row's pixel and the chunk's tap name, or zeros outside of the image. A thread's chunks
+// are all of one column of the tile, so that it walks one way through taps and channels; a row has
+// an offset and a mask with a bit for each tap along each dimension that is inside of the image: 16
+// bits a dimension, or 10 where there are three.
 #pragma once
 
 #include "tessera/device/hip/conv/taps.h"
@@ -13,8 +13,7 @@ template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, bool kDi
           int kDims>
 class PixelLoader {
  public:
-  static constexpr int kElements = 8, kSize = 2;
-  static_assert(sizeof(T) == 2);
+  static constexpr int kSize = static_cast<int>(sizeof(T)), kElements = 16 / kSize;
   static constexpr int kChunks = kTileK / kElements;
   using Tile = LdsTile<kTileRows, kChunks, 1>;
   static constexpr int kAll = kTileRows * kChunks;

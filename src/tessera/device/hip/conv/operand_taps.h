@@ -1,6 +1,6 @@
 // The loader of pixels as B of backward_weight (operand.h): rows are taps and channels of x, of
-// which the channels are contiguous, and the depth counts pixels of y. A thread loads dwords of two
-// neighbouring channels at one tap for the 8 pixels of a chunk, and transposes them. Each lane of a
+// which the channels are contiguous, and the depth counts pixels of y. A thread loads dwords of
+// neighbouring channels at one tap for the pixels of a chunk, and transposes them. Each lane of a
 // wave walks one pixel of the tiles; the place of a line's pixel comes from its lane (v_readlane),
 // as all lanes of a wave load the same lines.
 #pragma once
@@ -12,7 +12,7 @@
 namespace tessera::device {
 
 // What a row, a tap and a channel of x, adds to the place of a pixel and to its offset in bytes.
-template <int kDims>
+template <class T, int kDims>
 struct TapOfRow {
   int d, h, w, offset;
   __device__ __forceinline__ TapOfRow(const HipConvPart& g, int row) {
@@ -22,7 +22,7 @@ struct TapOfRow {
     h = tap.y * g.tap[kHeight] + g.base[kHeight];
     w = tap.x * g.tap[kWidth] + g.base[kWidth];
     offset = h * g.pitch[kHeight] + w * g.pitch[kWidth] +
-             (row - static_cast<int>(number) * g.channels) * 2;
+             (row - static_cast<int>(number) * g.channels) * static_cast<int>(sizeof(T));
     if constexpr (kDims == 3) offset += d * g.pitch[kDepth];
   }
 };
@@ -30,15 +30,15 @@ struct TapOfRow {
 template <class T, int kTileRows, int kTileK, int kThreads, int kAhead, int kDims>
 class TapLoader {
  public:
-  static constexpr int kElements = 8;
+  static constexpr int kSize = static_cast<int>(sizeof(T)), kElements = 16 / kSize;
   static constexpr int kChunks = kTileK / kElements;
-  static constexpr int kPerWord = 2;
+  static constexpr int kPerWord = 4 / kSize;
   using Tile = LdsTile<kTileRows, kChunks, kPerWord>;
   static constexpr int kUnitsALine = kTileRows / kPerWord;
   static constexpr int kAll = kUnitsALine * kChunks;
   static constexpr int kLoads = (kAll + kThreads - 1) / kThreads;
   static constexpr int kInstructions = kLoads * kElements;
-  static_assert(sizeof(T) == 2 && kAll % kThreads == 0, "threads move whole tiles");
+  static_assert(kSize >= 2 && kAll % kThreads == 0, "threads move whole tiles");
   static_assert(kUnitsALine % 64 == 0, "lanes of a wave have one chunk");
   static_assert(kThreads % kUnitsALine == 0, "a thread has one row");
   static_assert(kTileK <= 64, "a lane has a pixel");
@@ -56,7 +56,7 @@ class TapLoader {
         base(image),
         own_pixel(gather, k_first + lane()) {
     const int own = row + row_of();
-    const TapOfRow<kDims> tap(g, own);
+    const TapOfRow<T, kDims> tap(g, own);
     offset = tap.offset;
     more = own < rows ? both(tap.h, tap.w) : both(kFar, kFar);
     more_deep = both(tap.d, 0);
@@ -164,7 +164,7 @@ class CopiedTapLoader : public CopiedRows<kTileRows, kTileK, kThreads> {
   int left;  // of the depth, from the thread's line on
   u64 base;
   PixelWalk<kDims> pixel;
-  TapOfRow<kDims> tap;
+  TapOfRow<T, kDims> tap;
 };
 
 }  // namespace tessera::device
