@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t kMostElements = 12000;  // of a problem: the emulator takes its time
 
-// Beside the essential ones: rows of several waves and of one, types that differ, slices, flags.
+// Beside the essential ones: rows of several waves and of one, types that differ, slices, flags, as
+// many elements a lane as registers are for.
 constexpr const char* kOthers[] = {
     "norm_fp32_softmax_rows_4x256x1_4x1x1_1x1x1_outbf16",
     "norm_fp16_softmax_rows_1x16384x1_1x16x1_1x1x1_outbf16",
@@ -26,6 +27,7 @@ constexpr const char* kOthers[] = {
     "norm_bf16_fp32_rmsnorm_rows_4x512x1_4x1x1_1x1x1_scale_residual_slices8",
     "norm_fp16_rmsnorm_rows_1x2048x1_1x4x1_1x1x1_outfp32_shift",
     "norm_fp32_layernorm_rows_1x16384x1_1x16x1_1x1x1",
+    "norm_fp32_layernorm_rows_1x32768x1_1x16x1_1x1x1_scale_shift_residual",
     "norm_bf16_fp32_layernorm_rows_4x4096x1_4x1x1_1x1x1_outfp32_scale_shift_residual",
     "norm_fp32_fp16_layernorm_rows_1x1024x1_1x4x1_1x1x1_scale_shift_residual_slices8",
 };

@@ -26,24 +26,31 @@ struct Neighbours {
   __device__ __forceinline__ float at(int i) const { return float_of_bits<T>(element(i)); }
 };
 
+// Nothing that loads waits for the memory.
+
+// All of them, aligned.
+template <int kCount, class T>
+__device__ __forceinline__ Neighbours<T, kCount> load_aligned(Global<T> p) {
+  using Run = Neighbours<T, kCount>;
+  Run run;
+#pragma unroll
+  for (int i = 0; i < Run::kBytes / Run::kPart; ++i) {
+    const auto part = ((Global<typename Run::Part>)p)[i];
+#pragma unroll
+    for (int word = 0; word < Run::kPart / 4; ++word) {
+      run.words[i * (Run::kPart / 4) + word] = part[word];
+    }
+  }
+  return run;
+}
+
 // The elements from `first` on of the `width` of a row, which are not none; behind its end the last
-// one is repeated, without a branch for each element. Nothing here waits for the memory.
+// one is repeated, without a branch for each element.
 template <int kCount, class T>
 __device__ __forceinline__ Neighbours<T, kCount> load_neighbours(Global<T> row, int first,
                                                                  int width, bool aligned) {
-  using Run = Neighbours<T, kCount>;
-  Run run = {};
-  if (aligned && first + kCount <= width) {
-#pragma unroll
-    for (int i = 0; i < Run::kBytes / Run::kPart; ++i) {
-      const auto part = ((Global<typename Run::Part>)(row + first))[i];
-#pragma unroll
-      for (int word = 0; word < Run::kPart / 4; ++word) {
-        run.words[i * (Run::kPart / 4) + word] = part[word];
-      }
-    }
-    return run;
-  }
+  if (aligned && first + kCount <= width) return load_aligned<kCount, T>(row + first);
+  Neighbours<T, kCount> run = {};
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int at = first + i < width ? first + i : width - 1;

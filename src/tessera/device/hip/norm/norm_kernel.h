@@ -216,16 +216,13 @@ class NormKernel {
 
   // ---- writing ----
 
-  // y = operation(y, weight) of run v, where the weights are used.
-  template <bool kUsed, class Operation>
-  __device__ __forceinline__ void apply(const void* weights, const Part& part, int v, bool aligned,
-                                        float (&y)[kVector], Operation operation) const {
-    if constexpr (kUsed) {
-      const auto run = load_neighbours<kVector, Weight>((Global<Weight>)weights + part.begin,
-                                                        part.offset(v), part.width, aligned);
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) y[i] = operation(y[i], run.at(i));
-    }
+  template <bool kWhole>
+  __device__ __forceinline__ Neighbours<Weight, kVector> weights_of(const void* weights,
+                                                                    const Part& part, int v) const {
+    const Global<Weight> row = (Global<Weight>)weights + part.begin;
+    if constexpr (kWhole) return load_aligned<kVector, Weight>(row + part.offset(v));
+    return load_neighbours<kVector, Weight>(row, not_ahead(part.offset(v)), part.width,
+                                            g.is_aligned != 0);
   }
 
   // kWhole: rows are aligned and all runs of the part count.
@@ -242,9 +239,18 @@ class NormKernel {
         const float x = part.x[v][i] - f.offset;
         y[i] = (kSoftmax ? NormMath::exp(x) : x) * f.factor;
       }
-      apply<C::kScale>(g.scale, part, v, aligned, y, [](float a, float b) { return a * b; });
-      apply<C::kShift>(g.shift, part, v, aligned, y, [](float a, float b) { return a + b; });
+      if constexpr (C::kScale) {
+        const auto scale = weights_of<kWhole>(g.scale, part, v);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) y[i] *= scale.at(i);
+      }
+      if constexpr (C::kShift) {
+        const auto shift = weights_of<kWhole>(g.shift, part, v);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) y[i] += shift.at(i);
+      }
       store_neighbours<Out>(out + part.offset(v), aligned, left, round_neighbours<Out>(y));
+      if constexpr (!kWhole) Part::keep_order();
     }
   }
   __device__ __forceinline__ void write_part(NormFactors f, const Part& part) const {

@@ -37,17 +37,20 @@ struct RowPart {
     if (aligned && is_whole()) {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        runs[v] = load_neighbours<kVector, T>(row, offset(v), kWidth, true);
+        runs[v] = load_aligned<kVector, T>(row + offset(v));
       }
     } else {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         runs[v] = load_neighbours<kVector, T>(row, not_ahead(offset(v)), width, aligned);
+        keep_order();
       }
     }
   }
-  // Sets the columns that don't count, where there are any. Run after run: all comparisons at once
-  // would take more scalar registers than there are.
+  // The compiler moves nothing across. What is computed for single elements of all runs at once,
+  // such as comparisons and places, would take more registers than there are.
+  static __device__ __forceinline__ void keep_order() { __builtin_amdgcn_sched_barrier(0); }
+  // Sets the columns that don't count, where there are any.
   __device__ __forceinline__ void pad(float value) {
     if (is_whole()) return;
 #pragma unroll
@@ -55,7 +58,7 @@ struct RowPart {
       const int count = left(v);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) x[v][i] = i < count ? x[v][i] : value;
-      __builtin_amdgcn_sched_barrier(0);
+      keep_order();
     }
   }
   __device__ __forceinline__ float most() const {
