@@ -21,9 +21,9 @@
 namespace tessera {
 namespace {
 
-constexpr int kProblemsOfKernel = 2;
+constexpr int kProblemsOfKernel = 1;
 constexpr double kMostLdsCycles = 1.05;                        // of what LDS needs at least
-constexpr std::int64_t kMostProducts = std::int64_t{4} << 20;  // of a problem
+constexpr std::int64_t kMostProducts = std::int64_t{3} << 20;  // of a problem
 
 class MfmaFmha : public testing::TestWithParam<std::string> {
  protected:
