@@ -135,6 +135,16 @@ constexpr Rule kMfmaRules[] = {
                           to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) {
+       return c.signature.bias != FmhaBias::elementwise ||
+              mfma_shape(c.signature, c.algorithm).blocks == 1;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "waves with two blocks of {} rows have no registers for an elementwise bias, got tile "
+           "{}",
+           kMfmaWarpTile.m, to_string(c.algorithm.tile));
+     }},
+    {[](const Case& c) {
        return device::mfma_fmha_registers(mfma_shape(c.signature, c.algorithm)) <=
               registers_left(c);
      },
@@ -236,6 +246,11 @@ Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& 
   if (std::string why = mfma_size_reason(spec, p); !why.empty()) return {why};
   for (const MovedTokens& t : moved_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return {why};
+  }
+  constexpr std::int64_t kMostKeyStride = std::numeric_limits<std::int32_t>::max();
+  if (p.bias == FmhaBias::elementwise && p.bias_strides[3] > kMostKeyStride) {
+    return {fmt::format("keys of the bias must be at most {} elements apart with {}, got {}",
+                        kMostKeyStride, pipeline, p.bias_strides[3])};
   }
   if (p.num_splits > 1) {
     return {fmt::format("{} does not cut keys, num_splits must be 0 or 1, got {}", pipeline,

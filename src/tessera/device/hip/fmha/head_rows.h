@@ -13,6 +13,13 @@ struct HeadRows {
   int tokens;
   int bytes;  // of a token that exist; a multiple of 16
 
+  // The compiler would keep all multiples of the pitch in scalar registers.
+  __device__ __forceinline__ int fresh_pitch() const {
+    int fresh = pitch;
+    asm volatile("" : "+s"(fresh));
+    return fresh;
+  }
+
   // The buffer of at most kTokens tokens from one on. They span less than 2^31 bytes.
   template <int kTokens>
   __device__ __forceinline__ Chunk from(int token) const {
@@ -66,7 +73,7 @@ class TokenLoader {
   __device__ __forceinline__ void fetch(Staged& to, int token) const {
     static_assert(!kCopies && kThreads % kChunks == 0);
     const Chunk buffer = rows.template from<kTokens>(token);
-    const int further_down = kRowsAtOnce * rows.pitch;
+    const int further_down = kRowsAtOnce * rows.fresh_pitch();
     const int from = not_ahead(offset[0]);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {

@@ -1,6 +1,6 @@
-// Which weights dropout keeps. A counter of Philox has the random bytes of 16 keys. Of 32 keys,
-// lanes l and l + 32 draw the counter of 16 each and exchange the halves that the other lane's
-// scores need.
+// Which weights dropout keeps. A counter of Philox has the random bytes of 16 keys. Lanes l and
+// l + 32 draw the counter of 16 keys of a block of 32 each, and exchange the halves that the other
+// lane's scores need.
 #pragma once
 
 #include "tessera/device/hip/lanes.h"
@@ -14,6 +14,11 @@
 #endif
 
 namespace tessera::device {
+
+// A word that is the same in all lanes, in a scalar register.
+__device__ __forceinline__ u32 same_in_all(u32 x) {
+  return static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
+}
 
 // All are kept.
 struct AllWeights {
@@ -35,7 +40,10 @@ class KeptWeights {
   // Draws for block `block` of 32 keys.
   __device__ __forceinline__ void draw(int block) {
     const i64 part = (first_key + block * 32) / kKeysOfCounter + group;
-    const PhiloxWords<u32> drawn = dropout_words(key, row, part);
+    // The compiler would keep the keys of all rounds in scalar registers.
+    DropoutKey fresh = key;
+    asm volatile("" : "+s"(fresh.low), "+s"(fresh.high));
+    const PhiloxWords<u32> drawn = dropout_words(fresh, row, part);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const u32 low = drawn.w[2 * i], high = drawn.w[2 * i + 1];

@@ -65,7 +65,8 @@ struct MfmaFmha {
   static __device__ __forceinline__ void run(const HipFmhaArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
     const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
-    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, kTileRows);
+    const TilePlace<C> place =
+        TilePlace<C>::of_workgroup(arguments, __builtin_amdgcn_workgroup_id_x(), kTileRows);
     if (place.first_row >= place.sequence.queries) return;
     MfmaFmha block(arguments.fmha, place, (Shared*)memory);
     block.loop();
@@ -81,6 +82,7 @@ struct MfmaFmha {
         wave(__builtin_amdgcn_readfirstlane(thread / 64)),
         group(lane / 32),
         first_row(place.first_row + wave * kWaveRows),
+        workgroup(not_ahead(static_cast<int>(__builtin_amdgcn_workgroup_id_x()))),
         keys(place.keys(g), thread),
         values(place.values(g), thread) {
     const float scaled = g.scale * kLog2OfE, size = __builtin_fabsf(scaled);
@@ -134,14 +136,17 @@ struct MfmaFmha {
     end_key = begin_key > end ? begin_key : end;
   }
   __device__ __forceinline__ void find_bends(const FmhaArguments& g, const TilePlace<C>& place) {
-    if constexpr (C::kSoftCap) cap = g.soft_cap;
     if constexpr (C::kDropout) {
-      dropout = dropout_key(g), kept = g.kept;
-      dropped_head = static_cast<u32>(dropout_row(g, place.batch, place.head, 0).head);
+      const DropoutKey key = dropout_key(g);
+      // The loop has no scalar registers for all this.
+      dropout = {same_in_all(key.low), same_in_all(key.high),
+                 static_cast<u32>(not_ahead(static_cast<int>(key.offset)))};
+      kept = not_ahead(g.kept);
+      dropped_head = not_ahead(static_cast<int>(dropout_row(g, place.batch, place.head, 0).head));
     }
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
-      bends[m].begin(g, place.sequence, place.batch, place.head, row_of(m), group);
+      bends[m].begin(g, place.sequence, place.batch, place.head, row_of(m), group, scale);
     }
   }
 
@@ -264,7 +269,7 @@ struct MfmaFmha {
                                         Chunk (&weights)[C::kBlocks][kPairs]) {
     if constexpr (Bends::kAny) {
 #pragma unroll
-      for (int m = 0; m < C::kBlocks; ++m) bends[m].bend(scores[m], biases[m], key, scale, cap);
+      for (int m = 0; m < C::kBlocks; ++m) bends[m].bend(scores[m], biases[m], key, scale);
     }
     if (key < all.begin || key + C::kKeys > all.end) {
 #pragma unroll
@@ -336,8 +341,9 @@ struct MfmaFmha {
   __device__ __forceinline__ void store() {
     const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
     const FmhaArguments& g = arguments.fmha;
-    // The loop has no registers for what is known anew here.
-    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, kTileRows);
+    // The loop has no scalar registers for what is known anew here.
+    const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));
+    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, index, kTileRows);
     thread = fresh_thread<kThreads>();
     lane = thread % 64;
     wave = __builtin_amdgcn_readfirstlane(thread / 64);
@@ -369,13 +375,13 @@ struct MfmaFmha {
   Shared* memory;
   int thread, lane, wave, group;
   int first_row;  // of the wave
+  int workgroup;
   LoadKeys keys;
   LoadValues values;
   float scale, factor, slack;
-  float cap = 0;
   DropoutKey dropout = {};
   int kept = 0;
-  u32 dropped_head = 0;
+  int dropped_head = 0;
   RowKeys some, all;  // keys that a row of the wave sees, that all of them see
   int begin_key, end_key;
   RowKeys seen[C::kBlocks];

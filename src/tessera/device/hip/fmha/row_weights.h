@@ -61,14 +61,14 @@ struct RowWeights {
   static __device__ __forceinline__ void mask(Sum (&scores)[kKeyBlocks], const RowKeys& keys,
                                               int first, int group) {
     // A few at a time: the compiler would make all tests first, and keep those of a block of rows
-    // for the next one, which may see the same keys.
-    const int begin = not_ahead(keys.begin - first - 4 * group);
-    const int end = not_ahead(keys.end - first - 4 * group);
+    // for the next one, which may see the same keys. Small numbers need no scalar registers.
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
+      const int begin = not_ahead(keys.begin - first - b * 32 - 4 * group);
+      const int end = not_ahead(keys.end - first - b * 32 - 4 * group);
 #pragma unroll
       for (int s = 0; s < 16; ++s) {
-        const int key = b * 32 + s / 4 * 8 + s % 4;
+        const int key = s / 4 * 8 + s % 4;
         scores[b][s] = key >= begin && key < end ? scores[b][s] : -__builtin_inff();
         if (s % 8 == 7) __builtin_amdgcn_sched_barrier(0);
       }

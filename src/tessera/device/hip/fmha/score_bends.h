@@ -24,8 +24,13 @@ class ScoreBends {
     Quad<Bias> quads[kReads ? kKeyBlocks * 4 : 1];
   };
 
+  // The loop has vector registers for all this, but no scalar ones. `factor` is that of bend().
   __device__ __forceinline__ void begin(const FmhaArguments& g, const FmhaSequence& s, i64 batch,
-                                        i64 head, int row, int group) {
+                                        i64 head, int row, int group, float factor) {
+    if constexpr (C::kSoftCap) {
+      cap = bits<float>(not_ahead(bits<int>(g.soft_cap * kLog2OfE)));
+      steepness = bits<float>(not_ahead(bits<int>(2.0F * factor / g.soft_cap)));
+    }
     if constexpr (C::kBias == FmhaBias::alibi) {
       slope = -g.slopes[batch * g.slope_stride + head] * kLog2OfE;
       distance = row + static_cast<int>(s.keys - s.queries) - 4 * group;
@@ -33,13 +38,14 @@ class ScoreBends {
     if constexpr (kReads) {
       const auto* const head_bias =
           static_cast<const Bias*>(g.bias) + batch * g.bias_stride[0] + head * g.bias_stride[1];
-      has_quads = g.bias_stride[3] == 1 && quads_aligned(head_bias, g.bias_stride[2]);
+      const bool has_quads = g.bias_stride[3] == 1 && quads_aligned(head_bias, g.bias_stride[2]);
       const int last = static_cast<int>(s.queries) - 1;
       const i64 down = (row < last ? row : last) * g.bias_stride[2];
       bias = (Global<Bias>)(bits<u64>(head_bias + down));
-      stride = g.bias_stride[3];
+      stride = not_ahead(static_cast<int>(g.bias_stride[3]));
       first = 4 * group;
-      keys = static_cast<int>(s.keys);
+      keys = not_ahead(static_cast<int>(s.keys));
+      whole_keys = has_quads ? static_cast<int>(s.keys) : 0;
     }
   }
 
@@ -47,7 +53,7 @@ class ScoreBends {
   // anything.
   __device__ __forceinline__ void fetch(Staged& to, int key) const {
     if constexpr (kReads) {
-      if (has_quads && key + kKeyBlocks * 32 <= keys) {
+      if (key + kKeyBlocks * 32 <= whole_keys) {
 #pragma unroll
         for (int i = 0; i < kKeyBlocks * 4; ++i) {
           to.quads[i] = *(Global<Quad<Bias>>)(bias + first + key + i * 8);
@@ -59,9 +65,9 @@ class ScoreBends {
     }
   }
 
-  // `factor` turns products into powers of 2, `cap` is the soft cap.
+  // `factor` turns products into powers of 2.
   __device__ __forceinline__ void bend(Sum (&scores)[kKeyBlocks], const Staged& biases, int key,
-                                       float factor, float cap) const {
+                                       float factor) const {
     const float from = static_cast<float>(distance - key);
 #pragma unroll
     for (int q = 0; q < kKeyBlocks * 4; ++q) {
@@ -72,7 +78,7 @@ class ScoreBends {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float score = scores[q / 4][q % 4 * 4 + i];
-        float x = C::kSoftCap ? capped(score, factor, cap) : score * factor;
+        float x = C::kSoftCap ? capped(score) : score * factor;
         if constexpr (C::kBias == FmhaBias::alibi) x += slope * __builtin_fabsf(distances[i]);
         if constexpr (kReads)
           x += kLog2OfE * float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i));
@@ -89,23 +95,23 @@ class ScoreBends {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = key + i < keys ? key + i : keys - 1;
-      const u32 word = ((Global<WordBits<Bias>>)bias)[at * stride];
+      const u32 word = ((Global<WordBits<Bias>>)bias)[i64{at} * stride];
       quad[i / kPerWord] |= word << (i % kPerWord * 8 * static_cast<int>(sizeof(Bias)));
     }
     return quad;
   }
   // cap * tanh(x / cap), with an error of about 1e-7 cap, as a power of 2.
-  static __device__ __forceinline__ float capped(float score, float factor, float cap) {
-    const float share = 1.0F - 2.0F * reciprocal(exp2_fast(score * (2.0F * factor / cap)) + 1.0F);
-    return cap * kLog2OfE * share;
+  __device__ __forceinline__ float capped(float score) const {
+    return cap * (1.0F - 2.0F * reciprocal(exp2_fast(score * steepness) + 1.0F));
   }
 
+  float cap = 0, steepness = 0;
   float slope = 0;
   int distance = 0;
   Global<Bias> bias = nullptr;
-  i64 stride = 0;
+  int stride = 0;
   int first = 0, keys = 0;
-  bool has_quads = false;
+  int whole_keys = 0;  // of whose biases quads can be read
 };
 
 }  // namespace tessera::device

@@ -15,12 +15,11 @@ struct TilePlace {
   int batch, head, first_row;
 
   __device__ __forceinline__ static TilePlace of_workgroup(const HipFmhaArguments& arguments,
-                                                           int rows) {
+                                                           u32 workgroup, int rows) {
     const FmhaArguments& g = arguments.fmha;
     const u32 total = static_cast<u32>(arguments.total), tiles = static_cast<u32>(arguments.tiles);
-    u32 index = __builtin_amdgcn_workgroup_id_x();
-    asm volatile("" : "+s"(index));  // nothing of it is kept from one call to the next
-    if constexpr (C::kXcds > 1) {    // a die gets neighbouring heads, whose keys are in its L2
+    u32 index = workgroup;
+    if constexpr (C::kXcds > 1) {  // a die gets neighbouring heads, whose keys are in its L2
       const u32 die = index % C::kXcds, each = total / C::kXcds, left = total % C::kXcds;
       index = die * each + (die < left ? die : left) + index / C::kXcds;
     }

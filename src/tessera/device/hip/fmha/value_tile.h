@@ -31,11 +31,11 @@ class TransposedValues {
   }
   __device__ __forceinline__ void fetch(Staged& to, int key) const {
     const Chunk buffer = rows.template from<kKeys>(key);
-    const int from = not_ahead(first);
+    const int from = not_ahead(first), pitch = rows.fresh_pitch();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int more = i % 4 + i / 4 * 8;
-      to.words[i] = load_buffer<4 * kWords>(buffer, further(from, more * rows.pitch));
+      to.words[i] = load_buffer<4 * kWords>(buffer, further(from, more * pitch));
     }
   }
   __device__ __forceinline__ void put(Shared* tile, const Staged& from) const {
