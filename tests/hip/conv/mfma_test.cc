@@ -72,7 +72,8 @@ class MfmaConv : public testing::TestWithParam<std::string> {
     p.c *= p.g, p.k *= p.g;
     for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
       p.size[i] = between(1, p.ndim == 3 ? 7 : 14), p.filter[i] = one_in(3) ? between(1, 7) : 3;
-      p.stride[i] = one_in(2) ? 1 : between(1, 3), p.dilation[i] = one_in(3) ? between(1, 3) : 1;
+      p.stride[i] = one_in(2) ? 1 : between(1, p.ndim == 3 ? 2 : 3),
+      p.dilation[i] = one_in(3) ? between(1, 3) : 1;
       p.pad[i] = between(0, 2), p.pad_right[i] = one_in(4) ? between(-1, 3) : p.pad[i];
     }
     if (a.slices > 1) p.n += a.slices * a.tile.k / 90, p.size[2] = 90;

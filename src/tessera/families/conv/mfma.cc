@@ -339,6 +339,7 @@ double span_of(const ConvProblem& p, const Algorithm& a) {
   }
   double span = images > 1 ? (images - 1) * double(s[kN]) : 0;
   for (const std::size_t i : {0, 1, 2}) {
+    if (size[i] == 1) continue;
     const double outside = double(p.pad[i]) + double(p.dilation[i]) * double(p.filter[i]) +
                            double(std::abs(p.pad_right[i])) + double(p.stride[i]);
     span += (double(size[i]) + 2 * outside) * double(s[kD + i]);
