@@ -54,6 +54,7 @@ u32 low(u32 x) { return x & 0xffffU; }
 i32 low_signed(u32 x) { return static_cast<i16>(x); }
 u32 limited16(i32 x) { return low(static_cast<u32>(std::clamp(x, -32768, 32767))); }
 
+template <u32 kResult>
 void bit_operation(Wave& w, const Instruction& i) {
   Room ra, rb, rc, out;
   const u32* a = source(w, i, 1, ra);
@@ -66,6 +67,7 @@ void bit_operation(Wave& w, const Instruction& i) {
               fc = (n & 1U) != 0 ? 0U : ~0U;
     for (int l = 0; l < kLanes; ++l) out[l] |= (a[l] ^ fa) & (b[l] ^ fb) & (c[l] ^ fc);
   }
+  for (u32& x : out) x &= kResult;
   write_lanes(w, i, register_of(i, 0), out);
 }
 
@@ -191,7 +193,7 @@ constexpr Row kIntegerRows[] = {
      })},
     {"v_dot4_i32_i8", "duuu", vector3([](u32 a, u32 b, u32 c) { return byte_products(a, b) + c; })},
     {"v_dot4c_i32_i8", "duu", add_byte_products},
-    {"v_bitop3_b32", "duuu", bit_operation},
+    {"v_bitop3_b32", "duuu", bit_operation<~0U>},
     {"v_add_co_u32", "dXuu", carry(kAddCarry)},
     {"v_addc_co_u32", "dXuuS", carry(kAddCarry)},
     {"v_sub_co_u32", "dXuu", carry(kSubtractCarry)},
@@ -199,6 +201,7 @@ constexpr Row kIntegerRows[] = {
     {"v_subrev_co_u32", "dXuu", carry(kReverseCarry)},
     {"v_subbrev_co_u32", "dXuuS", carry(kReverseCarry)},
     // 16 bits: the upper half of the result is zero.
+    {"v_bitop3_b16", "duuu", bit_operation<0xffffU>},
     {"v_add_u16", "duu", vector2([](u32 a, u32 b) { return low(a + b); })},
     {"v_sub_u16", "duu", vector2([](u32 a, u32 b) { return low(a - b); })},
     {"v_subrev_u16", "duu", vector2([](u32 a, u32 b) { return low(b - a); })},

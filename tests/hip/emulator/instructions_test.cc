@@ -326,6 +326,41 @@ TEST(Bytes, ProductsAreAddedToTheResult) {
   for (std::size_t l = 0; l < 64; ++l) EXPECT_EQ(b->wave->vector(1)[l], expected[l]) << l;
 }
 
+const char kBitText[] = R"(
+using u32 = unsigned;
+extern "C" __attribute__((global, amdgpu_flat_work_group_size(64, 64)))
+void bits(const u32* in, u32* out) {
+  const u32 t = __builtin_amdgcn_workitem_id_x();
+  const u32 a = in[3 * t], b = in[3 * t + 1], c = in[3 * t + 2];
+  u32 whole, half;
+  asm("v_bitop3_b32 %0, %1, %2, %3 bitop3:0xc8" : "=v"(whole) : "v"(a), "v"(b), "v"(c));
+  asm("v_bitop3_b16 %0, %1, %2, %3 bitop3:0x5e" : "=v"(half) : "v"(a), "v"(b), "v"(c));
+  out[2 * t] = whole;
+  out[2 * t + 1] = half;
+}
+)";
+
+TEST(OnGfx950, BitsFollowATruthTable) {
+  SKIP_WITHOUT_TOOLS();
+  auto random = fresh_random();
+  std::vector<u32> in(192), out(128);
+  for (u32& x : in) x = static_cast<u32>(random());
+  const auto r = load(kBitText, "gfx950");
+  const Outcome outcome = launch(*r, "bits", 1, 64, {add_memory(*r, in), add_memory(*r, out)});
+  ASSERT_EQ(outcome.finding.text, "");
+  const auto row = [](u32 table, u32 a, u32 b, u32 c) { return table >> (4 * a + 2 * b + c) & 1U; };
+  for (std::size_t l = 0; l < 64; ++l) {
+    u32 whole = 0, half = 0;
+    for (u32 bit = 0; bit < 32; ++bit) {
+      const auto of = [&](std::size_t n) { return in[3 * l + n] >> bit & 1U; };
+      whole |= row(0xc8, of(0), of(1), of(2)) << bit;
+      if (bit < 16) half |= row(0x5e, of(0), of(1), of(2)) << bit;
+    }
+    ASSERT_EQ(out[2 * l], whole);
+    ASSERT_EQ(out[2 * l + 1], half);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cdna, OnTarget, ::testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& param) { return std::string(param.param); });
 

@@ -5,7 +5,7 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kProblems = 6;  // of each target
+constexpr int kGradientProblems = 6;  // of each target
 
 using BackwardFmha = EmulatedFmha;
 INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha, testing::Values("gfx90a", "gfx94
 
 TEST_P(BackwardFmha, ComputesAnyGradients) {
   std::vector<FmhaProblem> problems;
-  while (problems.size() < kProblems) problems.push_back(random_backward(fmhas_, 20, 20));
+  while (problems.size() < kGradientProblems) problems.push_back(random_backward(fmhas_, 20, 20));
   check_all(problems);
 }
 
