@@ -27,7 +27,7 @@ constexpr const char* kOthers[] = {
     "norm_bf16_fp32_rmsnorm_rows_4x512x1_4x1x1_1x1x1_scale_residual_slices8",
     "norm_fp16_rmsnorm_rows_1x2048x1_1x4x1_1x1x1_outfp32_shift",
     "norm_fp32_layernorm_rows_1x16384x1_1x16x1_1x1x1",
-    "norm_fp32_layernorm_rows_1x32768x1_1x16x1_1x1x1_scale_shift_residual",
+    "norm_fp32_layernorm_rows_1x16384x1_1x4x1_1x1x1_scale_shift_residual",
     "norm_bf16_fp32_layernorm_rows_4x4096x1_4x1x1_1x1x1_outfp32_scale_shift_residual",
     "norm_fp32_fp16_layernorm_rows_1x1024x1_1x4x1_1x1x1_scale_shift_residual_slices8",
 };

@@ -218,8 +218,10 @@ constexpr Rejected kRejected[] = {
      "wave must be m x 1 x 1 or 1 x n x 1 waves of 64 lanes, at most 1024 in all, got 1x17x1"},
     {"norm_bf16_softmax_rows_1x1024x1_1x4x1_1x1x1_gfx950",
      "tile must be 1 x n x 1, n a multiple of 2048 from 256 to 32768, got 1x1024x1"},
+    {"norm_fp32_softmax_rows_1x32768x1_1x16x1_1x1x1_gfx950",
+     "needs 136 registers a lane, gfx950 has 128 for each of 1024 lanes"},
     {"norm_fp32_softmax_rows_1x32768x1_1x4x1_1x1x1_gfx90a",
-     "needs 320 registers a lane, gfx90a has 256 for each of 256 lanes"},
+     "needs 328 registers a lane, gfx90a has 256 for each of 256 lanes"},
 };
 
 TEST(NormLegality, SaysWhichRuleIsBroken) {

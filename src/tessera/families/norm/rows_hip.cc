@@ -20,7 +20,7 @@ namespace {
 using tile::block_lanes;
 
 constexpr int kHipVectorBytes = 16;     // that a lane moves at once
-constexpr int kMoreLaneRegisters = 64;  // than the elements that a lane holds
+constexpr int kMoreLaneRegisters = 72;  // than the elements that a lane holds
 // Vector instructions name so many registers without moving them.
 constexpr int kNamedRegisters = 256;
 
