@@ -80,8 +80,8 @@ class EmulatedGemm : public testing::TestWithParam<std::string> {
     if (a.slices > 1 && p.k < least_k) p.k = least_k;
     return p;
   }
-  // Few rows or few columns, which often begin anywhere, and a k of less than a turn of the waves or
-  // of more than LDS holds.
+  // Few rows or few columns, which often begin anywhere, and a k of less than a turn of the waves
+  // or of more than LDS holds.
   GemmProblem with_few_rows(const KernelSpec& spec) {
     const Algorithm& a = spec.algorithm;
     const std::int64_t few = between(1, a.tile.m), many = between(1, 3 * a.tile.n);

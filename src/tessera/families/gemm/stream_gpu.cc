@@ -25,10 +25,6 @@ constexpr int kMostStreamWords = 8;  // that a lane awaits, of all its rows
 constexpr int kMostWarpRows = 4;     // powers of 2
 constexpr int kFloatBytes = 4;
 
-bool is_streamed(DType type) {
-  return type == DType::fp32 || type == DType::fp16 || type == DType::bf16;
-}
-
 int word_elements(const Case& c) { return device::stream_word(size_of(c.signature.a)); }
 int block_elements(const Case& c) { return device::stream_block(size_of(c.signature.a)); }
 int stream_words(const Case& c) { return c.algorithm.warp_tile.k / word_elements(c); }
@@ -123,13 +119,6 @@ constexpr Rule kStreamRules[] = {
 // No feature tells how the warps of a block share few rows.
 bool is_one_warp_deep(const Algorithm& a) { return a.wave.n * a.wave.k <= 1; }
 
-Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
-  const Algorithm& a = spec.algorithm;
-  if (std::min(p.m, p.n) <= a.tile.m) return {};
-  return {fmt::format("{} serves m <= {} or n <= {}, got m={} n={}", to_string(a.pipeline),
-                      a.tile.m, a.tile.m, p.m, p.n)};
-}
-
 // ---- algorithms, launch ----
 
 // 64 KB of floats. Problems with less k get less shared memory.
@@ -175,6 +164,17 @@ void add_own_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
 }
 
 }  // namespace
+
+bool is_streamed(DType type) {
+  return type == DType::fp32 || type == DType::fp16 || type == DType::bf16;
+}
+
+Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+  const Algorithm& a = spec.algorithm;
+  if (std::min(p.m, p.n) <= a.tile.m) return {};
+  return {fmt::format("{} serves m <= {} or n <= {}, got m={} n={}", to_string(a.pipeline),
+                      a.tile.m, a.tile.m, p.m, p.n)};
+}
 
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand) {
   const std::int64_t kept = std::min<std::int64_t>(k, a.tile.k);

@@ -9,6 +9,10 @@
 
 namespace tessera::gemm {
 
+// Whether the kernels of any GPU multiply the type, and whether one of them serves a problem.
+bool is_streamed(DType type);
+Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target);
+
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand);
 
 // How many blocks a problem takes, and the most tiles of each.

@@ -11,25 +11,23 @@
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/stream_gpu.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
 namespace {
 
-constexpr std::array kFewRows = {1, 2, 4};
+constexpr std::array kHipFewRows = {1, 2, 4};
 constexpr int kManyRows = 4;          // of a wave
-constexpr int kMostWords = 2;         // of 16 bytes, that a lane asks for of each row
+constexpr int kMostHipWords = 2;      // of 16 bytes, that a lane asks for of each row
 constexpr int kKeptBytes = 32 << 10;  // of the few rows in LDS: two workgroups share a unit
 
 // ---- rules ----
 
-bool is_streamed(DType type) {
-  return type == DType::fp32 || type == DType::fp16 || type == DType::bf16;
-}
 int word_elements(DType type) { return tile::kLaneBytes / size_of(type); }
 int turn_elements(const Algorithm& a) { return a.warp_tile.k * tile::kWaveLanes; }
-std::int64_t kept_bytes(const Case& c) {
+std::int64_t few_bytes(const Case& c) {
   const Algorithm& a = c.algorithm;
   return std::int64_t{a.tile.m} * a.tile.k * size_of(c.signature.a);
 }
@@ -59,7 +57,8 @@ constexpr Rule kHipStreamRules[] = {
            to_string(c.algorithm.wave));
      }},
     {[](const Case& c) {
-       return std::find(kFewRows.begin(), kFewRows.end(), c.algorithm.tile.m) != kFewRows.end();
+       return std::find(kHipFewRows.begin(), kHipFewRows.end(), c.algorithm.tile.m) !=
+              kHipFewRows.end();
      },
      [](const Case& c) {
        return fmt::format("stream keeps 1, 2 or 4 rows on AMD GPUs, got tile_m = {}",
@@ -78,11 +77,11 @@ constexpr Rule kHipStreamRules[] = {
      }},
     {[](const Case& c) {
        const int word = word_elements(c.signature.a), elements = c.algorithm.warp_tile.k;
-       return elements >= word && elements % word == 0 && elements <= kMostWords * word;
+       return elements >= word && elements % word == 0 && elements <= kMostHipWords * word;
      },
      [](const Case& c) {
        return fmt::format("a lane of stream reads 1 to {} words of {} {} of a row, got {} elements",
-                          kMostWords, word_elements(c.signature.a), to_string(c.signature.a),
+                          kMostHipWords, word_elements(c.signature.a), to_string(c.signature.a),
                           c.algorithm.warp_tile.k);
      }},
     {[](const Case& c) {
@@ -93,48 +92,41 @@ constexpr Rule kHipStreamRules[] = {
        return fmt::format("tile_k must be a multiple of the {} elements of a wave, got {}",
                           turn_elements(c.algorithm), c.algorithm.tile.k);
      }},
-    {[](const Case& c) { return kept_bytes(c) <= c.target.shared_memory_bytes; },
+    {[](const Case& c) { return few_bytes(c) <= c.target.shared_memory_bytes; },
      [](const Case& c) {
-       return fmt::format("needs {} bytes of LDS for {} of k in {} rows, {} has {}", kept_bytes(c),
+       return fmt::format("needs {} bytes of LDS for {} of k in {} rows, {} has {}", few_bytes(c),
                           c.algorithm.tile.k, c.algorithm.tile.m, c.target.name,
                           c.target.shared_memory_bytes);
      }},
 };
-
-Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
-  const Algorithm& a = spec.algorithm;
-  if (std::min(p.m, p.n) <= a.tile.m) return {};
-  return {fmt::format("{} serves m <= {} or n <= {}, got m={} n={}", to_string(a.pipeline),
-                      a.tile.m, a.tile.m, p.m, p.n)};
-}
 
 // ---- algorithms, text, launch ----
 
 // More waves along k give few rows, or long ones, enough waves.
 constexpr Shape3 kStreamWaves[] = {{1, 8, 1}, {1, 2, 4}, {1, 1, 8}};
 
-void add_streams(DType operand, int few, std::vector<Algorithm>& all) {
+void add_hip_streams(DType operand, int few, std::vector<Algorithm>& all) {
   for (const Shape3& wave : kStreamWaves) {
     all.push_back({.pipeline = Pipeline::stream,
                    .tile = {few, kManyRows * wave.n, kKeptBytes / few / size_of(operand)},
                    .wave = wave,
-                   .warp_tile = {few, kManyRows, kMostWords * word_elements(operand)}});
+                   .warp_tile = {few, kManyRows, kMostHipWords * word_elements(operand)}});
   }
 }
 
 // The algorithms for a problem with so many rows or columns, whichever are fewer.
-void add_own_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
+void add_own_hip_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
   if (!is_streamed(query.signature.a)) return;
   if (query.problem == nullptr) {
-    for (const int few : kFewRows) add_streams(query.signature.a, few, all);
+    for (const int few : kHipFewRows) add_hip_streams(query.signature.a, few, all);
     return;
   }
   const std::int64_t few = std::min(query.problem->m, query.problem->n);
-  const auto* const fits = std::lower_bound(kFewRows.begin(), kFewRows.end(), few);
-  if (fits != kFewRows.end()) add_streams(query.signature.a, *fits, all);
+  const auto* const fits = std::lower_bound(kHipFewRows.begin(), kHipFewRows.end(), few);
+  if (fits != kHipFewRows.end()) add_hip_streams(query.signature.a, *fits, all);
 }
 
-Source emit_stream(const KernelSpec& spec, const Target&) {
+Source emit_hip_stream(const KernelSpec& spec, const Target&) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const std::string config =
@@ -148,7 +140,7 @@ Source emit_stream(const KernelSpec& spec, const Target&) {
   return hip_source(spec, {"stream_gemm.h", "StreamGemm"}, config, "");
 }
 
-std::int64_t stream_tiles(const Algorithm& a, const GemmProblem& p) {
+std::int64_t hip_stream_tiles(const Algorithm& a, const GemmProblem& p) {
   return tiles(std::max(p.m, p.n), a.tile.n);
 }
 
@@ -159,7 +151,7 @@ Launch bind_hip_stream(const KernelSpec& spec, const GemmProblem& p, const Targe
   device::HipGemmArguments arguments{};
   arguments.gemm = g;
   drop_unused_strides(arguments.gemm);
-  const std::int64_t most = kMostThreads / tile::block_lanes(a), all = stream_tiles(a, p);
+  const std::int64_t most = kMostThreads / tile::block_lanes(a), all = hip_stream_tiles(a, p);
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   arguments.blocks = is_empty ? 0 : static_cast<int>(p.batch > most / all ? most : all * p.batch);
   Launch launch;
@@ -193,7 +185,7 @@ Estimate estimate_hip_stream(const KernelSpec& spec, const GemmProblem& p, const
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, launch, 1);
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
   const double units = std::max(1, target.units);
-  const double all = static_cast<double>(stream_tiles(a, p)) * static_cast<double>(p.batch);
+  const double all = static_cast<double>(hip_stream_tiles(a, p)) * static_cast<double>(p.batch);
   const double parts = blocks(static_cast<double>(p.k), a.tile.k);
   const double turns = blocks(static_cast<double>(p.k), double(turn_elements(a)) * a.wave.k);
   const double of_unit = std::ceil(all / units);
@@ -213,9 +205,9 @@ const Way kStreamHip = {.backend = "hip",
                         .pipeline = Pipeline::stream,
                         .rules = kHipStreamRules,
                         .serves = stream_serves,
-                        .emit = emit_stream,
+                        .emit = emit_hip_stream,
                         .bind = bind_hip_stream,
                         .estimate = estimate_hip_stream,
-                        .own = {.add_own = add_own_streams, .is_described = no_feature_does}};
+                        .own = {.add_own = add_own_hip_streams, .is_described = no_feature_does}};
 
 }  // namespace tessera::gemm
