@@ -32,9 +32,9 @@ class AppendFmha {
 
   // Calls visit(element, x) for each of this thread's elements of a row, turned.
   template <class Row, class Visit>
-  static __device__ __forceinline__ void for_each_element(const FmhaAppendArguments& g,
-                                                          const Row& row, const Place& at,
+  static __device__ __forceinline__ void for_each_element(const Row& row, const Place& at,
                                                           const Visit& visit) {
+    const FmhaAppendArguments& g = From::arguments().append;
     const auto element = [&row](i64 index) {
       return widened(load_element(row.from + index * row.from_stride));
     };
@@ -58,12 +58,11 @@ class AppendFmha {
 
   // Bits of elements that are not turned stay as they are, NaN included.
   template <class Row>
-  static __device__ __forceinline__ void move(const FmhaAppendArguments& g, Row row,
-                                              const Place& at) {
+  static __device__ __forceinline__ void move(Row row, const Place& at) {
     const i64 count = row.count;
     if constexpr (C::kRotary != FmhaRotary::none) {
       row.count = row.turned;
-      for_each_element(g, row, at,
+      for_each_element(row, at,
                        [&row](i64 i, float x) { store_element(row.to_element(i), rounded<T>(x)); });
     }
 #pragma unroll 1
@@ -73,11 +72,10 @@ class AppendFmha {
   }
 
   // The largest magnitude of a row, in all its threads.
-  static __device__ __forceinline__ float most_of_row(const FmhaAppendArguments& g,
-                                                      const FmhaAppendRowOf<C>& row,
+  static __device__ __forceinline__ float most_of_row(const FmhaAppendRowOf<C>& row,
                                                       const Place& at) {
     float most = 0;
-    for_each_element(g, row, at,
+    for_each_element(row, at,
                      [&most](i64, float x) { most = __builtin_fmaxf(most, __builtin_fabsf(x)); });
 #pragma unroll 1
     for (int distance = 1; distance < at.threads; distance *= 2) {
@@ -88,18 +86,17 @@ class AppendFmha {
 
   // A head into a cache of 8 bits: divided by its factor. Where the factor is the token's own, the
   // head is read twice, first for its largest element.
-  static __device__ __forceinline__ void move_bytes(const FmhaAppendArguments& g,
-                                                    const FmhaAppendRowOf<C>& row, const Place& at,
+  static __device__ __forceinline__ void move_bytes(const FmhaAppendRowOf<C>& row, const Place& at,
                                                     float* factor) {
     float by = 1;
     if constexpr (C::kQscale == FmhaQscale::per_token) {
-      const float own = most_of_row(g, row, at) / C::kLargest;
+      const float own = most_of_row(row, at) / C::kLargest;
       if (at.thread == 0) store_element(factor, own);
       by = inverse_of_factor(own);
     } else if constexpr (C::kQscale != FmhaQscale::none) {
       by = inverse_of_factor(load_element(factor));
     }
-    for_each_element(g, row, at, [&row, by](i64 i, float x) {
+    for_each_element(row, at, [&row, by](i64 i, float x) {
       store_element(row.to_element(i), rounded<typename C::Kv>(x * by));
     });
   }
@@ -109,17 +106,18 @@ class AppendFmha {
                                                   const Place& at) {
     const FmhaAppendArguments& g = From::arguments().append;
     if (row >= 2 * g.heads_kv) {
-      return move(g, query_row<C>(g, s, batch, token, row - 2 * g.heads_kv), at);
+      return move(query_row<C>(g, s, batch, token, row - 2 * g.heads_kv), at);
     }
     const FmhaAppendRowOf<C> to = append_row<C>(g, s, batch, token, row);
     if constexpr (sizeof(typename C::Kv) == 1) {
       float* factor = nullptr;
       if constexpr (C::kQscale != FmhaQscale::none) {
-        factor = factor_of_row<C::kQscale, C::kPages>(g, s, batch, at.position, row);
+        factor = factor_of_row<C::kQscale, C::kPages>(From::arguments().append, s, batch,
+                                                      at.position, row);
       }
-      move_bytes(g, to, at, factor);
+      move_bytes(to, at, factor);
     } else {
-      move(g, to, at);
+      move(to, at);
     }
   }
 
@@ -129,22 +127,28 @@ class AppendFmha {
     if (C::kPages != FmhaPages::none && has_bad_page(g)) return;
     constexpr int kVector = 16 / static_cast<int>(sizeof(T));
     const FmhaAppendBlock block = append_block(g, C::kRotary, C::kRotateQ, kVector, kThreadBits);
-    const int threads = 1 << block.thread_bits, rows = 1 << block.row_bits;
-    const int index = static_cast<int>(__builtin_amdgcn_workitem_id_x());
+    // They wait in vector registers: scalar ones are short.
+    const int threads = not_ahead(1 << block.thread_bits), rows = not_ahead(1 << block.row_bits);
+    const int tokens = not_ahead(block.tokens);
+    const int index = not_ahead(static_cast<int>(__builtin_amdgcn_workitem_id_x()));
     const int row_of_block = index >> block.thread_bits & (rows - 1);
     const int token_of_block = index >> (block.thread_bits + block.row_bits);
-    const i64 all_rows = rows_of_token(g, C::kRotateQ);
     const auto counts = [&] {
       const HipAppendArguments& all = From::arguments();
-      return BlockCounts{all.append.batch, (all_rows + rows - 1) / rows,
-                         (all.append.seqlen_q + block.tokens - 1) / block.tokens, all.grid};
+      const i64 of_token = rows_of_token(all.append, C::kRotateQ);
+      return BlockCounts{
+          all.append.batch,
+          uniform(static_cast<i64>(static_cast<u32>(of_token + rows - 1) / static_cast<u32>(rows))),
+          uniform(static_cast<i64>(static_cast<u32>(all.append.seqlen_q + tokens - 1) /
+                                   static_cast<u32>(tokens))),
+          all.grid};
     };
     for_each_block(counts, [&](int batch, int row_block, int token_block) {
       const auto s = sequence_of<C::kLengths, C::kPages>(From::arguments().append, batch);
-      const i64 token = i64{token_block} * block.tokens + token_of_block;
+      const i64 token = i64{token_block} * tokens + token_of_block;
       const i64 row = i64{row_block} * rows + row_of_block;
       const i64 position = s.position + token;
-      if (row >= all_rows || token >= s.count) return;
+      if (row >= rows_of_token(From::arguments().append, C::kRotateQ) || token >= s.count) return;
       if (!has_place(From::arguments().append, s, position)) return;
       move_row(s, batch, token, row, {position, index & (threads - 1), threads});
     });
