@@ -16,8 +16,7 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kMostHipRows = 4096;
-constexpr int kMostRowsOfWave = 16;
+constexpr int kMostRowsOfWave = 4;  // for more of them a lane has too few registers
 constexpr std::array kHipDirectHeads = {64, 128, 256, static_cast<int>(kMostHdim)};
 
 // Guesses: nothing was measured.
@@ -28,7 +27,7 @@ constexpr double kHipStepSeconds = 2e-6;
 bool direct_hip_tile_fits(const Case& c) {
   const Shape3& t = c.algorithm.tile;
   const int waves = c.algorithm.wave.m;
-  return t.m >= 1 && t.m <= kMostHipRows && t.m % waves == 0 && t.m / waves <= kMostRowsOfWave &&
+  return t.m >= 1 && t.m % waves == 0 && t.m / waves <= kMostRowsOfWave &&
          t.n == device::kHipDirectKeys &&
          std::find(kHipDirectHeads.begin(), kHipDirectHeads.end(), t.k) != kHipDirectHeads.end();
 }
@@ -99,11 +98,11 @@ constexpr Rule kDirectHipRules[] = {
     tile::kRowOf<Case, tile::kUnusedFields>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
-       return w.m >= 1 && w.m * kHipLanes <= c.target.max_threads_per_block && w.n == 1 && w.k == 1;
+       return w == Shape3{kHipDirectWaves, 1, 1};
      },
      [](const Case& c) {
-       return fmt::format("wave must be m x 1 x 1 waves of {} lanes, at most {} lanes, got {}",
-                          kHipLanes, c.target.max_threads_per_block, to_string(c.algorithm.wave));
+       return fmt::format("direct has {} waves over rows on AMD GPUs, wave {}x1x1, got {}",
+                          kHipDirectWaves, kHipDirectWaves, to_string(c.algorithm.wave));
      }},
     tile::kRowOf<Case, tile::kWarpTileOfOne>,
     {direct_hip_tile_fits,

@@ -116,9 +116,6 @@ constexpr Rule kStreamRules[] = {
      }},
 };
 
-// No feature tells how the warps of a block share few rows.
-bool is_one_warp_deep(const Algorithm& a) { return a.wave.n * a.wave.k <= 1; }
-
 // ---- algorithms, launch ----
 
 // 64 KB of floats. Problems with less k get less shared memory.
@@ -164,6 +161,8 @@ void add_own_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
 }
 
 }  // namespace
+
+bool is_one_warp_deep(const Algorithm& a) { return a.wave.n * a.wave.k <= 1; }
 
 bool is_streamed(DType type) {
   return type == DType::fp32 || type == DType::fp16 || type == DType::bf16;

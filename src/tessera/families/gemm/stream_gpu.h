@@ -13,6 +13,9 @@ namespace tessera::gemm {
 bool is_streamed(DType type);
 Verdict stream_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target);
 
+// Whether features tell all of a kernel: not how the warps of a block share few rows.
+bool is_one_warp_deep(const Algorithm& a);
+
 std::int64_t stream_shared(const Algorithm& a, std::int64_t k, DType operand);
 
 // How many blocks a problem takes, and the most tiles of each.

@@ -208,6 +208,6 @@ const Way kStreamHip = {.backend = "hip",
                         .emit = emit_hip_stream,
                         .bind = bind_hip_stream,
                         .estimate = estimate_hip_stream,
-                        .own = {.add_own = add_own_hip_streams, .is_described = no_feature_does}};
+                        .own = {.add_own = add_own_hip_streams, .is_described = is_one_warp_deep}};
 
 }  // namespace tessera::gemm
