@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "tessera/base/error.h"
-#include "tessera/device/hip/fmha/fmha_arguments.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
+#include "tessera/device/hip/fmha/mfma_arguments.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
 #include "tessera/families/fmha/ways.h"
@@ -277,7 +277,7 @@ Source emit_mfma(const KernelSpec& spec, const Target& target) {
                           shape.head_v, shape.keys, shape.blocks, shape.waves, target.xcds);
   const int at_once = device::mfma_fmha_waves(shape) * 4 / shape.waves;
   const std::array<tile::GpuEntry, 1> entries = {{{"", "run", at_once}}};
-  return tile::hip_source(spec, kAbi, {"fmha/mfma_fmha.h", "MfmaFmha", "HipFmhaArguments", config},
+  return tile::hip_source(spec, kAbi, {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments", config},
                           device::mfma_fmha_threads(shape), entries);
 }
 
@@ -302,7 +302,7 @@ void drop_unused_strides(const FmhaProblem& p, device::FmhaArguments& g) {
 Launch bind_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target&,
                  const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
-  device::HipFmhaArguments arguments{};
+  device::MfmaFmhaArguments arguments{};
   device::FmhaArguments& g = arguments.fmha;
   g = arguments_of(p, o);
   drop_unused_strides(p, g);

@@ -146,12 +146,12 @@ std::int64_t hip_stream_tiles(const Algorithm& a, const GemmProblem& p) {
 
 Launch bind_hip_stream(const KernelSpec& spec, const GemmProblem& p, const Target&,
                        const device::GemmArguments& g) {
-  constexpr std::int64_t kMostThreads = std::numeric_limits<std::uint32_t>::max();  // of a grid
+  constexpr std::int64_t kMostOfGrid = std::numeric_limits<std::uint32_t>::max();  // threads
   const Algorithm& a = spec.algorithm;
   device::HipGemmArguments arguments{};
   arguments.gemm = g;
   drop_unused_strides(arguments.gemm);
-  const std::int64_t most = kMostThreads / tile::block_lanes(a), all = hip_stream_tiles(a, p);
+  const std::int64_t most = kMostOfGrid / tile::block_lanes(a), all = hip_stream_tiles(a, p);
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   arguments.blocks = is_empty ? 0 : static_cast<int>(p.batch > most / all ? most : all * p.batch);
   Launch launch;

@@ -62,9 +62,9 @@ struct MfmaFmha {
   static_assert((C::kCopies ? 2 : 1) * kStageBytes <= kLdsBytes &&
                 C::kWaves * Finished::kBytes <= kLdsBytes);
 
-  static __device__ __forceinline__ void run(const HipFmhaArguments&) {
+  static __device__ __forceinline__ void run(const MfmaFmhaArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
-    const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
+    const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
     const TilePlace<C> place =
         TilePlace<C>::of_workgroup(arguments, __builtin_amdgcn_workgroup_id_x(), kTileRows);
     if (place.first_row >= place.sequence.queries) return;
@@ -89,9 +89,9 @@ struct MfmaFmha {
     scale = size < 1e-30F ? 1e-30F : size;
     factor = Bends::kAny ? 1.0F : scale;
     slack = 8.0F * reciprocal(factor);
-    load_queries(fresh_arguments<HipFmhaArguments>().fmha, place, scaled < 0 ? 0x80008000U : 0U);
-    find_keys(fresh_arguments<HipFmhaArguments>().fmha, place);
-    find_bends(fresh_arguments<HipFmhaArguments>().fmha, place);
+    load_queries(fresh_arguments<MfmaFmhaArguments>().fmha, place, scaled < 0 ? 0x80008000U : 0U);
+    find_keys(fresh_arguments<MfmaFmhaArguments>().fmha, place);
+    find_bends(fresh_arguments<MfmaFmhaArguments>().fmha, place);
     // With several blocks, clang 22 spills some of the zeros that it knows.
     float zero = 0;
     if constexpr (C::kBlocks > 1) asm volatile("" : "+v"(zero));
@@ -339,7 +339,7 @@ struct MfmaFmha {
   // ---- store ----
 
   __device__ __forceinline__ void store() {
-    const HipFmhaArguments& arguments = fresh_arguments<HipFmhaArguments>();
+    const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
     const FmhaArguments& g = arguments.fmha;
     // The loop has no scalar registers for what is known anew here.
     const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));

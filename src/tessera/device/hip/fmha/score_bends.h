@@ -2,7 +2,7 @@
 // powers of 2.
 #pragma once
 
-#include "tessera/device/hip/fmha/fmha_arguments.h"
+#include "tessera/device/hip/fmha/mfma_arguments.h"
 #include "tessera/device/hip/math.h"
 #include "tessera/device/hip/memory.h"
 

@@ -1,8 +1,8 @@
 // Where the rows of a workgroup lie: which queries of which head, and which keys they see.
 #pragma once
 
-#include "tessera/device/hip/fmha/fmha_arguments.h"
 #include "tessera/device/hip/fmha/head_rows.h"
+#include "tessera/device/hip/fmha/mfma_arguments.h"
 #include "tessera/device/hip/fmha/row_weights.h"
 
 namespace tessera::device {
@@ -14,7 +14,7 @@ struct TilePlace {
   FmhaSequence sequence;
   int batch, head, first_row;
 
-  __device__ __forceinline__ static TilePlace of_workgroup(const HipFmhaArguments& arguments,
+  __device__ __forceinline__ static TilePlace of_workgroup(const MfmaFmhaArguments& arguments,
                                                            u32 workgroup, int rows) {
     const FmhaArguments& g = arguments.fmha;
     const u32 total = static_cast<u32>(arguments.total), tiles = static_cast<u32>(arguments.tiles);
