@@ -35,15 +35,18 @@ struct StreamRows {
         k(depth),
         is_aligned(((bits<u64>(data) | static_cast<u64>(ld) * sizeof(T)) & 15) == 0) {}
 
-  // 16 bytes of a row, from an element on. What the operand does not have is 0.
+  // 16 bytes of a row, from an element on. What the operand does not have is 0. How much there is
+  // is not known ahead of each call, or the masks of many calls would take all scalar registers.
   __device__ __forceinline__ Chunk word(i64 row, i64 element) const {
+    const i64 rest = row < rows ? k - element : 0;
+    const int left = not_ahead(rest < kWord ? static_cast<int>(rest) : kWord);
     Chunk all = 0;
-    if (row >= rows) return all;
+    if (left <= 0) return all;
     const Global<T> from = first + row * ld + element;
-    if (is_aligned && element + kWord <= k) return *reinterpret_cast<Global<Chunk>>(from);
+    if (is_aligned && left == kWord) return *reinterpret_cast<Global<Chunk>>(from);
 #pragma unroll
     for (int i = 0; i < kWord; ++i) {
-      if (element + i >= k) continue;
+      if (i >= left) continue;
       const u32 bits_of_one = *reinterpret_cast<Global<WordBits<T>>>(from + i);
       all[i / kIn4] |= bits_of_one << (i % kIn4 * 8 * static_cast<int>(sizeof(T)));
     }
@@ -104,18 +107,19 @@ struct StreamGemm {
       : g(arguments),
         batch(of_batch),
         turned(g.n < g.m),
-        few(rows_of(turned)),
-        many(rows_of(!turned)),
+        many(rows_of(g, !turned)),
         memory(lds),
         thread(fresh_thread<kThreads>()),
         wave(__builtin_amdgcn_readfirstlane(thread / kLanes)),
         lane(thread % kLanes),
         row(first_row + wave % C::kWaveN * kMany) {}
 
-  __device__ __forceinline__ Rows rows_of(bool of_b) const {
-    const bool in_array = g.pointer_arrays != 0;
-    if (of_b) return {matrix_of<T>(g.b, g.batch_stride_b, batch, in_array), g.ld_b, g.n, g.k};
-    return {matrix_of<T>(g.a, g.batch_stride_a, batch, in_array), g.ld_a, g.m, g.k};
+  __device__ __forceinline__ Rows rows_of(const GemmArguments& all, bool of_b) const {
+    const bool in_array = all.pointer_arrays != 0;
+    if (of_b) {
+      return {matrix_of<T>(all.b, all.batch_stride_b, batch, in_array), all.ld_b, all.n, all.k};
+    }
+    return {matrix_of<T>(all.a, all.batch_stride_a, batch, in_array), all.ld_a, all.m, all.k};
   }
 
   __device__ __forceinline__ void compute() const {
@@ -138,6 +142,7 @@ struct StreamGemm {
 
   // Brings a part of the few rows to LDS, with zeros up to the end of the last turn.
   __device__ __forceinline__ void fill(i64 first, int turns) const {
+    const Rows few = rows_of(fresh_arguments<HipGemmArguments>().gemm, turned);
     const int words = turns * (kTurn / Rows::kWord);
 #pragma unroll
     for (int f = 0; f < kFew; ++f) {
@@ -234,34 +239,32 @@ struct StreamGemm {
     return (of_wave * kMany * kFew + sum) * 4;
   }
 
-  // A lane stores four neighbours of an output row.
+  // A lane stores four neighbours of an output row: of a few row, or of one of the many.
   __device__ __forceinline__ void store(const Sums& sums) const {
+    const GemmArguments& all = fresh_arguments<HipGemmArguments>().gemm;
     const i64 left = many.rows - row;
-    if (left <= 0) return;
-    const Finish<C, GemmArguments> finish(g, batch);
-    if (turned) {
+    const i64 few_rows = turned ? all.n : all.m;
+    const i64 lines = turned ? left : few_rows;
+    if (left <= 0 || lane >= kMany || lane >= lines) return;
+    Float4 own = 0;
 #pragma unroll
-      for (int r = 0; r < kMany; ++r) {
-        Float4 own = 0;
+    for (int r = 0; r < kMany; ++r) {
 #pragma unroll
-        for (int f = 0; f < kFew; ++f) own[f] = sums.of[r][f];
-        if (lane == r && r < left) finish.store({row + r, 0, static_cast<int>(g.n)}, own);
-      }
-      return;
-    }
-#pragma unroll
-    for (int f = 0; f < kFew; ++f) {
-      const Float4 own = {sums.of[0][f], sums.of[1][f], sums.of[2][f], sums.of[3][f]};
-      if (lane == f && f < g.m) {
-        finish.store({f, row, left < kMany ? static_cast<int>(left) : kMany}, own);
+      for (int f = 0; f < kFew; ++f) {
+        if (turned ? lane == r : lane == f) own[turned ? f : r] = sums.of[r][f];
       }
     }
+    const i64 neighbours = turned ? few_rows : left;
+    const Finish<C, GemmArguments> finish(all, batch);
+    finish.store({turned ? row + lane : lane, turned ? 0 : row,
+                  static_cast<int>(neighbours < kMany ? neighbours : kMany)},
+                 own);
   }
 
   const GemmArguments& g;
   i64 batch;
   bool turned;  // whether the output's columns are few
-  Rows few, many;
+  Rows many;
   Shared* memory;
   int thread, wave, lane;
   i64 row;  // the wave's first of the many
