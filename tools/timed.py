@@ -23,7 +23,7 @@ import xml.etree.ElementTree
 BUDGETS = {
     "library": 190,  # compiling the library, the command line and the worker
     "tests": 165,    # compiling the test programs and examples
-    "kernels": 157,  # building the kernels that are shipped, of NVIDIA's GPUs a sample
+    "kernels": 157,  # building the kernels that are shipped, of GPUs a sample
     "gemm": 95,      # running the tests of this family, on the emulator of AMD's GPUs too
     "norm": 20,
     "conv": 50,
