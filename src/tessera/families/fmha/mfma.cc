@@ -149,10 +149,12 @@ constexpr Rule kMfmaRules[] = {
               registers_left(c);
      },
      [](const Case& c) {
-       return fmt::format("tile {} needs about {} registers a lane, {} leaves {} to each of {}",
-                          to_string(c.algorithm.tile),
-                          device::mfma_fmha_registers(mfma_shape(c.signature, c.algorithm)),
-                          c.target.name, registers_left(c), c.algorithm.wave.m);
+       return fmt::format(
+           "tile {} needs about {} registers a lane, {} leaves {} to each of {} "
+           "waves",
+           to_string(c.algorithm.tile),
+           device::mfma_fmha_registers(mfma_shape(c.signature, c.algorithm)), c.target.name,
+           registers_left(c), c.algorithm.wave.m);
      }},
     kFitsSharedMemory,
 };

@@ -352,7 +352,7 @@ class DirectBackward : BackwardScores<C> {
       BiasTile t;
 #pragma unroll
       for (int i = 0; i < kTokenStrides; ++i) {
-        const bool is_shared = sizes.of[i] == 1 && all[i] > 1;
+        const bool is_shared = sizes.of[i] == 1 && all[i] != 1;
         t.first[i] = not_ahead(static_cast<int>(is_shared ? 0 : at[i]));
         t.past[i] = not_ahead(static_cast<int>(is_shared ? all[i] : at[i] + step[i]));
       }

@@ -44,7 +44,7 @@ struct RowKeys {
   int begin, end;
 };
 
-// Less than every score. Sums of queries that saw nothing refer to it.
+// Less than every score of a key that is seen. Sums of queries that saw nothing refer to it.
 inline constexpr float kNothing = -1e30F;
 
 struct RowState {

@@ -81,13 +81,20 @@ class ScoreBends {
         float x = C::kSoftCap ? capped(score) : score * factor;
         if constexpr (C::kBias == FmhaBias::alibi) x += slope * __builtin_fabsf(distances[i]);
         if constexpr (kReads)
-          x += kLog2OfE * float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i));
+          x += low_limited(float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i)));
         scores[q / 4][q % 4 * 4 + i] = x;
       }
     }
   }
 
  private:
+  // A bias as a power of 2. Masks of other libraries hide keys by the least finite number, which is
+  // no power of 2 that fp32 holds: keys that are hidden so far weigh alike where no other is seen.
+  static __device__ __forceinline__ float low_limited(float of_bias) {
+    constexpr float kLow = -1e29F;  // its power of 2 is above kNothing
+    const bool is_low = of_bias < kLow && of_bias != -__builtin_inff();
+    return kLog2OfE * (is_low ? kLow : of_bias);
+  }
   // Four keys, one by one.
   __device__ __forceinline__ Quad<Bias> elements(int key) const {
     constexpr int kPerWord = 4 / static_cast<int>(sizeof(Bias));
