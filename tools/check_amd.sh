@@ -75,14 +75,14 @@ for op in gemm conv fmha norm; do
   done
 done
 
-# What is learned: the operation, its list of problems, which kernels a model judges, and the word
-# of its name. Normalisations have few kernels and no model.
-learned='gemm wide gemm_* .
-conv nets conv_forward_* _forward
-conv nets conv_backward_data_* _backward_data
-conv nets conv_backward_weight_* _backward_weight
-fmha forward fmha_forward_* _forward
-fmha backward fmha_backward_* _backward'
+# What is learned: the operation, its list of problems, and the word before the type in the model's
+# name and key, if there is one. Normalisations have few kernels and no model.
+learned='gemm wide
+conv nets forward_
+conv nets backward_data_
+conv nets backward_weight_
+fmha forward forward_
+fmha backward backward_'
 
 # The same problems everywhere, so that results of two machines can be compared. What is unseen
 # only scores the model.
@@ -105,11 +105,11 @@ step sweep "$tessera" sweep --target "$target" --problems "$out/mixed.txt" --ker
 step data "$tessera" data check "$out/sweep.sqlite"
 
 echo "$learned" >"$out/learned.txt"
-while read -r op _ kernels word; do
+while read -r op _ word; do
   for type in $types; do
-    name="${op}_$target${word#.}_$type"
-    step "train_$name" "$tessera" train --op "$op" --data "$out/sweep.sqlite" --dtype "$type" \
-      --kernels "$kernels" --output "$out/models/$name"
+    name="${op}_${target}_$word$type"
+    step "train_$name" "$tessera" train --op "$op" --data "$out/sweep.sqlite" \
+      --dtype "$word$type" --output "$out/models/$name"
     [ -e "$out/models/$name/manifest.json" ] || continue
     step "evaluate_$name" "$tessera" evaluate --model "$out/models/$name" \
       --data "$out/sweep.sqlite" --unseen --by shape

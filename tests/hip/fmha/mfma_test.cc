@@ -9,11 +9,13 @@
 #include <set>
 
 #include "hip/gemm/emulated.h"
+#include "host/fmha/low_scores.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/operations.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/hip_compilers.h"
 #include "tessera/targets/targets.h"
@@ -285,6 +287,32 @@ TEST_P(MfmaFmha, EveryKernelIsLeanAndCorrect) {
   }
   fmt::print("{}: {} kernels, {} problems, {} elements; {} instructions, {} MFMAs\n", target_.name,
              specs.size(), problems_, elements_, all.instructions, all.mfmas);
+}
+
+// Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
+TEST_P(MfmaFmha, KeysAreHiddenByTheLeastNumber) {
+  for (const char* words : {"dtype=bf16", "dtype=fp16 dtype_bias=fp32"}) {
+    const Problem problem = parse_problem(fmt::format(
+        "fmha heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 bias=elementwise lse=1 {}",
+        words));
+    for (const KernelSpec& spec : kernels_for(problem, target_)) {
+      if (!is_mfma(spec) || !family_.supports(spec, problem, target_)) continue;
+      SCOPED_TRACE(name_of(spec));
+      const Source source = family_.emit(spec, target_);
+      EmulatedKernel kernel(read_file(jit::Builder(options()).build(source, target_).binary));
+      expect_lean(spec, kernel);
+      measure::OwnedOperands owned = measure::random_operands(problem, random_());
+      const auto& p = std::get<FmhaProblem>(problem);
+      const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
+      scores.hide_keys();
+      emulator::Memory memory;
+      add_operands(owned, memory);
+      const Launch launch = family_.bind(spec, problem, target_, owned.operands);
+      ASSERT_EQ(kernel.run(name_of(spec), source, launch, memory, 1), "");
+      scores.expect_means();
+      break;
+    }
+  }
 }
 
 // The compiler waits for copies to LDS where it cannot tell that a read is not of them. The loop is

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "tessera/families/conv/conv.h"
 #include "tessera/targets/targets.h"
@@ -30,7 +31,9 @@ constexpr MfmaText kIllegalMfma[] = {
      "gfx942",
      "the depth of backward_weight is cut into 1 to 64 slices, got 4 of forward"},
     {"conv_forward_fp16_nhwgc_2d_compv4_128x128x128_2x2x1_32x32x16_intrawave_gfx942",
-     "tiles are at most 256x256 and 64 or 128 bytes of the depth, got 128x128x128 of fp16"},
+     "tiles are 1x1 to 256x256 and 64 or 128 bytes of the depth, got 128x128x128 of fp16"},
+    {"conv_backwarddata_fp16_nhwgc_2d_compv4_128x0x64_4x1x1_32x32x16_intrawave_gfx942",
+     "tiles are 1x1 to 256x256 and 64 or 128 bytes of the depth, got 128x0x64 of fp16"},
     {"conv_backwardweight_fp16_nhwgc_2d_compv4_128x64x64_2x2x1_32x32x16_intrawave_gfx942",
      "256 lanes don't move tiles of 64 columns and 64 of the depth in whole rounds in "
      "backward_weight, as compv4 does"},
@@ -72,6 +75,22 @@ TEST(ConvMfma, SaysWhichProblemsItServes) {
       "stride_w=4");
   EXPECT_EQ(family().supports(spec, p, target).reason,
             "compv4 takes up to 16 residues of the strides, got 20 of 1x5x4; use a direct kernel");
+}
+
+// A block for each tile of the pixels of the largest residue.
+TEST(ConvMfma, GradientsByXHaveBlocksForAllPixels) {
+  const KernelSpec spec = parse_name(
+      "conv_backwarddata_fp16_nhwgc_2d_compv4_128x64x64_2x2x1_32x32x16_intrawave_gfx942");
+  const Target target = load_target("gfx942");
+  for (const auto& [fields, blocks] :
+       {std::pair{"h=14 w=30", 2 * 14 * 30}, {"h=14 w=30 stride_h=2 stride_w=2", 2 * 7 * 15}}) {
+    const Problem problem = parse_problem(
+        std::string(
+            "conv direction=backward_data dtype=fp16 n=2 c=64 k=64 y=3 x=3 pad_h=1 pad_w=1 ") +
+        fields);
+    const Launch launch = family().bind(spec, problem, target, ConvOperands{});
+    EXPECT_EQ(launch.steps[0].grid[0], static_cast<unsigned>((blocks + 127) / 128)) << fields;
+  }
 }
 
 TEST(ConvMfma, RefusesAddressesThatAreNoDwords) {

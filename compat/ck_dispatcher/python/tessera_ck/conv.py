@@ -58,13 +58,14 @@ def named_kernel(config: Any, target: Target) -> str:
 
 
 def wish_of(config: Any, target: Target) -> Wish:
-    """As for GEMM: a pipeline of the target makes the configuration exact, unless it has the
-    original's tile_m of 1, its default, which no kernel of Tessera's has."""
+    """As for GEMM: a pipeline of the target makes the configuration exact. On AMD's GPUs, which the
+    original's defaults are for, their tile_m of 1 is no kernel's and stands for any."""
     there = pipelines(target, "conv")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for convolutions"], False)
     ignored = hints.of_config(config)
-    if config.pipeline in there and config.tile_m > 1:
+    has_default = target.backend == "hip" and config.tile_m == 1
+    if config.pipeline in there and not has_default:
         try:
             return gemm.exact(named_kernel(config, target), target, ignored)
         except Error as error:

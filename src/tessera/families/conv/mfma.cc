@@ -7,6 +7,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "tessera/device/hip/conv/conv_arguments.h"
 #include "tessera/families/conv/mfma_internal.h"
@@ -207,11 +208,12 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        const int bytes = t.k * element_bytes(c.signature);
-       return t.m <= kMaxTileSide && t.n <= kMaxTileSide && (bytes == 64 || bytes == 128);
+       return std::min(t.m, t.n) >= 1 && std::max(t.m, t.n) <= kMaxTileSide &&
+              (bytes == 64 || bytes == 128);
      },
      [](const Case& c) {
        return fmt::format(
-           "tiles are at most {0}x{0} and 64 or 128 bytes of the depth, got {1} of {2}",
+           "tiles are 1x1 to {0}x{0} and 64 or 128 bytes of the depth, got {1} of {2}",
            kMaxTileSide, to_string(c.algorithm.tile), to_string(types_of(c.signature).a));
      }},
     {moves_rows_of_a, [](const Case& c) { return moves_no_rows(c, "rows", c.algorithm.tile.m); }},
@@ -333,9 +335,9 @@ double span_of(const ConvProblem& p, const Algorithm& a) {
   if (p.direction != ConvDirection::backward_weight) {
     double pixels = 1;
     for (const std::size_t i : {0, 1, 2}) {
-      pixels *= std::max(1.0, double(grid[i]) / double(data ? p.stride[i] : 1));
+      pixels *= std::max(1.0, std::floor(double(grid[i]) / double(data ? p.stride[i] : 1)));
     }
-    images = std::min(images, std::floor(a.tile.m / std::floor(pixels)) + 2);
+    images = std::min(images, std::floor(a.tile.m / pixels) + 2);
   }
   double span = images > 1 ? (images - 1) * double(s[kN]) : 0;
   for (const std::size_t i : {0, 1, 2}) {
@@ -368,6 +370,10 @@ std::string too_far(const ConvProblem& p, const Algorithm& a) {
   const std::int64_t line = p.direction == ConvDirection::forward ? p.weight_strides[1] : 0;
   if (const double span = bytes_of(p) * double(line) * a.tile.n; span > kMostSpan) {
     return refuse("bytes of the filters of a tile", kMostSpan, span);
+  }
+  constexpr double kMostRows = std::numeric_limits<std::int32_t>::max();
+  if (const double rows = by_data(p) ? farthest_result(p) : 0; rows > kMostRows) {
+    return refuse("rows from a result to the next one", kMostRows, rows);
   }
   if (p.direction != ConvDirection::backward_weight) return {};
   const std::int64_t pixel = pixel_distance(p.out_strides, out_size(p), p.n, p.k);

@@ -270,6 +270,15 @@ void set_arguments(const ConvProblem& p, const Algorithm& a, const HipGemmArgume
 
 }  // namespace
 
+double farthest_result(const ConvProblem& p) {
+  double most = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto place = static_cast<double>(stride_of(p.size[i], p.in_strides[kD + i]));
+    most = std::max(most, static_cast<double>(p.stride[i]) * place);
+  }
+  return most / static_cast<double>(result_unit(p));
+}
+
 std::int64_t pixel_distance(const ConvStrides& s, const Spatial& size, std::int64_t n,
                             std::int64_t alone) {
   return tile::common_distance({{size[2], s[kW]}, {size[1], s[kH]}, {size[0], s[kD]}, {n, s[kN]}},
@@ -291,8 +300,7 @@ Plan plan_of(const ConvProblem& p) {
   plan.columns = view.columns, plan.groups = p.g;
   if (by_data(p)) {
     for (const Residue& r : residues_of(p)) {
-      plan.parts.push_back(
-          {p.n * r.pixels[0] * r.pixels[1], r.taps[0].count * r.taps[1].count * (p.k / p.g)});
+      plan.parts.push_back(part_of(p, r));
     }
   } else {
     plan.parts.push_back({view.rows, view.depth});
@@ -310,7 +318,8 @@ Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const C
   const std::int64_t tiles = tile::ceil_div(plan.most_rows, a.tile.m) *
                              tile::ceil_div(plan.columns, a.tile.n) * plan.groups;
   if (a.slices > 1) add_partial_sums(a, tiles, product, launch);
-  product.blocks = static_cast<int>(tiles * a.slices);
+  constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
+  product.blocks = static_cast<int>(std::min(tiles * a.slices, kMostLanes / tile::block_lanes(a)));
   if (by_data(p)) {
     set_arguments<device::kHipConvParts>(p, a, product, launch);
   } else {

@@ -40,6 +40,8 @@ struct Plan {
 // The problem has its strides.
 Plan plan_of(const ConvProblem& problem);
 
+// backward_data: the largest distance of neighbouring results of a residue, in rows of results.
+double farthest_result(const ConvProblem& problem);
 // The distance of neighbouring pixels where it is the same everywhere, else -1; `alone` where there
 // is one pixel.
 std::int64_t pixel_distance(const ConvStrides& strides, const Spatial& size, std::int64_t n,

@@ -118,7 +118,8 @@ Estimate estimate_hip(const KernelSpec& spec, const NormProblem& p, const Target
   const double again = bytes_again(a, p);
   const bool is_cached = again < 0.5 * tile::cache_bytes(target);
   const double memory = (bytes(p) + (is_cached ? again / 3 : again)) / bandwidth;
-  const double tiles = std::ceil(columns / a.tile.n) * a.tile.n * a.wave.m;  // padding included
+  const double each = static_cast<double>(p.columns) / a.slices;
+  const double tiles = std::ceil(each / a.tile.n) * a.tile.n * a.wave.m;  // padding included
   const double ops = kOpsOfElement + (p.kind == NormKind::softmax ? 2 * kOpsOfExp : 0);
   const double units = std::min<double>(target.units, blocks);
   const double lanes = blocks * tiles * ops / (units * kLanesPerCycle * target.clock_ghz * 1e9);

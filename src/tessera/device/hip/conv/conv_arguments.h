@@ -19,7 +19,7 @@ struct HipConvPart {
   int images, channels;          // channels: in whole chunks of 16 bytes
   int grid[3], size[3];          // size: of the gathered image
   int step[3], base[3], tap[3];  // places
-  int taps[3];                   // at most 15 each, of three dimensions 10
+  int taps[3];                   // at most 15 each, of three dimensions 10; any of backward_weight
   int pitch[3];                  // bytes from a place to the next one
   i64 image_pitch;               // bytes
   i64 image_bytes;               // of one image, from its first byte to its last one

@@ -99,6 +99,7 @@ struct MfmaFmha {
     for (int m = 0; m < C::kBlocks; ++m) {
 #pragma unroll
       for (int d = 0; d < kHeadBlocks; ++d) sums[m][d] = Sum(zero);
+      if constexpr (Bends::kReads) state[m].reference = kNothingWithBias;
     }
   }
 
@@ -361,8 +362,10 @@ struct MfmaFmha {
       const float share = sum == 0 ? 0.0F : reciprocal(sum);
       Finished::put(staging, sums[m], C::kDropout ? share * dropout_scale(g) : share, lane);
       if (C::kLse && group == 0 && row_of(m) < queries) {
-        const float power = state[m].reference * factor + __builtin_amdgcn_logf(sum);
-        g.lse[place.lse_offset(g, row_of(m))] = power * 0.693147181F;
+        const float power =
+            state[m].reference * factor + __builtin_amdgcn_logf(sum) - kWeightShift<In>;
+        const float lse = power * 0.693147181F;
+        g.lse[place.lse_offset(g, row_of(m))] = Bends::kReads ? brought_back(lse) : lse;
       }
       wave_barrier();
       const int row = first_row + m * 32;

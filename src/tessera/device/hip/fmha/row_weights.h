@@ -46,6 +46,18 @@ struct RowKeys {
 
 // Less than every score of a key that is seen. Sums of queries that saw nothing refer to it.
 inline constexpr float kNothing = -1e30F;
+// The same where a bias is part of the scores, which are powers of 2.
+inline constexpr float kNothingWithBias = -1e37F;
+
+// Weights are 2^kWeightShift times as large. gfx90a multiplies subnormal numbers as zeros, so that
+// fp16 would lose the weights below 2^-14 there, of which long rows have many.
+#if defined(__gfx90a__)
+template <class In>
+inline constexpr float kWeightShift = kSame<In, fp16> ? 7.0F : 0.0F;
+#else
+template <class In>
+inline constexpr float kWeightShift = 0.0F;
+#endif
 
 struct RowState {
   float reference = kNothing;  // weights are 2^(factor * (score - reference))
@@ -96,7 +108,7 @@ struct RowWeights {
   static __device__ __forceinline__ void weigh(const Sum (&scores)[kKeyBlocks], float factor,
                                                RowState& state, Drawn drawn,
                                                Chunk (&weights)[kKeyBlocks * 2]) {
-    const float shift = -state.reference * factor;
+    const float shift = kWeightShift<In> - state.reference * factor;
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
       drawn.draw(b);

@@ -10,6 +10,20 @@ namespace tessera::device {
 
 inline constexpr float kLog2OfE = 1.44269504F;
 
+// Masks of other libraries hide keys by the least finite number, which is no power of 2 that fp32
+// holds. Numbers below kFar are brought nearer in their order, and lse is brought back: numbers as
+// low as that are so far apart that only the largest of them weighs.
+inline constexpr float kFar = -1e29F;
+__device__ __forceinline__ float brought_near(float x, float far) {
+  return x < far ? (x - far) * 0x1p-10F + far : x;
+}
+__device__ __forceinline__ float brought_back(float x) {
+  constexpr float kLeast = -3.40282347e38F;
+  if (!(x < kFar) || x == -__builtin_inff()) return x;
+  const float far = (x - kFar) * 0x1p10F + kFar;
+  return far < kLeast ? kLeast : far;
+}
+
 // What the lanes of a row know of it. Config has kSoftCap, kBias and Bias.
 template <class C, int kKeyBlocks>
 class ScoreBends {
@@ -36,6 +50,7 @@ class ScoreBends {
       distance = row + static_cast<int>(s.keys - s.queries) - 4 * group;
     }
     if constexpr (kReads) {
+      far = bits<float>(not_ahead(bits<int>(kFar)));
       const auto* const head_bias =
           static_cast<const Bias*>(g.bias) + batch * g.bias_stride[0] + head * g.bias_stride[1];
       const bool has_quads = g.bias_stride[3] == 1 && quads_aligned(head_bias, g.bias_stride[2]);
@@ -80,21 +95,15 @@ class ScoreBends {
         const float score = scores[q / 4][q % 4 * 4 + i];
         float x = C::kSoftCap ? capped(score) : score * factor;
         if constexpr (C::kBias == FmhaBias::alibi) x += slope * __builtin_fabsf(distances[i]);
-        if constexpr (kReads)
-          x += low_limited(float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i)));
+        if constexpr (kReads) {
+          x += kLog2OfE * brought_near(float_of_bits<Bias>(bits_of<Bias>(biases.quads[q], i)), far);
+        }
         scores[q / 4][q % 4 * 4 + i] = x;
       }
     }
   }
 
  private:
-  // A bias as a power of 2. Masks of other libraries hide keys by the least finite number, which is
-  // no power of 2 that fp32 holds: keys that are hidden so far weigh alike where no other is seen.
-  static __device__ __forceinline__ float low_limited(float of_bias) {
-    constexpr float kLow = -1e29F;  // its power of 2 is above kNothing
-    const bool is_low = of_bias < kLow && of_bias != -__builtin_inff();
-    return kLog2OfE * (is_low ? kLow : of_bias);
-  }
   // Four keys, one by one.
   __device__ __forceinline__ Quad<Bias> elements(int key) const {
     constexpr int kPerWord = 4 / static_cast<int>(sizeof(Bias));
@@ -114,6 +123,7 @@ class ScoreBends {
 
   float cap = 0, steepness = 0;
   float slope = 0;
+  float far = 0;  // kFar
   int distance = 0;
   Global<Bias> bias = nullptr;
   int stride = 0;
