@@ -278,7 +278,8 @@ std::string filter_strides_unfit(const ConvProblem& p, const Algorithm& a) {
     if (std::string why = odd_stride(full, p, a, counts[i], s[i]); !why.empty()) return why;
     if (i > 0) span += bytes_of(p) * double(counts[i] - 1) * double(s[i]);
   }
-  span += bytes_of(p) * double(p.c / p.g);
+  const std::int64_t channels = p.c / p.g;
+  span += bytes_of(p) * double(channels);
   if (span < kMostFilters) return {};
   return fmt::format("{} counts bytes of a group's filters up to {:.0f}, got {:.0f}{}",
                      to_string(a.pipeline), kMostFilters, span, kOther);
