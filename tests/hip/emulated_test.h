@@ -6,7 +6,9 @@
 
 #include <functional>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hip/gemm/emulated.h"
@@ -37,10 +39,29 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
   }
+  bool one_in(int count) { return between(1, count) == 1; }
+
+  // The kernels of the target's essential sets that the filter takes, each once.
+  std::vector<KernelSpec> essential(bool (*takes)(const KernelSpec&)) const {
+    std::set<std::string> names;
+    std::vector<KernelSpec> specs;
+    for (const std::string& set : family_.preselected_names()) {
+      if (!set.ends_with("_essential")) continue;
+      try {
+        for (KernelSpec& spec : family_.preselected(set, target_)) {
+          if (takes(spec) && names.insert(name_of(spec)).second) specs.push_back(std::move(spec));
+        }
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
+      }
+    }
+    return specs;
+  }
 
   void expect_lean(const KernelSpec& spec, const Source& source,
                    const EmulatedKernel& kernel) const {
     for (const std::string& entry : source.entries) {
+      SCOPED_TRACE(entry);
       const emulator::Facts facts = kernel.facts(name_of(spec) + entry);
       EXPECT_EQ(facts.scratch_bytes, 0U);
       EXPECT_EQ(facts.vgpr_spills, 0U);
@@ -49,7 +70,14 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  // Runs the kernel and compares every element; `prepare` may change what is read.
+  // How many matrix instructions the code of a kernel has; all of them are one.
+  static std::uint64_t mfmas_in(const emulator::Facts& facts) {
+    EXPECT_LE(facts.mfmas.size(), 1U);
+    return facts.mfmas.empty() ? 0 : facts.mfmas.begin()->second;
+  }
+
+  // Runs the kernel and compares every element; `prepare` may change what is read, and learns
+  // where the operands are.
   void check(
       const KernelSpec& spec, const Source& source, EmulatedKernel& kernel, const Problem& problem,
       const Prepare& prepare = [](const Operands&) {}) {
@@ -64,12 +92,22 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     add_operands(owned, memory);
     Launch launch = family_.bind(spec, problem, target_, owned.operands);
     adjust_(launch);
+    const std::uint64_t before = kernel.statistics.mfmas;
     ASSERT_EQ(kernel.run(name_of(spec), source, launch, memory, 1), "");
+    executed_mfmas_ = kernel.statistics.mfmas - before;
     const Mismatch mismatch = family_.compare(problem, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_EQ(measure::gaps_intact(owned), "");
     ++problems_;
     elements_ += mismatch.checked;
+  }
+
+  static jit::Builder builder() {
+    jit::BuildOptions options;
+    options.cache.folder = TESSERA_BUILD "/kernel-cache";
+    options.worker = TESSERA_WORKER;
+    options.use_shipped_packs = false;
+    return jit::Builder(options);
   }
 
   // Builds the kernels, whose names lack the target, and calls visit(spec, source, kernel).
@@ -82,11 +120,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
       ASSERT_EQ(family_.is_legal(specs.back(), target_).reason, "") << name;
       sources.push_back(family_.emit(specs.back(), target_));
     }
-    jit::BuildOptions options;
-    options.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.worker = TESSERA_WORKER;
-    options.use_shipped_packs = false;
-    const auto built = jit::Builder(options).build_all(sources, target_, 0);
+    const auto built = builder().build_all(sources, target_, 0);
     for (std::size_t i = 0; i < specs.size(); ++i) {
       SCOPED_TRACE(names[i]);
       ASSERT_EQ(built[i].error, "");
@@ -104,8 +138,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
   std::function<void(Launch&)> adjust_ = [](Launch&) {};  // what a launch of much work is like
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
-
- private:
+  std::uint64_t executed_mfmas_ = 0;  // by the last check
   int problems_ = 0;
   std::int64_t elements_ = 0;
   std::uint64_t instructions_ = 0;

@@ -41,23 +41,5 @@ TEST_F(GpuGemmBatchInvariant, KernelsOfOneOrderGiveEqualBits) {
   }
 }
 
-// Not expected, but said: whether wgmma of other widths, or with the operands swapped, would give
-// the same bits. gemm::order_of_sums() takes them for other orders.
-TEST_F(GpuGemmBatchInvariant, SaysWhetherOtherWidthsGiveEqualBits) {
-  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 256, 1024, 4096);
-  Whole w = compute(p);
-  std::vector<KernelSpec> specs = kernels_for(p, target_);
-  std::erase_if(specs, [](const KernelSpec& spec) {
-    const Algorithm& a = spec.algorithm;
-    return a.pipeline != Pipeline::tmaws || a.split_k != SplitK::none;
-  });
-  std::shuffle(specs.begin(), specs.end(), random_);
-  if (specs.size() > 16) specs.resize(16);
-  for (const KernelSpec& spec : specs) {
-    const bool is_equal = run(p, w.owned, w.placed, w.placed.operands, name_of(spec)) == w.bytes;
-    say(fmt::format("{}: {}", name_of(spec), is_equal ? "equal" : "other bits"));
-  }
-}
-
 }  // namespace
 }  // namespace tessera

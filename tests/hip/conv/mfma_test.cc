@@ -5,17 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
-#include <set>
 
-#include "hip/gemm/emulated.h"
-#include "tessera/base/error.h"
-#include "tessera/base/files.h"
+#include "hip/emulated_test.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/mfma.h"
-#include "tessera/jit/build.h"
-#include "tessera/jit/hip_compilers.h"
-#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {
@@ -25,40 +18,9 @@ constexpr int kMfmaProblems = 3;         // of each kernel
 constexpr double kMfmaLdsCycles = 1.05;  // of what LDS needs at least
 constexpr double kMostProducts = 3e6;
 
-class MfmaConv : public testing::TestWithParam<std::string> {
+class MfmaConv : public EmulatedTest {
  protected:
-  void SetUp() override {
-    try {
-      jit::find_hip_compiler({.compiler = {}, .worker = TESSERA_WORKER}, target_);
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-    if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
-    fmt::print("seed {}\n", seed_);
-  }
-
-  std::vector<KernelSpec> essential() const {
-    std::set<std::string> names;
-    std::vector<KernelSpec> specs;
-    for (const std::string& set : family_.preselected_names()) {
-      if (!set.ends_with("_essential")) continue;
-      try {
-        for (KernelSpec& spec : family_.preselected(set, target_)) {
-          if (!tile::is_mfma(spec.algorithm.pipeline)) continue;
-          if (names.insert(name_of(spec)).second) specs.push_back(std::move(spec));
-        }
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
-      }
-    }
-    return specs;
-  }
-
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least +
-           static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most - least + 1));
-  }
-  bool one_in(int count) { return random_() % static_cast<unsigned>(count) == 0; }
+  MfmaConv() : EmulatedTest(Op::conv) {}
 
   // ---- problems ----
 
@@ -190,105 +152,53 @@ class MfmaConv : public testing::TestWithParam<std::string> {
     return false;
   }
 
-  void expect_lean(const KernelSpec& spec, const EmulatedKernel& kernel) const {
-    const emulator::Facts facts = kernel.facts(name_of(spec));
-    EXPECT_EQ(facts.scratch_bytes, 0U);
-    EXPECT_EQ(facts.vgpr_spills, 0U);
-    EXPECT_EQ(facts.sgpr_spills, 0U);
-    EXPECT_EQ(facts.uncovered, 0U);
-    std::uint64_t mfmas = 0;
-    for (const auto& [name, count] : facts.mfmas) mfmas += count;
-    EXPECT_EQ(mfmas, mfmas_of_tile(spec) * static_cast<unsigned>(turns_of(spec.algorithm)));
-    EXPECT_EQ(facts.mfmas.size(), 1U);
-  }
+  static bool is_mfma(const KernelSpec& spec) { return tile::is_mfma(spec.algorithm.pipeline); }
 
-  void check(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel,
-             const ConvProblem& p) {
-    const std::uint64_t seed = random_();
-    SCOPED_TRACE(fmt::format("'{}', operands of seed {}", to_string(Problem(p)), seed));
+  void check_one(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    const ConvProblem p = problem_for(spec);
     family_.validate(p);
-    ASSERT_EQ(family_.supports(spec, p, target_).reason, "");
-    measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
-    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
-    emulator::Memory memory;
-    add_operands(owned, memory);
-    const std::uint64_t before = kernel.statistics.mfmas;
-    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, owned.operands),
-                         memory, 1),
-              "");
-    EXPECT_EQ(kernel.statistics.mfmas - before, expected_mfmas(spec, conv::folded(p)));
-    const Mismatch mismatch = family_.compare(p, owned.operands, wanted);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    ++problems_;
-    elements_ += mismatch.checked;
+    check(spec, source, kernel, p);
+    EXPECT_EQ(executed_mfmas_, expected_mfmas(spec, conv::folded(p))) << to_string(Problem(p));
   }
 
-  jit::Builder builder() const {
-    jit::BuildOptions options;
-    options.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.worker = TESSERA_WORKER;
-    options.use_shipped_packs = false;
-    return jit::Builder(options);
+  // Builds the kernels, counts what their code has, and runs so many problems of each.
+  void check_all(const std::vector<KernelSpec>& specs, int problems) {
+    std::vector<Source> sources;
+    for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
+    const auto built = builder().build_all(sources, target_, 0);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      SCOPED_TRACE(name_of(specs[i]));
+      ASSERT_EQ(built[i].error, "");
+      EmulatedKernel kernel(read_file(built[i].artifact.binary));
+      expect_lean(specs[i], sources[i], kernel);
+      EXPECT_EQ(mfmas_in(kernel.facts(name_of(specs[i]))),
+                mfmas_of_tile(specs[i]) * static_cast<unsigned>(turns_of(specs[i].algorithm)));
+      for (int n = 0; n < problems; ++n) check_one(specs[i], sources[i], kernel);
+      const emulator::Statistics& s = kernel.statistics;
+      EXPECT_LE(static_cast<double>(s.lds_cycles),
+                kMfmaLdsCycles * static_cast<double>(s.lds_ideal_cycles));
+    }
+    fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
+               elements_);
   }
-
-  Target target_ = load_target(GetParam());
-  const Family& family_ = family_of(Op::conv);
-  std::uint64_t seed_ = std::random_device{}();
-  std::mt19937_64 random_{seed_};
-  int problems_ = 0;
-  std::int64_t elements_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Targets, MfmaConv, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(MfmaConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
-  const std::vector<KernelSpec> specs = essential();
+  const std::vector<KernelSpec> specs = essential(is_mfma);
   ASSERT_GE(specs.size(), 15U);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  const auto built = builder().build_all(sources, target_, 0);
-  emulator::Statistics all;
-  double worst_lds = 1;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_lean(specs[i], kernel);
-    for (int n = 0; n < kMfmaProblems; ++n)
-      check(specs[i], sources[i], kernel, problem_for(specs[i]));
-    const emulator::Statistics& s = kernel.statistics;
-    if (s.lds_ideal_cycles > 0) {
-      const double ratio =
-          static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
-      EXPECT_LE(ratio, kMfmaLdsCycles);
-      worst_lds = std::max(worst_lds, ratio);
-    }
-    all.add(s);
-  }
-  fmt::print(
-      "{}: {} kernels, {} problems, {} elements; {} instructions, {} MFMAs, LDS cycles up to "
-      "{:.3f} "
-      "of the ideal\n",
-      target_.name, specs.size(), problems_, elements_, all.instructions, all.mfmas, worst_lds);
+  check_all(specs, kMfmaProblems);
 }
 
 // Some of all legal kernels; other ones in each run.
 TEST_P(MfmaConv, OtherLegalKernelsAreLeanAndCorrect) {
   std::vector<KernelSpec> specs = family_.enumerate(target_, {});
-  std::erase_if(specs, [](const KernelSpec& s) { return !tile::is_mfma(s.algorithm.pipeline); });
+  std::erase_if(specs, [](const KernelSpec& spec) { return !is_mfma(spec); });
   std::shuffle(specs.begin(), specs.end(), random_);
+  ASSERT_GE(specs.size(), kOthers);
   specs.resize(kOthers);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  const auto built = builder().build_all(sources, target_, 0);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_lean(specs[i], kernel);
-    check(specs[i], sources[i], kernel, problem_for(specs[i]));
-  }
+  check_all(specs, 1);
 }
 
 }  // namespace

@@ -5,20 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
-#include <set>
+#include <vector>
 
-#include "hip/gemm/emulated.h"
+#include "hip/emulated_test.h"
 #include "host/fmha/low_scores.h"
-#include "tessera/base/error.h"
-#include "tessera/base/files.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/operations.h"
-#include "tessera/jit/build.h"
-#include "tessera/jit/hip_compilers.h"
-#include "tessera/targets/targets.h"
 
 namespace tessera {
 namespace {
@@ -27,17 +21,9 @@ constexpr int kProblemsOfKernel = 1;
 constexpr double kMostLdsCycles = 1.05;                        // of what LDS needs at least
 constexpr std::int64_t kMostProducts = std::int64_t{3} << 20;  // of a problem
 
-class MfmaFmha : public testing::TestWithParam<std::string> {
+class MfmaFmha : public EmulatedTest {
  protected:
-  void SetUp() override {
-    try {
-      jit::find_hip_compiler({.compiler = {}, .worker = TESSERA_WORKER}, target_);
-    } catch (const Error& error) {
-      GTEST_SKIP() << error.what();
-    }
-    if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
-    fmt::print("seed {}\n", seed_);
-  }
+  MfmaFmha() : EmulatedTest(Op::fmha) {}
 
   static bool is_mfma(const KernelSpec& spec) {
     const Pipeline pipeline = spec.algorithm.pipeline;
@@ -46,19 +32,10 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
 
   // The kernels of the essential sets, and some that are in none.
   std::vector<KernelSpec> kernels() const {
-    std::set<std::string> names;
-    std::vector<KernelSpec> specs;
+    std::vector<KernelSpec> specs = essential(is_mfma);
     const auto add = [&](const KernelSpec& spec) {
-      if (is_mfma(spec) && names.insert(name_of(spec)).second) specs.push_back(spec);
+      if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
     };
-    for (const std::string& set : family_.preselected_names()) {
-      if (!set.ends_with("_essential")) continue;
-      try {
-        for (const KernelSpec& spec : family_.preselected(set, target_)) add(spec);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
-      }
-    }
     for (const char* words : kOthers) {
       const KernelSpec spec = parse_name(fmt::format("fmha_forward_{}_{}", words, target_.name));
       if (!family_.is_legal(spec, target_)) continue;
@@ -85,12 +62,6 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
       "fp16_qrasync_128x64x128_4x1x1_32x32x16_masked_biaselementwise_lse",
       "bf16_qrasync_128x64x64_4x1x1_32x32x16_padded_masked_biasalibi_lse",
       "fp16_qrasync_128x64x128_4x1x1_32x32x16_packed_softcap_dropout"};
-
-  std::int64_t between(std::int64_t least, std::int64_t most) {
-    return least +
-           static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(most - least + 1));
-  }
-  bool one_in(int count) { return random_() % static_cast<unsigned>(count) == 0; }
 
   FmhaProblem problem_for(const KernelSpec& spec) {
     const auto& s = std::get<FmhaSignature>(spec.signature);
@@ -201,15 +172,11 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     return static_cast<std::uint64_t>(tiles) * mfmas_of_tile(spec);
   }
 
-  void expect_lean(const KernelSpec& spec, const EmulatedKernel& kernel) const {
+  void expect_counted(const KernelSpec& spec, const Source& source,
+                      const EmulatedKernel& kernel) const {
+    expect_lean(spec, source, kernel);
     const emulator::Facts facts = kernel.facts(name_of(spec));
-    EXPECT_EQ(facts.scratch_bytes, 0U);
-    EXPECT_EQ(facts.vgpr_spills, 0U);
-    EXPECT_EQ(facts.sgpr_spills, 0U);
-    EXPECT_EQ(facts.uncovered, 0U);
-    std::uint64_t mfmas = 0;
-    for (const auto& [name, count] : facts.mfmas) mfmas += count;
-    EXPECT_EQ(mfmas, mfmas_of_tile(spec));
+    EXPECT_EQ(mfmas_in(facts), mfmas_of_tile(spec));
     const Algorithm& a = spec.algorithm;
     const auto& s = std::get<FmhaSignature>(spec.signature);
     const device::MfmaFmhaShape shape = {
@@ -226,42 +193,14 @@ class MfmaFmha : public testing::TestWithParam<std::string> {
     EXPECT_LE(facts.vgprs, 512U / static_cast<unsigned>(device::mfma_fmha_waves(shape)));
   }
 
-  void check(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+  void check_one(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     const FmhaProblem p = with_strides(problem_for(spec));
-    const std::uint64_t seed = random_();
-    SCOPED_TRACE(fmt::format("'{}', operands of seed {}", to_string(Problem(p)), seed));
-    ASSERT_EQ(family_.supports(spec, p, target_).reason, "");
-    measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
-    const Reference wanted = family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
-    emulator::Memory memory;
-    add_operands(owned, memory);
-    const std::uint64_t before = kernel.statistics.mfmas;
-    ASSERT_EQ(kernel.run(name_of(spec), source, family_.bind(spec, p, target_, owned.operands),
-                         memory, 1),
-              "");
-    EXPECT_EQ(kernel.statistics.mfmas - before,
-              expected_mfmas(spec, p, std::get<FmhaOperands>(owned.operands)));
-    const Mismatch mismatch = family_.compare(p, owned.operands, wanted);
-    EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    EXPECT_EQ(measure::gaps_intact(owned), "");
-    ++problems_;
-    elements_ += mismatch.checked;
+    std::uint64_t expected = 0;
+    check(spec, source, kernel, p, [&](const Operands& operands) {
+      expected = expected_mfmas(spec, p, std::get<FmhaOperands>(operands));
+    });
+    EXPECT_EQ(executed_mfmas_, expected) << to_string(Problem(p));
   }
-
-  static jit::BuildOptions options() {
-    jit::BuildOptions options;
-    options.cache.folder = TESSERA_BUILD "/kernel-cache";
-    options.worker = TESSERA_WORKER;
-    options.use_shipped_packs = false;
-    return options;
-  }
-
-  Target target_ = load_target(GetParam());
-  const Family& family_ = family_of(Op::fmha);
-  std::uint64_t seed_ = std::random_device{}();
-  std::mt19937_64 random_{seed_};
-  int problems_ = 0;
-  std::int64_t elements_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Targets, MfmaFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
@@ -271,22 +210,19 @@ TEST_P(MfmaFmha, EveryKernelIsLeanAndCorrect) {
   ASSERT_GE(specs.size(), 30U);
   std::vector<Source> sources;
   for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  jit::Builder builder(options());
-  emulator::Statistics all;
-  const auto built = builder.build_all(sources, target_, 0);
+  const auto built = builder().build_all(sources, target_, 0);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     SCOPED_TRACE(name_of(specs[i]));
     ASSERT_EQ(built[i].error, "");
     EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_lean(specs[i], kernel);
-    for (int n = 0; n < kProblemsOfKernel; ++n) check(specs[i], sources[i], kernel);
+    expect_counted(specs[i], sources[i], kernel);
+    for (int n = 0; n < kProblemsOfKernel; ++n) check_one(specs[i], sources[i], kernel);
     const emulator::Statistics& s = kernel.statistics;
     EXPECT_LE(static_cast<double>(s.lds_cycles),
               kMostLdsCycles * static_cast<double>(s.lds_ideal_cycles));
-    all.add(s);
   }
-  fmt::print("{}: {} kernels, {} problems, {} elements; {} instructions, {} MFMAs\n", target_.name,
-             specs.size(), problems_, elements_, all.instructions, all.mfmas);
+  fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
+             elements_);
 }
 
 // Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
@@ -295,23 +231,22 @@ TEST_P(MfmaFmha, KeysAreHiddenByTheLeastNumber) {
     const Problem problem = parse_problem(fmt::format(
         "fmha heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 bias=elementwise lse=1 {}",
         words));
-    for (const KernelSpec& spec : kernels_for(problem, target_)) {
-      if (!is_mfma(spec) || !family_.supports(spec, problem, target_)) continue;
-      SCOPED_TRACE(name_of(spec));
-      const Source source = family_.emit(spec, target_);
-      EmulatedKernel kernel(read_file(jit::Builder(options()).build(source, target_).binary));
-      expect_lean(spec, kernel);
-      measure::OwnedOperands owned = measure::random_operands(problem, random_());
-      const auto& p = std::get<FmhaProblem>(problem);
-      const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
-      scores.hide_keys();
-      emulator::Memory memory;
-      add_operands(owned, memory);
-      const Launch launch = family_.bind(spec, problem, target_, owned.operands);
-      ASSERT_EQ(kernel.run(name_of(spec), source, launch, memory, 1), "");
-      scores.expect_means();
-      break;
-    }
+    const std::vector<KernelSpec> all = kernels_for(problem, target_);
+    const auto found = std::find_if(all.begin(), all.end(), is_mfma);
+    ASSERT_NE(found, all.end()) << words;
+    SCOPED_TRACE(name_of(*found));
+    const Source source = family_.emit(*found, target_);
+    EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
+    expect_counted(*found, source, kernel);
+    measure::OwnedOperands owned = measure::random_operands(problem, random_());
+    const auto& p = std::get<FmhaProblem>(problem);
+    const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
+    scores.hide_keys();
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    const Launch launch = family_.bind(*found, problem, target_, owned.operands);
+    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
+    scores.expect_means();
   }
 }
 
@@ -323,7 +258,7 @@ TEST_P(MfmaFmha, WaitsOnceATileForCopies) {
                             "bf16_qrasync_128x64x64_4x1x1_32x32x16_masked_gfx950"}) {
     SCOPED_TRACE(words);
     const Source source = family_.emit(parse_name(fmt::format("fmha_forward_{}", words)), target_);
-    const std::string file = read_file(jit::Builder(options()).build(source, target_).binary);
+    const std::string file = read_file(builder().build(source, target_).binary);
     const emulator::Program program = emulator::read_program(
         std::span(reinterpret_cast<const emulator::u8*>(file.data()), file.size()));
     const std::vector<emulator::Instruction>& code = program.instructions;

@@ -23,7 +23,6 @@ namespace {
 using tile::block_lanes;
 using tile::ceil_div;
 
-constexpr int kMaxWaveSide = 4;
 constexpr int kMaxTileSide = 256;
 constexpr int kMostSlices = 64;
 constexpr int kMostTaps = 15, kMostTapsOfThree = 10;  // of a side, with three dimensions
@@ -74,10 +73,6 @@ bool warp_tile_fits(const Case& c) {
          std::find(listed.begin(), listed.end(), w) != listed.end();
 }
 
-bool cuts_among_waves(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
-}
-
 // The loaders' own conditions (device/hip/conv/operand_*.h, transposed_tile.h): threads move whole
 // tiles, and each of them what lies in one column of chunks or one dword of rows.
 int chunks_of(const Case& c) {
@@ -121,10 +116,7 @@ std::string moves_no_rows(const Case& c, std::string_view name, int side) {
       to_string(c.algorithm.pipeline));
 }
 
-int registers_left(const Case& c) {
-  return std::min(c.target.registers_per_thread,
-                  c.target.registers_per_unit / block_lanes(c.algorithm));
-}
+int registers_left(const Case& c) { return tile::lane_registers_left(c.algorithm, c.target); }
 int registers_of(const Case& c) {
   return device::mfma_registers(shape_of(c.signature, c.algorithm));
 }
@@ -173,24 +165,8 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
        return fmt::format("the depth of backward_weight is cut into 1 to {} slices, got {} of {}",
                           kMostSlices, c.algorithm.slices, to_string(c.signature.direction));
      }},
-    {[](const Case& c) {
-       return (c.algorithm.slices == 1) == (c.algorithm.split_k == SplitK::none);
-     },
-     [](const Case& c) {
-       return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
-                          c.algorithm.slices == 1 ? "none" : "ordered or atomic",
-                          c.algorithm.slices, to_string(c.algorithm.split_k));
-     }},
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return w.k == 1 && w.m >= 1 && w.n >= 1 && w.m <= kMaxWaveSide && w.n <= kMaxWaveSide &&
-              (w.m * w.n == 4 || w.m * w.n == 8);
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "a block has 4 or 8 waves, at most {} along m and along n and one along k, got {}",
-           kMaxWaveSide, to_string(c.algorithm.wave));
-     }},
+    tile::kRowOf<Case, tile::kMfmaSplitK>,
+    tile::kRowOf<Case, tile::kMfmaWaves>,
     {warp_tile_fits,
      [](const Case& c) {
        const int size = element_bytes(c.signature);
@@ -199,12 +175,7 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
                           tile::mfma_depth(16, size), c.target.name,
                           to_string(c.algorithm.warp_tile));
      }},
-    {[](const Case& c) { return cuts_among_waves(c.algorithm); },
-     [](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not divide over {}x{} waves of {}x{}", a.tile.m,
-                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
-     }},
+    tile::kRowOf<Case, tile::kMfmaCuts>,
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        const int bytes = t.k * element_bytes(c.signature);
@@ -468,7 +439,7 @@ std::vector<Algorithm> algorithms(const Target& target) {
   std::vector<Algorithm> all;
   for (Algorithm base : tile::shapes_with(space, kPipeline, warp_tiles)) {
     base.tile.k = base.tile.k * base.warp_tile.k / tile::mfma_depth(base.warp_tile.m, 2);
-    if (base.wave.k == 1 && cuts_among_waves(base)) add_variants(target, base, all);
+    if (base.wave.k == 1 && tile::mfma_cuts_tiles(base)) add_variants(target, base, all);
   }
   return all;
 }

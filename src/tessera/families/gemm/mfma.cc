@@ -29,7 +29,6 @@ using tile::block_lanes;
 using tile::mfma_depth;
 using tile::mfma_tiles;
 
-constexpr int kMaxWaveSide = 4;
 constexpr int kMaxTileSide = 256;
 constexpr int kMaxTileBytes = 512;                                   // along k
 constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
@@ -41,11 +40,7 @@ device::MfmaShape shape_of(const Case& c) {
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
 
-// A SIMD has the same registers for one wave as for two together.
-int registers_left(const Case& c) {
-  return std::min(c.target.registers_per_thread,
-                  c.target.registers_per_unit / block_lanes(c.algorithm));
-}
+int registers_left(const Case& c) { return tile::lane_registers_left(c.algorithm, c.target); }
 
 bool warp_tile_fits(const Case& c) {
   const Shape3& w = c.algorithm.warp_tile;
@@ -58,10 +53,6 @@ std::string warp_tile_does_not_fit(const Case& c) {
   return fmt::format("warp tiles of {} are 32x32x{} and 16x16x{}, got {}{}",
                      to_string(c.signature.a), mfma_depth(32, size), mfma_depth(16, size),
                      to_string(c.algorithm.warp_tile), only_ck ? kOnlyCktile : "");
-}
-
-bool cuts_among_waves(const Algorithm& a) {
-  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
 }
 
 // A row of a tile in LDS is a power of two of chunks of 16 bytes, and the lanes of a block move
@@ -97,8 +88,6 @@ Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
                   name, most, ld)};
 }
 
-bool has_slices(const Algorithm& a) { return a.slices != 1; }
-
 constexpr Rule kMfmaRules[] = {
     {[](const Case& c) { return find_instruction_named(c, "mfma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "mfma"); }},
@@ -122,29 +111,10 @@ constexpr Rule kMfmaRules[] = {
                           c.algorithm.splits, kOnlyCktile);
      }},
     kSlicesRule,
-    {[](const Case& c) { return has_slices(c.algorithm) == (c.algorithm.split_k != SplitK::none); },
-     [](const Case& c) {
-       return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
-                          has_slices(c.algorithm) ? "ordered or atomic" : "none",
-                          c.algorithm.slices, to_string(c.algorithm.split_k));
-     }},
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return w.k == 1 && w.m >= 1 && w.n >= 1 && w.m <= kMaxWaveSide && w.n <= kMaxWaveSide &&
-              (w.m * w.n == 4 || w.m * w.n == 8);
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "a block has 4 or 8 waves, at most {} along m and along n and one along k, got {}",
-           kMaxWaveSide, to_string(c.algorithm.wave));
-     }},
+    tile::kRowOf<Case, tile::kMfmaSplitK>,
+    tile::kRowOf<Case, tile::kMfmaWaves>,
     {warp_tile_fits, warp_tile_does_not_fit},
-    {[](const Case& c) { return cuts_among_waves(c.algorithm); },
-     [](const Case& c) {
-       const Algorithm& a = c.algorithm;
-       return fmt::format("tile {}x{} does not divide over {}x{} waves of {}x{}", a.tile.m,
-                          a.tile.n, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
-     }},
+    tile::kRowOf<Case, tile::kMfmaCuts>,
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        return t.m <= kMaxTileSide && t.n <= kMaxTileSide &&

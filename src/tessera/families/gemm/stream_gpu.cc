@@ -42,17 +42,8 @@ constexpr Rule kStreamRules[] = {
     kWaveRule,
     kUnusedFieldsRule,
     kNoPreshuffleRule,
-    {[](const Case& c) { return is_streamed(c.signature.a) && c.signature.a == c.signature.b; },
-     [](const Case& c) {
-       return fmt::format(
-           "stream multiplies fp32, fp16 or bf16 on GPUs, both operands of one type, got {} x {}",
-           to_string(c.signature.a), to_string(c.signature.b));
-     }},
-    {[](const Case& c) { return c.signature.layout == GemmLayout::rcr; },
-     [](const Case& c) {
-       return fmt::format("stream reads A and B along a contiguous k on GPUs (rcr), got {}",
-                          to_string(c.signature.layout));
-     }},
+    kStreamTypesRule,
+    kStreamLayoutRule,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m == 1 && w.n * w.k > 1;
@@ -161,6 +152,20 @@ void add_own_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
 }
 
 }  // namespace
+
+bool stream_types_fit(const Case& c) {
+  return is_streamed(c.signature.a) && c.signature.a == c.signature.b;
+}
+std::string stream_types_do_not_fit(const Case& c) {
+  return fmt::format(
+      "stream multiplies fp32, fp16 or bf16 on GPUs, both operands of one type, got {} x {}",
+      to_string(c.signature.a), to_string(c.signature.b));
+}
+bool stream_layout_fits(const Case& c) { return c.signature.layout == GemmLayout::rcr; }
+std::string stream_layout_does_not_fit(const Case& c) {
+  return fmt::format("stream reads A and B along a contiguous k on GPUs (rcr), got {}",
+                     to_string(c.signature.layout));
+}
 
 bool is_one_warp_deep(const Algorithm& a) { return a.wave.n * a.wave.k <= 1; }
 

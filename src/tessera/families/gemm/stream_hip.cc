@@ -36,17 +36,8 @@ constexpr Rule kHipStreamRules[] = {
     kWaveRule,
     kUnusedFieldsRule,
     kNoPreshuffleRule,
-    {[](const Case& c) { return is_streamed(c.signature.a) && c.signature.a == c.signature.b; },
-     [](const Case& c) {
-       return fmt::format(
-           "stream multiplies fp32, fp16 or bf16 on GPUs, both operands of one type, got {} x {}",
-           to_string(c.signature.a), to_string(c.signature.b));
-     }},
-    {[](const Case& c) { return c.signature.layout == GemmLayout::rcr; },
-     [](const Case& c) {
-       return fmt::format("stream reads A and B along a contiguous k on GPUs (rcr), got {}",
-                          to_string(c.signature.layout));
-     }},
+    kStreamTypesRule,
+    kStreamLayoutRule,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m == 1 && (w.n * w.k == 4 || w.n * w.k == 8);

@@ -1,5 +1,9 @@
 #include "tessera/families/tile/mfma.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace tessera::tile {
 
 bool is_mfma(Pipeline pipeline) {
@@ -35,5 +39,34 @@ std::int64_t mfma_stage_bytes(const Algorithm& a, int size_a, int size_b) {
 }
 
 int mfma_depth(int side, int size) { return kWaveLanes / side * (kLaneBytes / size); }
+
+int lane_registers_left(const Algorithm& a, const Target& target) {
+  return std::min(target.registers_per_thread, target.registers_per_unit / block_lanes(a));
+}
+
+bool mfma_split_fits(const Algorithm& a) { return (a.slices != 1) == (a.split_k != SplitK::none); }
+std::string mfma_split_does_not_fit(const Algorithm& a) {
+  return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
+                     a.slices != 1 ? "ordered or atomic" : "none", a.slices, to_string(a.split_k));
+}
+
+bool mfma_waves_fit(const Algorithm& a) {
+  const Shape3& w = a.wave;
+  return w.k == 1 && w.m >= 1 && w.n >= 1 && w.m <= kMfmaWaveSide && w.n <= kMfmaWaveSide &&
+         (w.m * w.n == 4 || w.m * w.n == 8);
+}
+std::string mfma_waves_do_not_fit(const Algorithm& a) {
+  return fmt::format(
+      "a block has 4 or 8 waves, at most {} along m and along n and one along k, got {}",
+      kMfmaWaveSide, to_string(a.wave));
+}
+
+bool mfma_cuts_tiles(const Algorithm& a) {
+  return a.tile.m % (a.wave.m * a.warp_tile.m) == 0 && a.tile.n % (a.wave.n * a.warp_tile.n) == 0;
+}
+std::string mfma_cuts_no_tiles(const Algorithm& a) {
+  return fmt::format("tile {}x{} does not divide over {}x{} waves of {}x{}", a.tile.m, a.tile.n,
+                     a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n);
+}
 
 }  // namespace tessera::tile

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "tessera/device/hip/tile_sizes.h"
+#include "tessera/families/tile/rules.h"
 #include "tessera/spec/kernel_spec.h"
 
 namespace tessera::tile {
@@ -38,5 +40,21 @@ std::int64_t mfma_stage_bytes(const Algorithm& algorithm, int size_a, int size_b
 
 // The k of a warp tile: elements of a lane's 16 bytes, times the groups of lanes along k.
 int mfma_depth(int side, int size);
+
+// Registers that a lane of a block may have. A SIMD has the same ones for one wave as for two
+// together.
+int lane_registers_left(const Algorithm& algorithm, const Target& target);
+
+// What GEMM's main loop asks of an algorithm, also where it multiplies for another family.
+inline constexpr int kMfmaWaveSide = 4;
+bool mfma_split_fits(const Algorithm& algorithm);
+std::string mfma_split_does_not_fit(const Algorithm& algorithm);
+bool mfma_waves_fit(const Algorithm& algorithm);
+std::string mfma_waves_do_not_fit(const Algorithm& algorithm);
+bool mfma_cuts_tiles(const Algorithm& algorithm);
+std::string mfma_cuts_no_tiles(const Algorithm& algorithm);
+inline constexpr AlgorithmRule kMfmaSplitK = {mfma_split_fits, mfma_split_does_not_fit};
+inline constexpr AlgorithmRule kMfmaWaves = {mfma_waves_fit, mfma_waves_do_not_fit};
+inline constexpr AlgorithmRule kMfmaCuts = {mfma_cuts_tiles, mfma_cuts_no_tiles};
 
 }  // namespace tessera::tile
