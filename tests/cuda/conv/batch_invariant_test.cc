@@ -10,7 +10,8 @@ TEST_F(GpuConvBatchInvariant, ImagesHaveTheSameBits) {
   for (const char* layer : {"c=64 k=128 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1", "c=64 k=256 h=28 w=28",
                             "c=96 k=96 g=96 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1",
                             "c=128 k=128 g=32 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1"}) {
-    auto p = std::get<ConvProblem>(parse_problem(fmt::format("conv n=32 dtype=bf16 {}", layer)));
+    auto p = std::get<ConvProblem>(
+        parse_problem(fmt::format("conv direction=forward n=32 dtype=bf16 {}", layer)));
     Whole w = compute(p);
     const Tensors tensors = tensors_of(p);
     const std::int64_t from = static_cast<std::int64_t>(tensors[0].bytes()) / p.n;
