@@ -22,17 +22,22 @@ class KvCache:
 
     pages, page_size: of the cache, for all sequences; a page holds page_size tokens of one
     sequence. heads_kv, hdim, hdim_v: heads of keys and values, and their elements. dtype: float32,
-    float16 or bfloat16. like: an array of PyTorch, CuPy or NumPy in whose package, and on whose
-    device, the cache lies; its type is the cache's where dtype is left out.
+    float16 or bfloat16, or float8_e4m3fn or float8_e5m2 for new keys, values and queries of more
+    bits. like: an array of PyTorch, CuPy or NumPy in whose package, and on whose device, the cache
+    lies; its type is the cache's where dtype is left out.
+    descale_k, descale_v: factors of a cache of 8 bits, numbers or float32 (heads_kv,), one pair for
+    all layers. Without them each token's head gets a factor when it is appended.
 
     keys and values are lists with an array for each layer, (pages, page_size, heads_kv, hdim) and
     (pages, page_size, heads_kv, hdim_v), which attention() and other libraries take with a step's
-    page_table. All layers have the same pages. The cache is not for several threads at a time.
+    page_table. descales is a list with the factors of each layer's keys and values, a pair, which
+    are (pages, heads_kv, page_size) where tokens have their own; (None, None) without 8 bits. All
+    layers have the same pages. The cache is not for several threads at a time.
     """
 
     def __init__(self, *, pages: int, heads_kv: int, hdim: int, page_size: int = 16,
                  hdim_v: Optional[int] = None, layers: int = 1, dtype: Any = None,
-                 like: Any = None) -> None:
+                 like: Any = None, descale_k: Any = None, descale_v: Any = None) -> None:
         hdim_v = hdim if hdim_v is None else hdim_v
         pages, heads_kv, hdim, page_size, hdim_v, layers = (
             _values.at_least(f"KvCache: {name}", value, 1) for name, value in (
@@ -43,12 +48,15 @@ class KvCache:
             like = numpy.empty(0, "float32")
         view = _arrays.view_of(like, "like")
         word = view.dtype if dtype is None else _dtypes.word_of(dtype, "dtype")
-        if word not in ("fp32", "fp16", "bf16"):
-            raise Error("KvCache: dtype must be float32, float16 or bfloat16, got "
-                        f"{_dtypes.NAMES[word]}")
+        if word not in _TYPES:
+            raise Error("KvCache: dtype must be one of " +
+                        ", ".join(_dtypes.NAMES[known] for known in _TYPES) +
+                        f", got {_dtypes.NAMES[word]}")
         lead = (pages, page_size, heads_kv)
         self.keys, self.values = ([_zeros((*lead, n), word, like, view) for _ in range(layers)]
                                   for n in (hdim, hdim_v))
+        self.descales = _descales((descale_k, descale_v), word, layers,
+                                  lambda: _zeros((pages, heads_kv, page_size), "fp32", like, view))
         self.page_size = page_size
         self._like = like
         self._free = list(range(pages))[::-1]
@@ -184,9 +192,11 @@ class Step(NamedTuple):
         layer. q, options: as in append_kv(): cos, sin, rotary, out, stream, dispatcher. Returns q
         turned, None without it."""
         self._check(layer, options, _APPENDED, {"k_new": k_new, "v_new": v_new, "q": q})
+        descale_k, descale_v = self.cache.descales[layer]
         return append_kv(self.cache.keys[layer], self.cache.values[layer], k_new, v_new,
                          self.before, q=q, page_table=self.page_table, check_pages=False,
-                         seqlens_q=self.counts, **options)
+                         seqlens_q=self.counts, descale_k=descale_k, descale_v=descale_v,
+                         **options)
 
     def attend(self, layer: int, q: Any, **options: Any) -> Any:
         """Attention of the new tokens, q (sequences, tokens, heads, hdim), over all keys up to
@@ -195,9 +205,11 @@ class Step(NamedTuple):
         self._check(layer, options, _ATTENDED, {"q": q})
         if self.tokens != 1:
             options.setdefault("mask", "bottom_right")
+        descale_k, descale_v = self.cache.descales[layer]
         return attention(q, self.cache.keys[layer], self.cache.values[layer],
                          page_table=self.page_table, seqlens_q=self.queries,
-                         seqlens_k=self.lengths, check_pages=False, **options)
+                         seqlens_k=self.lengths, check_pages=False, descale_k=descale_k,
+                         descale_v=descale_v, **options)
 
     def _check(self, layer: int, options: Dict[str, Any], known: Sequence[str],
                arrays: Dict[str, Any]) -> None:
@@ -222,6 +234,9 @@ class Step(NamedTuple):
                             f"elements a head), the step's sequences and tokens, got {shape}")
 
 
+_EIGHT_BITS = ("fp8", "bf8")
+_TYPES = ("fp32", "fp16", "bf16", *_EIGHT_BITS)
+
 # What a step's calls may say besides; the rest is the step's.
 _APPENDED = ("cos", "sin", "rotary", "out", "stream", "dispatcher")
 _ATTENDED = ("mask", "window", "sink", "bias", "slopes", "scale", "soft_cap", "skip_q", "dropout",
@@ -231,6 +246,20 @@ _ATTENDED = ("mask", "window", "sink", "bias", "slopes", "scale", "soft_cap", "s
 
 def _whole(name: str, value: Any) -> int:
     return _values.whole(f"KvCache: {name}", value)
+
+
+def _descales(given: Tuple[Any, Any], word: str, layers: int, new: Any) -> List[Tuple[Any, Any]]:
+    """The factors of each layer. new: makes those of tokens."""
+    if word not in _EIGHT_BITS:
+        if given != (None, None):
+            raise Error("KvCache: descale_k and descale_v are for a cache of 8 bits, got "
+                        f"{_dtypes.NAMES[word]}")
+        return [(None, None)] * layers
+    if (given[0] is None) != (given[1] is None):
+        raise Error("KvCache: descale_k and descale_v must be given together")
+    if given[0] is not None:
+        return [given] * layers
+    return [(new(), new()) for _ in range(layers)]
 
 
 def _zeros(shape: Any, word: str, like: Any, view: _arrays.View) -> Any:

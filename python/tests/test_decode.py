@@ -162,6 +162,51 @@ class Sequences(Attended):
             cache.truncate(last, 2)
             held[last] = [x[:, :2] for x in held[last]]
 
+    def test_caches_of_eight_bits(self):
+        """Two steps, beside the same caches without steps: the same bits. What they hold is near
+        to keys and values of 16 bits."""
+        for dtype in ("float8_e4m3fn", "float8_e5m2"):
+            for given in (None, 0.02):
+                with self.subTest(dtype=dtype, given=given, seed=SEED):
+                    self.eight_bits(dtype, given)
+
+    def eight_bits(self, dtype, given):
+        how = {"pages": 5, "page_size": 4, "heads_kv": 2, "hdim": 16, "layers": 2}
+        cache = tessera.KvCache(dtype=dtype, descale_k=given, descale_v=given, **how)
+        wide = tessera.KvCache(dtype="float16", **how)
+        rows = [cache.add(), cache.add()]
+        self.assertEqual([wide.add(), wide.add()], rows)
+        for tokens in (6, 2):
+            new = [self.draw(2, tokens, 2, 16, dtype="float16") for _ in range(2)]
+            q = self.draw(2, tokens, 4, 16, dtype="float16")
+            step, other = cache.step(rows, tokens), wide.step(rows, tokens)
+            for each in range(2):
+                step.append(each, *new)
+                other.append(each, *new)
+            out = step.attend(1, q)
+            descale_k, descale_v = cache.descales[1]
+            same = tessera.attention(q, cache.keys[1], cache.values[1], mask="bottom_right",
+                                     page_table=step.page_table, seqlens_q=step.queries,
+                                     seqlens_k=step.lengths, descale_k=descale_k,
+                                     descale_v=descale_v)
+            self.assertEqual(out.tobytes(), same.tobytes())
+            error = abs(out.astype("float32") - other.attend(1, q).astype("float32")).max()
+            self.assertGreater(error, 0)
+            self.assertLess(error, 1.5)
+        if given is None:
+            for factors in cache.descales[0]:
+                self.assertEqual(factors.shape, (5, 2, 4))
+                self.assertTrue((factors[cache.pages_of(rows[0])] > 0).all())
+                self.assertEqual(numpy.count_nonzero(factors), 2 * 2 * 8)
+
+    def test_factors_of_a_cache_are_given_in_pairs_and_for_eight_bits(self):
+        how = {"pages": 1, "heads_kv": 1, "hdim": 8}
+        self.assert_refused("KvCache: descale_k and descale_v are for a cache of 8 bits, got "
+                            "float16", lambda: tessera.KvCache(dtype="float16", descale_k=1,
+                                                               descale_v=1, **how))
+        self.assert_refused("KvCache: descale_k and descale_v must be given together",
+                            lambda: tessera.KvCache(dtype="float8_e5m2", descale_k=1, **how))
+
     def test_what_does_not_fit_is_refused_and_changes_nothing(self):
         cache = tessera.KvCache(pages=3, page_size=4, heads_kv=1, hdim=8)
         one, other = cache.add(), cache.add()
@@ -182,7 +227,8 @@ class Sequences(Attended):
                 cache.truncate, one, 8)
         refused("pages must be at least 1, got 0",
                 lambda: tessera.KvCache(pages=0, heads_kv=1, hdim=8))
-        refused("dtype must be float32, float16 or bfloat16, got int8",
+        refused("dtype must be one of float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, got "
+                "int8",
                 lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, dtype="int8"))
         refused("page_size must be a whole number, got 2.5",
                 lambda: tessera.KvCache(pages=1, heads_kv=1, hdim=8, page_size=2.5))

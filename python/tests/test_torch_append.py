@@ -82,11 +82,34 @@ class Append(Attended):
         caches, new = ([self.draw(2, 2, tokens, 16) for _ in "kv"] for tokens in (12, 3))
         self.assert_as_arrays(caches, new, [0, 4], {}, layout="bhsd")
 
+    def test_caches_of_eight_bits(self):
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+            for given in (None, 0.01, torch.tensor([0.01, 0.02]), "tokens"):
+                new = [self.draw(2, 3, 2, n, dtype=torch.bfloat16) for n in (16, 24)]
+                before = torch.tensor([9, 2])
+                both = []
+                for append, lengths in ((tessera.torch.append_kv, before),
+                                        (tessera.append_kv, [9, 2])):
+                    caches = [torch.full((2, 12, 2, n), 0.5).to(dtype) for n in (16, 24)]
+                    factors = [given, given]
+                    if isinstance(given, str):
+                        factors = [torch.full((2, 2, 12), 7.0) for _ in range(2)]
+                    append(*caches, *new, lengths, descale_k=factors[0], descale_v=factors[1])
+                    written = factors if isinstance(given, str) else []
+                    both.append((*caches, *written))
+                with self.subTest(dtype=dtype, given=str(given), seed=SEED):
+                    for mine, wanted in zip(*both):
+                        self.assert_same_bits(mine, wanted, "a cache or its factors")
+                        self.assertGreater(len(mine.float().unique()), 2)
+                    for factors in both[0][2:]:
+                        self.assertTrue((factors[0, :, :9] == 7).all())
+                        self.assertTrue((factors[0, :, 9:] != 7).all())
+
     def test_operator_and_compile(self):
         caches, new = ([self.draw(2, tokens, 2, 16) for _ in "kv"] for tokens in (12, 3))
         q, before, turn = self.draw(2, 3, 4, 16), torch.tensor([1, 5]), self.tables(12, 4, "cpu")
-        arguments = (*caches, *new, before, q, turn["cos"], turn["sin"], None, None, None, "half",
-                     None, None, "bshd")
+        arguments = (*caches, *new, before, q, turn["cos"], turn["sin"], None, None, None, None,
+                     None, "half", None, None, "bshd")
         torch.library.opcheck(torch.ops.tessera.append_kv.default, arguments,
                               test_utils=("test_schema", "test_faketensor"))
 
@@ -112,6 +135,10 @@ class Append(Attended):
                 ("k has 2 heads and k_new 1", (k, v, new[:, :, :1], new, before), {}),
                 ("check_pages is for keys in pages", (k, v, new, new, before),
                  {"check_pages": True}),
+                ("descale_v must be given beside the other factors of k and v",
+                 (k, v, new, new, before), {"descale_k": 1.0}),
+                ("descale_k and descale_v are for caches of float8 and new keys of another type, "
+                 "got float32", (k, v, new, new, before), {"descale_k": 1.0, "descale_v": 1.0}),
                 ("seqlens_k must have the type int32 or int64, got float32",
                  (k, v, new, new, before.float()), {}),
                 ("k_new requires a gradient",

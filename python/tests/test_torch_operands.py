@@ -67,8 +67,8 @@ def calls(device="cpu"):
         (OPS.attention_backward, (draw(2, 5, 4, 16), q, k, k.clone(), bias, None, out, lse,
                                   *lengths, words, *attend, True)),
         (OPS.append_kv, (cache, cache.clone(), new, new.clone(), lengths[1], draw(2, 3, 4, 16),
-                         angles.cos(), angles.sin(), None, None, None, "half", None, None,
-                         "bshd"))]
+                         angles.cos(), angles.sin(), None, None, None, None, None, "half",
+                         None, None, "bshd"))]
 
 
 def wrong(tensor):
