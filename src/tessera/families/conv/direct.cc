@@ -20,6 +20,7 @@ constexpr Shape3 kGpuTile = {64, 64, 16};  // of the product, see View
 constexpr double kCpuShare = 0.02;         // of a core's peak that the loops reach
 constexpr double kGpuShare = 0.25;         // of the ordinary cores' peak
 constexpr double kGpuStart = 1e-5;         // seconds of one tile, measured on an H200
+constexpr double kGpuRound = 3.8e-6;        // of each further tile of a unit, besides its products
 
 std::vector<Algorithm> algorithms(const Target& target) { return {direct_algorithm(target)}; }
 
@@ -104,8 +105,9 @@ Estimate estimate_cuda(const KernelSpec& spec, const ConvProblem& p, const Targe
   const double busy = std::min(1.0, tiles / target.units);
   const double useful = share_of_tiles(p, spec.algorithm.tile) * busy * kGpuShare;
   const double memory = bytes(problem) / (target.memory_gb_per_s * 1e9);
+  const double further = std::max(0.0, tiles / target.units - 1) * kGpuRound;
   return tile::total_of(flops(problem) / (peak * useful), memory,
-                        target.launch_us * 1e-6 + kGpuStart);
+                        target.launch_us * 1e-6 + kGpuStart + further);
 }
 
 }  // namespace
