@@ -18,7 +18,6 @@ namespace tessera {
 namespace {
 
 constexpr int kProblemsOfKernel = 1;
-constexpr double kMostLdsCycles = 1.05;                        // of what LDS needs at least
 constexpr std::int64_t kMostProducts = std::int64_t{3} << 20;  // of a problem
 
 class MfmaFmha : public EmulatedTest {
@@ -208,21 +207,11 @@ INSTANTIATE_TEST_SUITE_P(Targets, MfmaFmha, testing::Values("gfx90a", "gfx942", 
 TEST_P(MfmaFmha, EveryKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = kernels();
   ASSERT_GE(specs.size(), 30U);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  const auto built = builder().build_all(sources, target_, 0);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_counted(specs[i], sources[i], kernel);
-    for (int n = 0; n < kProblemsOfKernel; ++n) check_one(specs[i], sources[i], kernel);
-    const emulator::Statistics& s = kernel.statistics;
-    EXPECT_LE(static_cast<double>(s.lds_cycles),
-              kMostLdsCycles * static_cast<double>(s.lds_ideal_cycles));
-  }
-  fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
-             elements_);
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    expect_counted(spec, source, kernel);
+    for (int n = 0; n < kProblemsOfKernel; ++n) check_one(spec, source, kernel);
+    expect_few_lds_cycles(kernel);
+  });
 }
 
 // Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
