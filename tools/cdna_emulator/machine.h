@@ -127,6 +127,7 @@ struct Program;
 struct Workgroup {
   const Program* program = nullptr;
   const Target* target = nullptr;
+  u32 read_banks = 0;  // of LDS, 32 or 64; 0: as the target has
   const Memory* memory = nullptr;
   u64 image = 0;  // the address of the code object's image
   std::array<u32, 3> id{};

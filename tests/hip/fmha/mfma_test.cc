@@ -247,23 +247,10 @@ TEST_P(MfmaFmha, WaitsOnceATileForCopies) {
                             "bf16_qrasync_128x64x64_4x1x1_32x32x16_masked_gfx950"}) {
     SCOPED_TRACE(words);
     const Source source = family_.emit(parse_name(fmt::format("fmha_forward_{}", words)), target_);
-    const std::string file = read_file(builder().build(source, target_).binary);
-    const emulator::Program program = emulator::read_program(
-        std::span(reinterpret_cast<const emulator::u8*>(file.data()), file.size()));
-    const std::vector<emulator::Instruction>& code = program.instructions;
-    int loops = 0;
-    for (std::size_t end = 0; end < code.size(); ++end) {
-      if (code[end].target < 0 || static_cast<std::size_t>(code[end].target) > end) continue;
-      int mfmas = 0, waits = 0;
-      for (auto i = static_cast<std::size_t>(code[end].target); i < end; ++i) {
-        mfmas += code[i].mfma != nullptr ? 1 : 0;
-        waits += code[i].vm_left >= 0 ? 1 : 0;
-      }
-      if (mfmas == 0) continue;
-      ++loops;
-      EXPECT_EQ(waits, 1);
-    }
-    EXPECT_GE(loops, 1);
+    const EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
+    const emulator::Facts facts = kernel.facts(fmt::format("fmha_forward_{}", words));
+    EXPECT_GE(facts.loops.size(), 1U);
+    for (const emulator::Loop& loop : facts.loops) EXPECT_EQ(loop.vm_left.size(), 1U);
   }
 }
 

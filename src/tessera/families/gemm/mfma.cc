@@ -35,7 +35,7 @@ constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves r
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
 device::MfmaShape shape_of(const Case& c) {
-  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature));
+  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature, c.algorithm.pipeline));
 }
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
@@ -65,11 +65,24 @@ bool row_fits(const Case& c) {
          std::has_single_bit(static_cast<unsigned>(row_chunks(c)));
 }
 
-// async copies to LDS as the lanes lie, so that it cannot transpose, and all lanes copy.
-bool copies_lines(const Case& c) {
+// async copies to LDS as the lanes lie, and all lanes copy. Operands whose k is not contiguous are
+// transposed by reads from LDS, of 16 or 8 bits, whose lines the template exchanges in parts.
+bool transposes_by_reads(const Case& c) {
   const GemmSignature& s = c.signature;
-  const bool b_fits = s.preshuffled_b || !b_is_row_major(s.layout);
-  return c.algorithm.pipeline != Pipeline::async || (a_is_row_major(s.layout) && b_fits);
+  const bool is_line = a_is_row_major(s.layout) && (s.preshuffled_b || !b_is_row_major(s.layout));
+  return c.algorithm.pipeline == Pipeline::async && !is_line;
+}
+constexpr int kLeastLineBytes = 64;  // of rows, in a line of a tile
+int line_bytes_that_do_not_fit(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const int a = a_is_row_major(s.layout) ? 0 : c.algorithm.tile.m * size_of(s.a);
+  const int b =
+      s.preshuffled_b || !b_is_row_major(s.layout) ? 0 : c.algorithm.tile.n * size_of(s.b);
+  for (const int bytes : {a, b}) {
+    const bool fits = bytes >= kLeastLineBytes && std::has_single_bit(static_cast<unsigned>(bytes));
+    if (bytes > 0 && !fits) return bytes;
+  }
+  return 0;
 }
 int unmoved_side(const Case& c) {
   const int lanes = block_lanes(c.algorithm);
@@ -131,10 +144,19 @@ constexpr Rule kMfmaRules[] = {
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
      }},
-    {copies_lines,
+    {[](const Case& c) { return !transposes_by_reads(c) || size_of(c.signature.a) <= 2; },
      [](const Case& c) {
-       return fmt::format("async copies lines of k (rcr, or rrr with a preshuffled B), got {}",
-                          to_string(c.signature.layout));
+       return fmt::format(
+           "reads from LDS transpose elements of 16 and 8 bits for async and {}, got {}",
+           to_string(c.signature.layout), to_string(c.signature.a));
+     }},
+    {[](const Case& c) { return !transposes_by_reads(c) || line_bytes_that_do_not_fit(c) == 0; },
+     [](const Case& c) {
+       return fmt::format(
+           "async and {} need {} bytes of rows in a line of a tile, or that times a power of two, "
+           "got {} (tile {} of {})",
+           to_string(c.signature.layout), kLeastLineBytes, line_bytes_that_do_not_fit(c),
+           to_string(c.algorithm.tile), to_string(c.signature.a));
      }},
     {copies_whole_rounds,
      [](const Case& c) {

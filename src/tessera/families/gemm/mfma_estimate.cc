@@ -79,9 +79,9 @@ double resident(const HipCase& c) {
   const auto& s = std::get<GemmSignature>(c.spec.signature);
   const double lanes = tile::block_lanes(a);
   const double lds = std::max(1.0, static_cast<double>(hip_lds_bytes(c.spec)));
-  const double registers = c.is_general()
-                               ? kGeneralRegisters
-                               : device::mfma_registers(tile::mfma_shape(a, mfma_operands(s)));
+  const double registers =
+      c.is_general() ? kGeneralRegisters
+                     : device::mfma_registers(tile::mfma_shape(a, mfma_operands(s, a.pipeline)));
   const double by_lds = static_cast<double>(c.target.shared_memory_bytes) / lds;
   const double by_registers = c.target.registers_per_unit / (registers * lanes);
   return std::clamp(std::floor(std::min(by_lds, by_registers)), 1.0, kMostResidentBlocks);
@@ -94,6 +94,18 @@ double together_cycles(double x, double y, double z) {
   return longest + kNotHidden * (x + y + z - longest) / 2;
 }
 
+// Waves transpose dwords in registers: one instruction for each of 16-bit elements, two of 8-bit
+// ones. A CU finishes 64 lanes of an instruction in a cycle.
+double transposed_cycles(const HipCase& c) {
+  const Shape3& t = c.algorithm().tile;
+  const tile::MfmaOperands o =
+      mfma_operands(std::get<GemmSignature>(c.spec.signature), c.algorithm().pipeline);
+  const auto instructions = [](int size) { return size == 4 ? 0 : size == 2 ? 1 : 2; };
+  const double rows_a = o.transposes_a ? t.m * o.size_a * instructions(o.size_a) : 0;
+  const double rows_b = o.transposes_b ? t.n * o.size_b * instructions(o.size_b) : 0;
+  return (rows_a + rows_b) * t.k / 4 / tile::kWaveLanes;
+}
+
 double step_cycles(const HipCase& c) {
   const Algorithm& a = c.algorithm();
   const Shape3& t = a.tile;
@@ -104,7 +116,7 @@ double step_cycles(const HipCase& c) {
   if (c.is_general()) return together_cycles(multiply, 0, fetch);
   const double lds_rate = std::max(1.0, c.target.shared_bytes_per_cycle);
   const double read = t.k * (t.m * c.size_a * a.wave.n + t.n * c.size_b * a.wave.m);
-  const double lds = (read + tile_bytes(c)) / lds_rate;
+  const double lds = (read + tile_bytes(c)) / lds_rate + transposed_cycles(c);
   // With one buffer in LDS the waves write while none of their block multiplies.
   const double apart = tile::mfma_tiles(a).buffers == 1 ? tile_bytes(c) / lds_rate : 0;
   return together_cycles(multiply + apart, lds, fetch);

@@ -20,6 +20,7 @@
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/mfma_pack.h"
 #include "tessera/device/hip/mfma.h"
+#include "tessera/device/hip/operand_copied.h"
 #include "tessera/device/hip/operand_lines.h"
 #include "tessera/device/hip/operand_rows.h"
 #include "tessera/device/hip/slices.h"
@@ -35,10 +36,14 @@ struct GemmOperands {
   using B = typename C::B;
   static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;  // as MfmaGemm's
+  // In registers.
+  static constexpr bool kTransposesA = !C::kAKContiguous && !C::kDirectToLds;
+  static constexpr bool kTransposesB = !C::kBKContiguous && !C::kPreshuffled && !C::kDirectToLds;
   template <class T, int kRows, bool kKContiguous>
   using Loader =
       typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
-                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
+                  typename If<C::kDirectToLds, AnyRowLoader<T, kRows, C::kTileK, kThreads>,
+                              RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type>::Type;
   using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
   using LoadB =
       typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
@@ -89,8 +94,8 @@ struct MfmaGemm {
                                        static_cast<int>(sizeof(B)),
                                        C::kBuffers,
                                        C::kPrefetch,
-                                       !C::kAKContiguous,
-                                       !C::kBKContiguous && !C::kPreshuffled};
+                                       Operands::kTransposesA,
+                                       Operands::kTransposesB};
   static constexpr int kThreads = mfma_threads(kShape);
   static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
 #if defined(__gfx950__)
