@@ -44,7 +44,7 @@ struct TransposedTile {
 #if defined(__gfx950__)
 // With __restrict the compiler does not wait for all copies to LDS under way, of which it knows
 // less than we do.
-template <int kSize>
+template <int kSize = 2>
 __device__ __forceinline__ Vec<u32, 2> read_transposed(const Shared* __restrict from) {
   if constexpr (kSize == 2) {
     using Short4Shared = __attribute__((address_space(3))) Vec<short, 4>;
