@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hip/emulated_test.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -24,7 +25,9 @@ class EmulatedGemm : public EmulatedTest {
   GemmProblem problem_for(const KernelSpec& spec) {
     const Algorithm& a = spec.algorithm;
     if (a.pipeline == Pipeline::stream) return with_few_rows(spec);
-    const std::int64_t least_k = a.slices > 1 ? std::int64_t{a.slices - 1} * a.tile.k + 1 : 1;
+    const std::int64_t least_k = a.slices > 1 ? std::int64_t{a.slices - 1} * a.tile.k + 1
+                                 : a.streamk  ? 2 * device::kLeastStreamSteps * a.tile.k
+                                              : 1;
     const std::int64_t most_m = a.persistent ? 2 * a.tile.m : a.tile.m + a.tile.m / 4;
     GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, most_m),
                                      between(1, a.tile.n + a.tile.n / 4),

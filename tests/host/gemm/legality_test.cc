@@ -218,6 +218,15 @@ const IllegalName kVerdicts[] = {
      "192 (tile 32x96x128 of fp16)"},
     {"gemm_fp16_crr_async_32x128x128_2x2x1_16x16x32_intrawave_s2_gfx950", ""},
     {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_presh_intrawave_s2_gfx950", ""},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_splitordered1_streamk_gfx942", ""},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_splitatomic1_streamk_gfx942",
+     "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: it "
+     "needs "
+     "split_k=ordered slices=1 persistent=false, got split_k=atomic slices=1 persistent=false"},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_streamk_gfx942",
+     "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: it "
+     "needs "
+     "split_k=ordered slices=1 persistent=false, got split_k=none slices=1 persistent=false"},
     {"gemm_fp16_rcr_async_16x128x64_1x4x1_16x16x32_intrawave_s2_gfx950",
      "256 lanes copy whole rounds of 16 bytes, which 16 rows of 8 such chunks are not"},
     {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942",

@@ -95,6 +95,9 @@ bool copies_whole_rounds(const Case& c) {
   return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
 }
 
+// The steps of the tiles that blocks share are counted in 32 bits.
+constexpr std::int64_t kMostStreamedSteps = std::int64_t{1} << 20;
+
 Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
   return {
       fmt::format("ld_{} must be at most {} for the rows of a tile, got {}; use a direct kernel",
@@ -124,6 +127,19 @@ constexpr Rule kMfmaRules[] = {
                           c.algorithm.splits, kOnlyCktile);
      }},
     kSlicesRule,
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !a.streamk || (a.split_k == SplitK::ordered && a.slices == 1 && !a.persistent);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: "
+           "it "
+           "needs split_k=ordered slices=1 persistent=false, got split_k={} slices={} "
+           "persistent={}",
+           to_string(a.split_k), a.slices, a.persistent);
+     }},
     tile::kRowOf<Case, tile::kMfmaSplitK>,
     tile::kRowOf<Case, tile::kMfmaWaves>,
     {warp_tile_fits, warp_tile_does_not_fit},
@@ -213,6 +229,11 @@ Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&)
                           kMostCount, to_string(a.pipeline), size)};
     }
   }
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.streamk && steps > kMostStreamedSteps) {
+    return {fmt::format("streamk takes at most {} tiles of {} along K, got {} of k={}",
+                        kMostStreamedSteps, a.tile.k, steps, p.k)};
+  }
   const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
                         std::ceil(static_cast<double>(p.n) / a.tile.n) *
                         static_cast<double>(p.batch) * a.slices;
@@ -258,6 +279,11 @@ void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algo
       a.persistent = true;
       all.push_back(a);
       a.persistent = false;
+      a.streamk = true;
+      a.split_k = SplitK::ordered;
+      all.push_back(a);
+      a.streamk = false;
+      a.split_k = SplitK::none;
     }
     if (outputs > kMostHipSliced) continue;
     const auto add = [&](SplitK kind, std::span<const int> counts) {
@@ -288,13 +314,14 @@ std::string hip_shapes(const Algorithm& a) {
 
 std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& target) {
   return fmt::format(
-      "  static constexpr int kSlices = {};\n"
-      "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
-      "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
-      "  static constexpr int kXcds = {};\n",
-      a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
-      yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)), yes_no(s.preshuffled_b),
-      target.xcds);
+             "  static constexpr int kSlices = {};\n"
+             "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
+             "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
+             "  static constexpr int kXcds = {};\n",
+             a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
+             yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
+             yes_no(s.preshuffled_b), target.xcds) +
+         (a.streamk ? "  static constexpr bool kStreamK = true;\n" : "");
 }
 
 std::string hip_config(const KernelSpec& spec, const Target& target) {
@@ -344,6 +371,17 @@ void add_partial_sums(const Algorithm& a, std::int64_t all_tiles, HipGemmArgumen
   launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
 }
 
+// Reserves two places for sums of each block: stream_place() of device/stream_work.h.
+void add_places(const Algorithm& a, std::int64_t blocks, HipGemmArguments& arguments,
+                Launch& launch) {
+  arguments.partial_sums = device::kHipCounterBytes;
+  arguments.partial_bytes = 2 * blocks * a.tile.m * a.tile.n * kSumBytes;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kHipCounterBytes;
+  launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
+}
+
 // All tiles of the output, or `most` where there are more.
 std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t most) {
   std::int64_t all = 1;
@@ -354,7 +392,7 @@ std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t 
   return all;
 }
 
-Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target&,
+Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                 const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
@@ -365,8 +403,11 @@ Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target&,
   drop_unused_strides(arguments.gemm);
   const std::int64_t most_blocks = kMostThreads / tile::block_lanes(a);
   const std::int64_t all_tiles = tiles_up_to(p, a, most_blocks);
+  const std::int64_t steps = tiles(p.k, a.tile.k);
   if (a.slices > 1 && !is_empty) add_partial_sums(a, all_tiles, arguments, launch);
-  const std::int64_t blocks = std::min(all_tiles * a.slices, most_blocks);
+  const std::int64_t blocks = a.streamk ? stream_blocks(target, all_tiles, steps)
+                                        : std::min(all_tiles * a.slices, most_blocks);
+  if (a.streamk && !is_empty) add_places(a, blocks, arguments, launch);
   arguments.blocks = static_cast<int>(blocks);
   launch.arguments.set(arguments);
   list_pointers(p, g, launch);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -143,6 +144,26 @@ double sliced_bytes(const HipCase& c) {
   return sums * (a.split_k == SplitK::atomic ? 2.0 * a.slices + 2 : 2.0 * a.slices);
 }
 
+// Of stream-K: whole tiles of a block, and its share of the steps of the last ones.
+double streamed_cycles(const HipCase& c, double waited, double finish) {
+  const auto all = static_cast<std::int64_t>(c.blocks);
+  const auto steps = static_cast<std::int64_t>(c.steps);
+  const std::int64_t units = stream_blocks(c.target, all, steps);
+  const device::StreamWork work = device::stream_work(
+      static_cast<int>(std::min<std::int64_t>(all, std::numeric_limits<int>::max())),
+      static_cast<int>(std::min<std::int64_t>(steps, 1 << 20)), static_cast<int>(units));
+  const double rounds = std::ceil(static_cast<double>(work.whole) / static_cast<double>(units));
+  double cycles = kFirstTile + rounds * (c.steps * waited + finish);
+  if (work.sharers > 0) {
+    const Algorithm& a = c.algorithm();
+    const double parts = std::ceil(c.steps / work.each) + 1;  // of a tile
+    const double sums = double(a.tile.m) * a.tile.n * 4 * (parts + 1);
+    const double adding = kSliceMeeting + kSumTimes * sums / std::max(1.0, rate_of(c.target, 1));
+    cycles += (work.each + 1) * waited + finish + adding;
+  }
+  return cycles;
+}
+
 // The busiest CU computes its blocks, some of them at a time. A block alone waits for its tiles.
 double busy_cycles(const HipCase& c) {
   const Algorithm& a = c.algorithm();
@@ -153,6 +174,7 @@ double busy_cycles(const HipCase& c) {
   const double step = step_cycles(c);
   const double waited = std::max(step + kBarrier, kTileLatency / ahead);
   const double finish = finish_of_tile(c);
+  if (a.streamk) return streamed_cycles(c, waited, finish);
   const double start = a.persistent ? kFirstTile : kFirstTile * std::ceil(all / together);
   const double chain = std::ceil(all / together) * (c.steps * waited + finish) + start;
   return std::max(chain, all * c.steps * step + finish + kFirstTile);
@@ -189,6 +211,13 @@ double memory_seconds(const HipCase& c) {
 }
 
 }  // namespace
+
+// One for each unit, or as many as have steps enough.
+std::int64_t stream_blocks(const Target& target, std::int64_t all_tiles, std::int64_t steps) {
+  const std::int64_t units = std::max(1, target.units);
+  const std::int64_t shares = all_tiles < units ? all_tiles * steps / device::kLeastStreamSteps : 0;
+  return std::min(std::max(all_tiles, shares), units);
+}
 
 std::int64_t hip_lds_bytes(const KernelSpec& spec) {
   return shared_memory(std::get<GemmSignature>(spec.signature), spec.algorithm).all;
