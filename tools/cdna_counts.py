@@ -3,7 +3,7 @@
 
     tools/cdna_counts.py gfx942 gemm_fp16_rcr_compv4_128x128x32_2x2x1_32x32x16_intrawave
     tools/cdna_counts.py gfx950 'fmha_forward_bf16_qr*_128x64x128_*x16'
-    tools/cdna_counts.py gfx90a --compile NAME...     # with the seconds of a core that a compile takes
+    tools/cdna_counts.py gfx90a --compile NAME...   # with the seconds of a core of a compile
 
 A pattern is a kernel's name without the target, and may have wildcards. Instructions are those that
 a wave executes for a tile of K (of keys in attention, of the depth in convolutions): the emulator
@@ -52,7 +52,8 @@ def kernels_of(arguments, pattern):
 
 def shapes_of(kernel):
     """Tile, waves and warp tile of a name."""
-    return [[int(side) for side in shape] for shape in re.findall(r"_(\d+)x(\d+)x(\d+)", kernel)][:3]
+    shapes = re.findall(r"_(\d+)x(\d+)x(\d+)", kernel)
+    return [[int(side) for side in shape] for shape in shapes[:3]]
 
 
 def gemm_problem(kernel, tile, tiles):
