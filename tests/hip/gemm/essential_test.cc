@@ -156,6 +156,20 @@ TEST_P(EmulatedGemm, EveryEssentialKernelIsLeanAndCorrect) {
   EXPECT_GE(problems_, kLeastProblems);
 }
 
+// Some of all kernels for few rows; other ones in each run.
+TEST_P(EmulatedGemm, OtherKernelsOfFewRowsAreLeanAndCorrect) {
+  constexpr std::size_t kOthers = 5;
+  std::vector<KernelSpec> specs = family_.enumerate(target_, {});
+  std::erase_if(specs,
+                [](const KernelSpec& spec) { return spec.algorithm.pipeline != Pipeline::stream; });
+  ASSERT_GE(specs.size(), 100U);
+  std::shuffle(specs.begin(), specs.end(), random_);
+  specs.resize(kOthers);
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    for (int n = 0; n < 3; ++n) check_one(spec, source, kernel);
+  });
+}
+
 // The check can fail: operands and a reference in the encoding that the target does not have.
 TEST_P(EmulatedGemm, TheOtherEncodingOfFp8IsWrong) {
   const std::vector<KernelSpec> specs = essential([](const KernelSpec&) { return true; });

@@ -86,5 +86,19 @@ TEST_P(WaitsOfGemm, AsyncKeepsATileUnderWay) {
                   });
 }
 
+// Where dwords of an operand aren't aligned, it is no copy: lanes load it, and those that lie past
+// the end load nothing, so that no wait of theirs brings the copies of the other operand.
+TEST_P(WaitsOfGemm, CopiesOfTheOtherOperandAreWaitedFor) {
+  if (GetParam() != "gfx950") GTEST_SKIP() << GetParam() << " copies no tiles";
+  for_each_kernel({"gemm_fp16_ccr_async_64x64x64_2x2x1_32x32x16_intrawave_s3",
+                   "gemm_fp16_crr_async_64x64x64_2x2x1_32x32x16_intrawave_s3",
+                   "gemm_fp16_rrr_async_64x64x64_2x2x1_32x32x16_intrawave_s3"},
+                  [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                    const auto& s = std::get<GemmSignature>(spec.signature);
+                    check(spec, source, kernel, gemm::problem_of(s, 149, 84, 88));
+                    check(spec, source, kernel, gemm::problem_of(s, 84, 149, 88));
+                  });
+}
+
 }  // namespace
 }  // namespace tessera
