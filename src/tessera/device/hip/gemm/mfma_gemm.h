@@ -286,39 +286,49 @@ struct MfmaGemm {
     return stream_work(static_cast<int>(order.total), steps, arguments.blocks);
   }
 
+  static __device__ __forceinline__ int own_block() {
+    return static_cast<int>(__builtin_amdgcn_workgroup_id_x());
+  }
+  static __device__ __forceinline__ StreamItem item_of(const HipGemmArguments& arguments,
+                                                       const StreamWork& work, int index) {
+    const StreamShare share = stream_share(work, own_block());
+    return stream_item(work, share, own_block(), arguments.blocks, index);
+  }
+
   // Whole tiles, and then the workgroup's share of the steps of the last tiles.
   static __device__ __forceinline__ void run_shares(Shared* memory) {
 #pragma unroll 1
     for (int index = 0;; ++index) {
       const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
-      const int block = static_cast<int>(__builtin_amdgcn_workgroup_id_x());
       const StreamWork work = shared_work(arguments);
-      const StreamItem item =
-          stream_item(work, stream_share(work, block), block, arguments.blocks, index);
+      const StreamItem item = item_of(arguments, work, index);
       if (item.tile < 0) break;
       const auto& sizes = Operands::sizes(arguments.gemm);
       const HipTileOrder<C> order(sizes, arguments.raster_group);
       MfmaGemm tile(order.tile(static_cast<u32>(item.tile)), memory);
-      const bool is_whole = item.end - item.begin == work.steps;
       tile.multiply(item.begin, item.end,
                     item.end == work.steps ? static_cast<int>(sizes.k) : item.end * C::kTileK);
-      if (is_whole || tile.add_part(item.tile)) tile.store();
+      if (tile.has_all(index)) tile.store();
     }
   }
 
-  // As add_slices().
-  __device__ __forceinline__ bool add_part(int tile) {
+  // As add_slices(), of an item that may be whole. What it is is found out again, since scalar
+  // registers are few while K is multiplied.
+  __device__ __forceinline__ bool has_all(int index) {
     const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
     const StreamWork work = shared_work(arguments);
-    const StreamParts parts = stream_parts(work, tile);
+    const StreamItem item = item_of(arguments, work, index);
+    if (item.end - item.begin == work.steps) return true;
+    const StreamParts parts = stream_parts(work, item.tile);
+    constexpr int kDistance = stream_place({0, 3}, 2) - stream_place({0, 3}, 1);
+    constexpr int kFurther = stream_place({0, 3}, 1) - stream_place({0, 3}, 0) - kDistance;
     const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, false, kThreads> all = {
         bits<u64>(arguments.workspace) + static_cast<u64>(arguments.partial_sums),
-        static_cast<u32*>(arguments.workspace) + (tile - work.whole),
+        static_cast<u32*>(arguments.workspace) + (item.tile - work.whole),
         stream_place(parts, 0),
-        stream_place(parts, 2) - stream_place(parts, 1),
-        stream_place(parts, 1) - stream_place(parts, 0) -
-            (stream_place(parts, 2) - stream_place(parts, 1)),
-        static_cast<int>(__builtin_amdgcn_workgroup_id_x()) - parts.first,
+        kDistance,
+        kFurther,
+        own_block() - parts.first,
         parts.count,
         fresh_thread<kThreads>()};
     return all.add(sums, memory);
