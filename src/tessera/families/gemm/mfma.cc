@@ -263,8 +263,8 @@ bool takes_stages(const Target& target, Pipeline pipeline, int stages) {
          stages <= found->second.max_stages;
 }
 
-// Large tiles are also listed with blocks that take one tile after the other, small ones with K in
-// slices.
+// Large tiles are also listed with blocks that take one tile after the other, and the largest with
+// blocks that share the steps of the last tiles; small ones with K in slices.
 void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
   if (base.tile.m % base.warp_tile.m != 0 || base.tile.n % base.warp_tile.n != 0) return;
   const AlgorithmSpace& space = tile::space_of(Op::gemm, target);
@@ -279,13 +279,13 @@ void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algo
       a.persistent = true;
       all.push_back(a);
       a.persistent = false;
+    }
+    if (outputs > kMostHipSliced) {  // small tiles leave little of a wave over
       a.streamk = true;
       a.split_k = SplitK::ordered;
       all.push_back(a);
-      a.streamk = false;
-      a.split_k = SplitK::none;
+      continue;
     }
-    if (outputs > kMostHipSliced) continue;
     const auto add = [&](SplitK kind, std::span<const int> counts) {
       a.split_k = kind;
       for (const int slices : counts) {
