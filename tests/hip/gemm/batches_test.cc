@@ -22,7 +22,7 @@ class PipelinesOfGemm : public EmulatedTest {
  protected:
   PipelinesOfGemm() : EmulatedTest(Op::gemm) {}
 
-  // Each pipeline with two of the layouts that it takes, other ones in each run.
+  // Each kernel with one of the layouts that it takes, another one in each run.
   std::vector<std::string> names(const std::vector<std::string>& kernels) {
     std::vector<std::string> all;
     for (const std::string& kernel : kernels) {
@@ -32,9 +32,8 @@ class PipelinesOfGemm : public EmulatedTest {
         const KernelSpec spec = parse_name(fmt::format("{}_{}", name, target_.name));
         if (family_.is_legal(spec, target_)) taken.push_back(name);
       }
-      std::shuffle(taken.begin(), taken.end(), random_);
-      taken.resize(std::min<std::size_t>(taken.size(), 2));
-      all.insert(all.end(), taken.begin(), taken.end());
+      if (taken.empty()) continue;  // no pipeline of this target
+      all.push_back(taken[static_cast<std::size_t>(between(0, std::ssize(taken) - 1))]);
     }
     return all;
   }
@@ -96,7 +95,7 @@ TEST_P(PipelinesOfGemm, TakeBatches) {
              "async_64x64x64_2x2x1_32x32x16_intrawave_s3",
              "compv3_64x64x32_2x2x1_16x16x32_intrawave_splitordered1_streamk",
              "direct_64x64x16_2x2x1_4x4x1", "stream_4x8x4096_1x2x4_4x4x16"});
-  ASSERT_GE(all.size(), 11U);
+  ASSERT_GE(all.size(), 6U);
   for_each_kernel(all, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < kBatches; ++n) check(spec, source, kernel, batched(spec));
   });
@@ -109,7 +108,7 @@ TEST_P(PipelinesOfGemm, ShareStepsOfK) {
              "mem_32x64x32_1x4x1_16x16x32_intrawave_splitordered1_streamk",
              "async_64x64x64_2x2x1_16x16x32_intrawave_splitordered1_streamk_s2",
              "async_64x64x64_2x2x1_32x32x16_intrawave_splitordered1_streamk_s3"});
-  ASSERT_GE(all.size(), 6U);
+  ASSERT_GE(all.size(), 3U);
   for_each_kernel(all, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < kShares; ++n) {
       take_few_blocks(between(1, 9));

@@ -30,7 +30,8 @@ using tile::mfma_depth;
 using tile::mfma_tiles;
 
 constexpr int kMaxTileSide = 256;
-constexpr int kMaxTileBytes = 512;                                   // along k
+constexpr int kMostSumsOfMem = 128;  // of a lane; with more, clang 22 spills
+constexpr int kMaxTileBytes = 512;   // along k
 constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
@@ -40,6 +41,9 @@ device::MfmaShape shape_of(const Case& c) {
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
 
+int sums_of_lane(const Case& c) {
+  return c.algorithm.tile.m * c.algorithm.tile.n / block_lanes(c.algorithm);
+}
 int registers_left(const Case& c) { return tile::lane_registers_left(c.algorithm, c.target); }
 
 bool warp_tile_fits(const Case& c) {
@@ -179,6 +183,16 @@ constexpr Rule kMfmaRules[] = {
        return fmt::format(
            "{} lanes copy whole rounds of 16 bytes, which {} rows of {} such chunks are not",
            block_lanes(c.algorithm), unmoved_side(c), row_chunks(c));
+     }},
+    {[](const Case& c) {
+       return c.algorithm.pipeline != Pipeline::mem || sums_of_lane(c) <= kMostSumsOfMem;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "mem has two tiles in registers beside at most {} sums a lane, got {} ({}x{} over {} "
+           "lanes)",
+           kMostSumsOfMem, sums_of_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           block_lanes(c.algorithm));
      }},
     {[](const Case& c) { return registers(c) <= registers_left(c); },
      [](const Case& c) {
