@@ -229,10 +229,12 @@ const IllegalName kVerdicts[] = {
      "split_k=ordered slices=1 persistent=false, got split_k=none slices=1 persistent=false"},
     {"gemm_fp16_rcr_async_16x128x64_1x4x1_16x16x32_intrawave_s2_gfx950",
      "256 lanes copy whole rounds of 16 bytes, which 16 rows of 8 such chunks are not"},
-    {"gemm_fp16_rcr_mem_256x256x32_2x2x1_32x32x16_intrawave_gfx942",
-     "mem has two tiles in registers beside at most 128 sums a lane, got 256 (256x256 over 256 "
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_splitordered1_streamk_gfx942",
+     "streamk adds up parts of at most 128 sums a lane, got 256 (256x256 over 256 lanes)"},
+    {"gemm_fp16_rcr_mem_256x256x32_2x4x1_32x32x16_intrawave_gfx942",
+     "mem has two tiles in registers beside at most 64 sums a lane, got 128 (256x256 over 512 "
      "lanes)"},
-    {"gemm_fp16_rcr_mem_256x256x32_2x4x1_32x32x16_intrawave_gfx942", ""},
+    {"gemm_fp16_rcr_mem_256x128x32_2x4x1_32x32x16_intrawave_gfx942", ""},
     {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942",
      "needs 131072 bytes of LDS for 2 tiles of K, gfx942 has 65536"},
     {"gemm_fp16_rcr_direct_128x64x16_2x2x1_4x4x1_gfx942",

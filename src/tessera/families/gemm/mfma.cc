@@ -30,8 +30,9 @@ using tile::mfma_depth;
 using tile::mfma_tiles;
 
 constexpr int kMaxTileSide = 256;
-constexpr int kMostSumsOfMem = 128;  // of a lane; with more, clang 22 spills
-constexpr int kMaxTileBytes = 512;   // along k
+constexpr int kMostStreamedSums = 128;
+constexpr int kMostSumsOfMem = 64;  // of a lane; clang 22 spills with some of 128
+constexpr int kMaxTileBytes = 512;  // along k
 constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
@@ -192,6 +193,13 @@ constexpr Rule kMfmaRules[] = {
            "mem has two tiles in registers beside at most {} sums a lane, got {} ({}x{} over {} "
            "lanes)",
            kMostSumsOfMem, sums_of_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           block_lanes(c.algorithm));
+     }},
+    {[](const Case& c) { return !c.algorithm.streamk || sums_of_lane(c) <= kMostStreamedSums; },
+     [](const Case& c) {
+       return fmt::format(
+           "streamk adds up parts of at most {} sums a lane, got {} ({}x{} over {} lanes)",
+           kMostStreamedSums, sums_of_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
            block_lanes(c.algorithm));
      }},
     {[](const Case& c) { return registers(c) <= registers_left(c); },
