@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
@@ -110,27 +111,57 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     return jit::Builder(options);
   }
 
-  // Builds the kernels, whose names lack the target, and calls visit(spec, source, kernel).
+  // Builds the kernels and calls visit(spec, source, kernel) for each of them, in their order.
   template <class Visit>
-  void for_each_kernel(const std::vector<std::string>& names, const Visit& visit) {
-    std::vector<KernelSpec> specs;
+  void for_each_built(const std::vector<KernelSpec>& specs, const Visit& visit) {
     std::vector<Source> sources;
-    for (const std::string& name : names) {
-      specs.push_back(parse_name(fmt::format("{}_{}", name, target_.name)));
-      ASSERT_EQ(family_.is_legal(specs.back(), target_).reason, "") << name;
-      sources.push_back(family_.emit(specs.back(), target_));
+    for (const KernelSpec& spec : specs) {
+      ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name_of(spec);
+      sources.push_back(family_.emit(spec, target_));
     }
     const auto built = builder().build_all(sources, target_, 0);
+    std::vector<double> seconds;
     for (std::size_t i = 0; i < specs.size(); ++i) {
-      SCOPED_TRACE(names[i]);
+      SCOPED_TRACE(name_of(specs[i]));
       ASSERT_EQ(built[i].error, "");
+      if (!built[i].was_cached) seconds.push_back(built[i].seconds);
       EmulatedKernel kernel(read_file(built[i].artifact.binary));
       expect_lean(specs[i], sources[i], kernel);
       visit(specs[i], sources[i], kernel);
-      instructions_ += kernel.statistics.instructions;
+      all_.add(kernel.statistics);
     }
-    fmt::print("{}: {} kernels, {} problems, {} elements, {} instructions\n", target_.name,
-               names.size(), problems_, elements_, instructions_);
+    print_counts(specs.size(), std::move(seconds));
+  }
+  // The same of kernels whose names lack the target.
+  template <class Visit>
+  void for_each_kernel(const std::vector<std::string>& names, const Visit& visit) {
+    std::vector<KernelSpec> specs;
+    for (const std::string& name : names) {
+      specs.push_back(parse_name(fmt::format("{}_{}", name, target_.name)));
+    }
+    for_each_built(specs, visit);
+  }
+
+  // What a kernel's runs took of LDS, beside what they need at least.
+  void expect_few_lds_cycles(const EmulatedKernel& kernel) {
+    constexpr double kMost = 1.05;
+    const emulator::Statistics& s = kernel.statistics;
+    if (s.lds_ideal_cycles == 0) return;
+    const double ratio =
+        static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
+    EXPECT_LE(ratio, kMost);
+    worst_lds_ = std::max(worst_lds_, ratio);
+  }
+
+  void print_counts(std::size_t kernels, std::vector<double> seconds) const {
+    const std::size_t compiled = seconds.size();
+    if (seconds.empty()) seconds = {0};
+    std::sort(seconds.begin(), seconds.end());
+    fmt::print(
+        "{}: {} kernels, {} compiled now: {:.2f} s (median), {:.2f} s (longest); {} problems, {} "
+        "elements; {} instructions, {} MFMAs, LDS cycles up to {:.3f} of the ideal\n",
+        target_.name, kernels, compiled, seconds[seconds.size() / 2], seconds.back(), problems_,
+        elements_, all_.instructions, all_.mfmas, worst_lds_);
   }
 
   Target target_ = load_target(GetParam());
@@ -141,7 +172,8 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
   std::uint64_t executed_mfmas_ = 0;  // by the last check
   int problems_ = 0;
   std::int64_t elements_ = 0;
-  std::uint64_t instructions_ = 0;
+  emulator::Statistics all_;  // of all kernels that were visited
+  double worst_lds_ = 1;      // the most cycles of LDS of one, of the ideal
 };
 
 }  // namespace tessera

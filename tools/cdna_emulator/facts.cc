@@ -23,12 +23,77 @@ std::pair<std::size_t, std::size_t> range_of(const Program& program, const Kerne
   return {first, std::max(first, last)};
 }
 
+// The loops of these instructions, by their first one: where a branch back ends the last turn.
+std::map<std::size_t, std::size_t> ends_of_loops(const Program& program, std::size_t first,
+                                                 std::size_t last) {
+  std::map<std::size_t, std::size_t> ends;
+  for (std::size_t n = first; n < last; ++n) {
+    const i32 target = program.instructions[n].target;
+    if (target < 0 || static_cast<std::size_t>(target) > n) continue;
+    ends[static_cast<std::size_t>(target)] = n + 1;
+  }
+  return ends;
+}
+
+Loop loop_of(const Program& program, std::size_t begin, std::size_t end) {
+  Loop loop;
+  for (std::size_t n = begin; n < end; ++n) {
+    const Instruction& i = program.instructions[n];
+    count(loop.kinds, i.name, 1);
+    if (i.vm_left >= 0) loop.vm_left.push_back(i.vm_left);
+  }
+  return loop;
+}
+
+// Inner loops come later than those that hold them.
+std::vector<Loop> loops_of(const Program& program, std::size_t first, std::size_t last) {
+  std::vector<Loop> loops;
+  std::size_t inner_begin = last;
+  const auto ends = ends_of_loops(program, first, last);
+  for (auto at = ends.rbegin(); at != ends.rend(); ++at) {
+    const auto [begin, end] = *at;
+    if (inner_begin < end) continue;
+    Loop loop = loop_of(program, begin, end);
+    if (loop.kinds.mfma == 0) continue;
+    inner_begin = begin;
+    loops.insert(loops.begin(), std::move(loop));
+  }
+  return loops;
+}
+
+nlohmann::ordered_json to_json(const Kinds& k) {
+  return {{"mfma", k.mfma},
+          {"vector", k.vector},
+          {"scalar", k.scalar},
+          {"lds", k.lds},
+          {"memory", k.memory}};
+}
+nlohmann::ordered_json to_json(const std::vector<Loop>& loops) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Loop& loop : loops) {
+    rows.push_back(to_json(loop.kinds));
+    rows.back()["vm_left"] = loop.vm_left;
+  }
+  return rows;
+}
+
 bool is_covered(const Instruction& i) {
   static const Instruction unknown = decode("unknown", 0);
   return i.run != unknown.run;
 }
 
 }  // namespace
+
+void count(Kinds& k, std::string_view name, u64 times) {
+  const auto begins = [&](std::string_view with) { return name.starts_with(with); };
+  u64& kind = begins("v_mfma") ? k.mfma
+              : begins("v_")   ? k.vector
+              : begins("ds_")  ? k.lds
+              : begins("buffer_") || begins("global_") || begins("flat_") || begins("scratch_")
+                  ? k.memory
+                  : k.scalar;
+  kind += times;
+}
 
 Facts facts_of(const Program& program, const Kernel& k) {
   Facts f{.name = k.name, .target = std::string(program.object.target->name)};
@@ -51,6 +116,7 @@ Facts facts_of(const Program& program, const Kernel& k) {
     if (i.name.starts_with("v_mfma")) ++f.mfmas[i.name];
     if (!is_covered(i)) ++f.uncovered;
   }
+  f.loops = loops_of(program, first, last);
   return f;
 }
 
@@ -95,21 +161,25 @@ std::string to_json(const Facts& f, const std::string& listing) {
                                  {"code_bytes", f.code_bytes},
                                  {"instructions", f.instructions},
                                  {"uncovered", f.uncovered},
-                                 {"mfmas", f.mfmas}};
+                                 {"mfmas", f.mfmas},
+                                 {"loops", to_json(f.loops)}};
   if (!listing.empty()) json["listing"] = listing;
   return json.dump();
 }
 
 std::string to_json(const Statistics& s, u64 findings) {
   std::map<std::string, u64> mfmas;
-  for (const auto& [name, count] : s.executed) {
-    if (name.starts_with("v_mfma")) mfmas[name] = count;
+  Kinds kinds;
+  for (const auto& [name, times] : s.executed) {
+    count(kinds, name, times);
+    if (name.starts_with("v_mfma")) mfmas[name] = times;
   }
   const nlohmann::ordered_json json = {
       {"launches", s.launches},         {"workgroups", s.workgroups},
       {"instructions", s.instructions}, {"lds_accesses", s.lds_accesses},
       {"lds_cycles", s.lds_cycles},     {"lds_ideal_cycles", s.lds_ideal_cycles},
-      {"findings", findings},           {"mfmas", mfmas}};
+      {"findings", findings},           {"mfmas", mfmas},
+      {"kinds", to_json(kinds)}};
   return json.dump();
 }
 

@@ -57,7 +57,9 @@ void add_statistics(Shared& s, const Workgroup& g) {
   for (std::size_t n = 0; n < g.executed.size(); ++n) {
     if (g.executed[n] == 0) continue;
     to.instructions += g.executed[n];
-    to.executed[g.program->instructions[n].name] += g.executed[n];
+    const Instruction& i = g.program->instructions[n];
+    to.executed[i.name] += g.executed[n];
+    if (i.vm_left >= 0) to.vm_waits[i.vm_left] += g.executed[n];
   }
 }
 
@@ -234,6 +236,7 @@ void Statistics::add(const Statistics& other) {
   lds_cycles += other.lds_cycles;
   lds_ideal_cycles += other.lds_ideal_cycles;
   for (const auto& [name, count] : other.executed) executed[name] += count;
+  for (const auto& [left, count] : other.vm_waits) vm_waits[left] += count;
 }
 
 Outcome run(const Program& program, const Image& image, const Kernel& kernel, const Memory& memory,

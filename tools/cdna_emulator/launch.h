@@ -21,6 +21,7 @@ struct Launch {
   std::array<u32, 3> block{1, 1, 1};  // threads
   std::span<const u8> arguments;      // without the hidden ones
   u32 dynamic_lds_bytes = 0;
+  u32 read_banks = 0;                    // that serve reads of LDS: 32, 64, or 0 as the target has
   unsigned threads = 0;                  // that run workgroups; 0: as many as there are processors
   u64 most_instructions = u64{1} << 33;  // of a workgroup, before it is said to run for ever
 };

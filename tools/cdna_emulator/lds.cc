@@ -34,7 +34,8 @@ constexpr MemoryRow kLdsRows[] = {
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2_b64", 8, 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2st64_b32", 4, 64},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read2st64_b64", 8, 64},
-    {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_b64_tr_b16", 8, 1, nullptr, true},
+    {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_b64_tr_b16", 8, 1, nullptr, 2},
+    {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_b64_tr_b8", 8, 1, nullptr, 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_u8", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::sign, "ds_read_i8", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "ds_read_u16", 2},
@@ -110,23 +111,23 @@ void store_lane(Wave& w, const Instruction& i, int reg, int lane, u8* to) {
   std::memcpy(to, data, i.memory->bytes);
 }
 
-// Lane n of 16 has read elements 4 (n % 4) to 4 (n % 4) + 3 of row n / 4. It gets element n of each
-// of the 4 rows.
+// 16 lanes have read 8 bytes each: rows of 16 elements, which 4 lanes share where elements have 16
+// bits, and 2 lanes where they have 8. Lane n gets element n of each row.
 void transpose_lanes(Wave& w, const Instruction& i, int reg, const LdsLanes& lanes) {
   if (lanes.lanes != ~u64{0}) {
     throw Finding{
         Finding::Kind::uncovered,
         "The emulator knows this instruction for 64 lanes that are on: '" + i.text + "'."};
   }
+  const std::size_t size = i.memory->transposed, each = 8 / size;  // elements of a lane
   for (std::size_t l = 0; l < kLanes; ++l) {
-    u16 row[4];
-    for (std::size_t r = 0; r < 4; ++r) {
-      const u32 at = lanes.address[l / 16 * 16 + r * 4 + l % 16 / 4];
-      std::memcpy(&row[r], &w.group->lds[at + 2 * (l % 4)], 2);
+    u32 words[2];
+    for (std::size_t row = 0; row < each; ++row) {
+      const u32 at = lanes.address[l / 16 * 16 + row * (16 / each) + l % 16 / each];
+      std::memcpy(reinterpret_cast<u8*>(words) + row * size, &w.group->lds[at + l % each * size],
+                  size);
     }
-    for (int half = 0; half < 2; ++half) {
-      w.vector(reg + half)[l] = row[2 * half] | u32{row[2 * half + 1]} << 16;
-    }
+    for (int half = 0; half < 2; ++half) w.vector(reg + half)[l] = words[half];
   }
 }
 
@@ -137,7 +138,7 @@ i16 access(Wave& w, const Instruction& i, const u32* base, int data, u32 offset)
   fill_addresses(w, i, base, offset, lanes);
   touch(w, lanes, i);
   count_cycles(w, lanes);
-  if (i.memory->transposes) {
+  if (i.memory->transposed != 0) {
     transpose_lanes(w, i, data, lanes);
     return record;
   }

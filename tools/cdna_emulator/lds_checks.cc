@@ -89,11 +89,12 @@ void land(Wave& w, const LdsLanes& lanes, const Instruction& i) {
   }
 }
 
-// As many consecutive lanes as move 128 bytes are served together (256 for reads on gfx950), but
-// for wide reads, whose lanes the tables name. A bank gives one word a cycle.
+// As many consecutive lanes as move 128 bytes are served together (256 for reads by 64 banks, as on
+// gfx950), but for wide reads, whose lanes the tables name. A bank gives one word a cycle.
 void count_cycles(Wave& w, const LdsLanes& lanes) {
   Workgroup& g = *w.group;
-  const bool wide = g.target->wide_reads && !lanes.write && lanes.bytes != 12;
+  const bool has_64 = g.read_banks == 0 ? g.target->wide_reads : g.read_banks == 64;
+  const bool wide = has_64 && !lanes.write && lanes.bytes != 12;
   const u32 num_banks = wide ? 64 : 32;
   const int group =
       lanes.bytes == 12

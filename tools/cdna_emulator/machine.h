@@ -56,6 +56,7 @@ struct Statistics {
   u64 launches = 0, workgroups = 0, instructions = 0, mfmas = 0;
   u64 lds_accesses = 0, lds_cycles = 0, lds_ideal_cycles = 0;
   std::map<std::string, u64> executed;  // instructions of waves, by name
+  std::map<i32, u64> vm_waits;          // waits for loads, by how many they leave under way
   void add(const Statistics& other);
 };
 
@@ -127,6 +128,7 @@ struct Program;
 struct Workgroup {
   const Program* program = nullptr;
   const Target* target = nullptr;
+  u32 read_banks = 0;  // of LDS, 32 or 64; 0: as the target has
   const Memory* memory = nullptr;
   u64 image = 0;  // the address of the code object's image
   std::array<u32, 3> id{};

@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 struct Options {
   std::string file, kernel, launch;
   bool json = false, listing = false;
+  u32 read_banks = 0;
 };
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -178,6 +179,7 @@ int run_launch(const Program& program, const Kernel& kernel, const Options& opti
   launch.dynamic_lds_bytes =
       static_cast<u32>(whole("\"lds\"", json.value("lds", Json(0)), 0, i64{1} << 20));
   launch.arguments = arguments;
+  launch.read_banks = options.read_banks;
   Memory memory;
   const Image image = load_image(program.object, memory);
   for (const auto& [name, b] : buffers) {
@@ -220,6 +222,10 @@ int main(int argc, char** argv) try {
   app.add_option("--kernel", options.kernel, "One of its kernels; all, or the first, if left out");
   app.add_option("--launch", options.launch,
                  "Runs it: a JSON file with grid, block, buffers and arguments");
+  app.add_option("--read-banks", options.read_banks,
+                 "Banks of LDS that serve reads: 32 (128 bytes a cycle) or 64; as the target has "
+                 "them, if left out")
+      ->check(CLI::IsMember({32, 64}));
   app.add_flag("--listing", options.listing, "The instructions, too");
   app.add_flag("--json", options.json, "Facts as JSON, a line a kernel");
   CLI11_PARSE(app, argc, argv);

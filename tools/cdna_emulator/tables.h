@@ -27,7 +27,7 @@ struct MemoryRow {
   u8 bytes = 4;  // of one access
   u8 parts = 1;  // 2: two offsets, 64: both times 64
   void (*update)(const Instruction& instruction, u8* at, const u32* data, u32* old) = nullptr;
-  bool transposes = false;  // 16 lanes exchange what they read, elements of 16 bits
+  u8 transposed = 0;  // 16 lanes exchange what they read: bytes of an element
 };
 // A loaded value of less than 32 bits as the register `old` gets it.
 u32 extended(u32 old, u32 loaded, const MemoryRow& row);

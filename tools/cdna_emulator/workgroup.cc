@@ -100,6 +100,7 @@ void prepare_workgroup(Workgroup& g, const Plan& plan) {
   const u32 threads = plan.launch->block[0] * plan.launch->block[1] * plan.launch->block[2];
   g.program = plan.program;
   g.target = plan.program->object.target;
+  g.read_banks = plan.launch->read_banks;
   g.memory = plan.memory;
   g.image = plan.image;
   g.lds.resize(plan.kernel->lds_bytes + plan.launch->dynamic_lds_bytes);

@@ -179,6 +179,7 @@ Action declare_verify(CLI::App& app) {
   add_device_option(app, command->settings.device);
   add_seed_option(app, command->settings.seed, "Of the random operands");
   add_jobs_option(app, command->jobs);
+  app.add_option("--force", command->settings.force, "This kernel for the problem, or an error");
   app.add_flag("--emulate", command->emulate,
                "Run kernels for an AMD GPU on the emulator, with all its checks");
   return [command](const Console& console) { return verify(*command, console); };

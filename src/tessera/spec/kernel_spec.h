@@ -139,7 +139,7 @@ struct Algorithm {
   SplitK split_k = SplitK::none;
   int splits = 1;        // how many blocks of a cluster share K (GPU)
   int slices = 1;        // into how many parts K is cut that are added in device memory (GPU)
-  bool streamk = false;  // blocks share the steps of K of the last tiles (Hopper)
+  bool streamk = false;  // blocks share the steps of K of the last tiles (Hopper, AMD CDNA)
   int stages = 1;
   int cluster_m = 1;
   int cluster_n = 1;

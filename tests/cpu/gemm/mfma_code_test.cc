@@ -22,6 +22,7 @@ constexpr std::array<std::string_view, 3> kTargets = {"gfx90a", "gfx942", "gfx95
 
 struct Form {
   bool a_contiguous = true, b_contiguous = true, direct = false, packed = false, atomic = false;
+  bool shares = false;  // stream-K
   int slices = 1;
   std::string_view steps = {};  // of the epilogue
   int num_steps = 0, num_d = 0;
@@ -94,6 +95,29 @@ constexpr Row kRows[] = {
     {"tf32", "float", "float", 4, {128, 128, 32}, {2, 2}, 32, 2, 1, {0, 32, 0}},
     {"bf16", "float", "bf16", 2, {256, 256, 64}, {2, 4}, 16, 2, 0, {0, 0, 64}, {.direct = true}},
     {"fp8", "float", "bf16", 1, {128, 128, 128}, {2, 2}, 32, 3, 0, {0, 0, 32}, {.direct = true}},
+    {"fp16",
+     "float",
+     "fp16",
+     2,
+     {256, 256, 64},
+     {2, 4},
+     16,
+     2,
+     0,
+     {0, 0, 64},
+     {.a_contiguous = false, .b_contiguous = false, .direct = true}},
+    {"int8",
+     "int",
+     "int",
+     1,
+     {64, 128, 128},
+     {2, 2},
+     32,
+     3,
+     0,
+     {0, 0, 8},
+     {.a_contiguous = false, .b_contiguous = false, .direct = true}},
+    {"bf16", "float", "bf16", 2, {256, 128, 32}, {2, 2}, 32, 2, 1, {32, 32, 16}, {.shares = true}},
 };
 
 std::string constant(std::string_view type, std::string_view name, auto value) {
@@ -122,6 +146,7 @@ std::string config_of(const Row& row) {
                                                      {"kBKContiguous", form.b_contiguous},
                                                      {"kPreshuffled", form.packed}};
   for (const auto& [name, value] : flags) text += constant("bool", name, value);
+  if (form.shares) text += constant("bool", "kStreamK", true);
   if (form.num_steps > 0) text += constant("Step", "kSteps[]", fmt::format("{{{}}}", form.steps));
   return text + "};\n";
 }

@@ -13,9 +13,8 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kOthers = 5;       // legal kernels that don't ship, of each run
-constexpr int kMfmaProblems = 3;         // of each kernel
-constexpr double kMfmaLdsCycles = 1.05;  // of what LDS needs at least
+constexpr std::size_t kOthers = 5;  // legal kernels that don't ship, of each run
+constexpr int kMfmaProblems = 3;    // of each kernel
 constexpr double kMostProducts = 3e6;
 
 class MfmaConv : public EmulatedTest {
@@ -163,23 +162,13 @@ class MfmaConv : public EmulatedTest {
 
   // Builds the kernels, counts what their code has, and runs so many problems of each.
   void check_all(const std::vector<KernelSpec>& specs, int problems) {
-    std::vector<Source> sources;
-    for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-    const auto built = builder().build_all(sources, target_, 0);
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      SCOPED_TRACE(name_of(specs[i]));
-      ASSERT_EQ(built[i].error, "");
-      EmulatedKernel kernel(read_file(built[i].artifact.binary));
-      expect_lean(specs[i], sources[i], kernel);
-      EXPECT_EQ(mfmas_in(kernel.facts(name_of(specs[i]))),
-                mfmas_of_tile(specs[i]) * static_cast<unsigned>(turns_of(specs[i].algorithm)));
-      for (int n = 0; n < problems; ++n) check_one(specs[i], sources[i], kernel);
-      const emulator::Statistics& s = kernel.statistics;
-      EXPECT_LE(static_cast<double>(s.lds_cycles),
-                kMfmaLdsCycles * static_cast<double>(s.lds_ideal_cycles));
-    }
-    fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
-               elements_);
+    for_each_built(
+        specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+          EXPECT_EQ(mfmas_in(kernel.facts(name_of(spec))),
+                    mfmas_of_tile(spec) * static_cast<unsigned>(turns_of(spec.algorithm)));
+          for (int n = 0; n < problems; ++n) check_one(spec, source, kernel);
+          expect_few_lds_cycles(kernel);
+        });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, MfmaConv, testing::Values("gfx90a", "gfx942", "gfx950"),

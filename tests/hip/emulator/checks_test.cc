@@ -121,6 +121,28 @@ TEST(Lds, AReadOfGfx950TransposesSixteenLanes) {
             std::string::npos);
 }
 
+// The same of bytes: 8 rows, of which a lane reads a half. Lane, group and row of a byte follow
+// from where it is to go: lane n of a group has column n of all rows, row after row.
+TEST(Lds, AReadOfGfx950TransposesBytes) {
+  auto random = fresh_random();
+  const auto bench = make_bench("gfx950", 8192);
+  Bench& b = *bench;
+  for (u8& byte : b.group.lds) byte = static_cast<u8>(random());
+  u32 rows[4][8];
+  for (auto& group : rows) {
+    for (u32& row : group) row = static_cast<u32>(random() % 500) * 16;
+  }
+  for (u32 l = 0; l < kLanes; ++l) b.wave->vector(0)[l] = rows[l >> 4][l >> 1 & 7] + (l & 1) * 8;
+  run_line(b, "ds_read_b64_tr_b8 v[2:3], v0 offset:64");
+  run_line(b, "s_waitcnt lgkmcnt(0)");
+  for (u32 l = 0; l < kLanes; ++l) {
+    for (u32 row = 0; row < 8; ++row) {
+      const u32 word = b.wave->vector(row < 4 ? 2 : 3)[l];
+      EXPECT_EQ(word >> (row & 3) * 8 & 0xffU, b.group.lds[64 + rows[l >> 4][row] + (l & 15)]);
+    }
+  }
+}
+
 TEST(Lds, TellsARaceOfTwoWaves) {
   const auto m = make_memory();
   Bench& b = *m->bench;
@@ -249,6 +271,7 @@ struct Cycles {
   const char* line;
   u32 stride;  // bytes between lanes
   u64 cycles, ideal;
+  u32 read_banks = 0;  // 0: those of the target
 };
 TEST(Lds, CountsCycles) {
   const Cycles cases[] = {
@@ -260,9 +283,14 @@ TEST(Lds, CountsCycles) {
       {"writes have 32 banks", "gfx950", "ds_write_b32 v0, v1", 8, 4, 2},
       {"wide neighbours", "gfx942", "ds_write_b128 v0, v[4:7]", 16, 8, 8},
       {"rows of 64 bytes", "gfx942", "ds_read_b128 v[4:7], v0", 64, 32, 8},
+      {"32 banks instead", "gfx950", "ds_read_b32 v1, v0", 8, 4, 2, 32},
+      {"64 banks instead", "gfx942", "ds_read_b32 v1, v0", 8, 2, 1, 64},
+      {"wide reads of 32 banks", "gfx950", "ds_read_b128 v[4:7], v0", 16, 8, 8, 32},
+      {"wide reads of 64 banks", "gfx950", "ds_read_b128 v[4:7], v0", 16, 4, 4},
   };
   for (const Cycles& c : cases) {
     const auto b = make_bench(c.target, 65536);
+    b->group.read_banks = c.read_banks;
     for (u32 l = 0; l < kLanes; ++l) b->wave->vector(0)[l] = c.stride * l;
     run_line(*b, c.line);
     EXPECT_EQ(b->group.statistics.lds_cycles, c.cycles) << c.what;

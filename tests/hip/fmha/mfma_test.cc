@@ -18,7 +18,6 @@ namespace tessera {
 namespace {
 
 constexpr int kProblemsOfKernel = 1;
-constexpr double kMostLdsCycles = 1.05;                        // of what LDS needs at least
 constexpr std::int64_t kMostProducts = std::int64_t{3} << 20;  // of a problem
 
 class MfmaFmha : public EmulatedTest {
@@ -208,21 +207,11 @@ INSTANTIATE_TEST_SUITE_P(Targets, MfmaFmha, testing::Values("gfx90a", "gfx942", 
 TEST_P(MfmaFmha, EveryKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = kernels();
   ASSERT_GE(specs.size(), 30U);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  const auto built = builder().build_all(sources, target_, 0);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_counted(specs[i], sources[i], kernel);
-    for (int n = 0; n < kProblemsOfKernel; ++n) check_one(specs[i], sources[i], kernel);
-    const emulator::Statistics& s = kernel.statistics;
-    EXPECT_LE(static_cast<double>(s.lds_cycles),
-              kMostLdsCycles * static_cast<double>(s.lds_ideal_cycles));
-  }
-  fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
-             elements_);
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    expect_counted(spec, source, kernel);
+    for (int n = 0; n < kProblemsOfKernel; ++n) check_one(spec, source, kernel);
+    expect_few_lds_cycles(kernel);
+  });
 }
 
 // Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
@@ -258,23 +247,10 @@ TEST_P(MfmaFmha, WaitsOnceATileForCopies) {
                             "bf16_qrasync_128x64x64_4x1x1_32x32x16_masked_gfx950"}) {
     SCOPED_TRACE(words);
     const Source source = family_.emit(parse_name(fmt::format("fmha_forward_{}", words)), target_);
-    const std::string file = read_file(builder().build(source, target_).binary);
-    const emulator::Program program = emulator::read_program(
-        std::span(reinterpret_cast<const emulator::u8*>(file.data()), file.size()));
-    const std::vector<emulator::Instruction>& code = program.instructions;
-    int loops = 0;
-    for (std::size_t end = 0; end < code.size(); ++end) {
-      if (code[end].target < 0 || static_cast<std::size_t>(code[end].target) > end) continue;
-      int mfmas = 0, waits = 0;
-      for (auto i = static_cast<std::size_t>(code[end].target); i < end; ++i) {
-        mfmas += code[i].mfma != nullptr ? 1 : 0;
-        waits += code[i].vm_left >= 0 ? 1 : 0;
-      }
-      if (mfmas == 0) continue;
-      ++loops;
-      EXPECT_EQ(waits, 1);
-    }
-    EXPECT_GE(loops, 1);
+    const EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
+    const emulator::Facts facts = kernel.facts(fmt::format("fmha_forward_{}", words));
+    EXPECT_GE(facts.loops.size(), 1U);
+    for (const emulator::Loop& loop : facts.loops) EXPECT_EQ(loop.vm_left.size(), 1U);
   }
 }
 

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "hip/emulated_test.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kLeastProblems = 200;      // of each target
-constexpr double kMostLdsCycles = 1.05;  // of what LDS needs at least
+constexpr int kLeastProblems = 200;  // of each target
 
 class EmulatedGemm : public EmulatedTest {
  protected:
@@ -25,7 +25,9 @@ class EmulatedGemm : public EmulatedTest {
   GemmProblem problem_for(const KernelSpec& spec) {
     const Algorithm& a = spec.algorithm;
     if (a.pipeline == Pipeline::stream) return with_few_rows(spec);
-    const std::int64_t least_k = a.slices > 1 ? std::int64_t{a.slices - 1} * a.tile.k + 1 : 1;
+    const std::int64_t least_k = a.slices > 1 ? std::int64_t{a.slices - 1} * a.tile.k + 1
+                                 : a.streamk  ? 2 * device::kLeastStreamSteps * a.tile.k
+                                              : 1;
     const std::int64_t most_m = a.persistent ? 2 * a.tile.m : a.tile.m + a.tile.m / 4;
     GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, most_m),
                                      between(1, a.tile.n + a.tile.n / 4),
@@ -145,37 +147,27 @@ INSTANTIATE_TEST_SUITE_P(Targets, EmulatedGemm, testing::Values("gfx90a", "gfx94
 TEST_P(EmulatedGemm, EveryEssentialKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = essential([](const KernelSpec&) { return true; });
   ASSERT_GE(specs.size(), 60U);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  std::vector<double> seconds;
-  emulator::Statistics all;
-  double worst_lds = 1;
   const auto each = static_cast<int>((kLeastProblems + specs.size() - 1) / specs.size());
-  const auto built = builder().build_all(sources, target_, 0);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    if (!built[i].was_cached) seconds.push_back(built[i].seconds);
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_counted(specs[i], sources[i], kernel);
-    for (int n = 0; n < each; ++n) check_one(specs[i], sources[i], kernel);
-    const emulator::Statistics& s = kernel.statistics;
-    if (s.lds_ideal_cycles > 0) {
-      const double ratio =
-          static_cast<double>(s.lds_cycles) / static_cast<double>(s.lds_ideal_cycles);
-      EXPECT_LE(ratio, kMostLdsCycles);
-      worst_lds = std::max(worst_lds, ratio);
-    }
-    all.add(s);
-  }
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    expect_counted(spec, source, kernel);
+    for (int n = 0; n < each; ++n) check_one(spec, source, kernel);
+    expect_few_lds_cycles(kernel);
+  });
   EXPECT_GE(problems_, kLeastProblems);
-  std::sort(seconds.begin(), seconds.end());
-  if (seconds.empty()) seconds = {0};
-  fmt::print(
-      "{}: {} kernels, {} compiled now: {:.2f} s (median), {:.2f} s (longest); {} problems, {} "
-      "elements; {} instructions, {} MFMAs, LDS cycles up to {:.3f} of the ideal\n",
-      target_.name, specs.size(), seconds.size(), seconds[seconds.size() / 2], seconds.back(),
-      problems_, elements_, all.instructions, all.mfmas, worst_lds);
+}
+
+// Some of all kernels for few rows; other ones in each run.
+TEST_P(EmulatedGemm, OtherKernelsOfFewRowsAreLeanAndCorrect) {
+  constexpr std::size_t kOthers = 5;
+  std::vector<KernelSpec> specs = family_.enumerate(target_, {});
+  std::erase_if(specs,
+                [](const KernelSpec& spec) { return spec.algorithm.pipeline != Pipeline::stream; });
+  ASSERT_GE(specs.size(), 100U);
+  std::shuffle(specs.begin(), specs.end(), random_);
+  specs.resize(kOthers);
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    for (int n = 0; n < 3; ++n) check_one(spec, source, kernel);
+  });
 }
 
 // The check can fail: operands and a reference in the encoding that the target does not have.

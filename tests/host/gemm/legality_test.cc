@@ -204,13 +204,37 @@ const IllegalName kVerdicts[] = {
      "tiles are at most 256x256 and 512 bytes of k, got 128x128x512 of fp16"},
     {"gemm_fp16_rcr_compv3_128x128x48_2x2x1_32x32x16_intrawave_gfx942",
      "a row of a tile must be 16 bytes times a power of two, got 48 x 2 bytes (fp16)"},
-    {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
-     "async copies lines of k (rcr, or rrr with a preshuffled B), got rrr"},
-    {"gemm_fp16_ccr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950",
-     "async copies lines of k (rcr, or rrr with a preshuffled B), got ccr"},
+    {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950", ""},
+    {"gemm_int8_crr_async_64x128x128_2x2x1_32x32x32_intrawave_s3_gfx950", ""},
+    {"gemm_fp32_ccr_async_128x128x32_2x2x1_32x32x8_intrawave_s2_gfx950",
+     "reads from LDS transpose elements of 16 and 8 bits for async and ccr, got fp32"},
+    {"gemm_fp32_ccr_compv4_128x128x32_2x2x1_32x32x8_intrawave_gfx950", ""},
+    {"gemm_fp8_ccr_async_32x128x256_1x4x1_32x32x32_intrawave_s2_gfx950",
+     "async and ccr need 64 bytes of rows in a line of a tile, or that times a power of two, got "
+     "32 "
+     "(tile 32x128x256 of fp8)"},
+    {"gemm_fp16_rrr_async_32x96x128_2x2x1_16x16x32_intrawave_s2_gfx950",
+     "async and rrr need 64 bytes of rows in a line of a tile, or that times a power of two, got "
+     "192 (tile 32x96x128 of fp16)"},
+    {"gemm_fp16_crr_async_32x128x128_2x2x1_16x16x32_intrawave_s2_gfx950", ""},
     {"gemm_fp16_rrr_async_128x128x64_2x2x1_32x32x16_presh_intrawave_s2_gfx950", ""},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_splitordered1_streamk_gfx942", ""},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_splitatomic1_streamk_gfx942",
+     "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: it "
+     "needs "
+     "split_k=ordered slices=1 persistent=false, got split_k=atomic slices=1 persistent=false"},
+    {"gemm_fp16_rcr_compv4_256x128x32_2x2x1_32x32x16_intrawave_streamk_gfx942",
+     "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: it "
+     "needs "
+     "split_k=ordered slices=1 persistent=false, got split_k=none slices=1 persistent=false"},
     {"gemm_fp16_rcr_async_16x128x64_1x4x1_16x16x32_intrawave_s2_gfx950",
      "256 lanes copy whole rounds of 16 bytes, which 16 rows of 8 such chunks are not"},
+    {"gemm_fp16_rcr_compv3_256x256x32_2x2x1_32x32x16_intrawave_splitordered1_streamk_gfx942",
+     "streamk adds up parts of at most 128 sums a lane, got 256 (256x256 over 256 lanes)"},
+    {"gemm_fp16_rcr_mem_256x256x32_2x4x1_32x32x16_intrawave_gfx942",
+     "mem has two tiles in registers beside at most 64 sums a lane, got 128 (256x256 over 512 "
+     "lanes)"},
+    {"gemm_fp16_rcr_mem_256x128x32_2x4x1_32x32x16_intrawave_gfx942", ""},
     {"gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942",
      "needs 131072 bytes of LDS for 2 tiles of K, gfx942 has 65536"},
     {"gemm_fp16_rcr_direct_128x64x16_2x2x1_4x4x1_gfx942",

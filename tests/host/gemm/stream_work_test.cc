@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 
 namespace tessera::device {
 namespace {

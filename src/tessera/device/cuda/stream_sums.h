@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/ptx.h"
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 
 namespace tessera::device {
 

@@ -62,6 +62,7 @@ class LineLoader {
     static_assert(!kDirect || kAll % kThreads == 0, "threads copy whole tiles");
     if (__builtin_expect(misaligned != 0 || is_cut(left), 0)) {
       put_plain(tile, 0);
+      wait_for_loads<0>();  // whoever counts the copies under way knows nothing of these loads
     } else {
       const Chunk buffer = make_buffer(base, bytes);
 #pragma unroll

@@ -6,23 +6,35 @@
 
 namespace tessera::device {
 
-// The place of a workgroup's sums: [slice][tile][vector of 4 sums][thread]. With atomic adds there
-// is only one slice, which is zero before the launch.
+// The place of a workgroup's sums: [place][vector of 4 sums][thread]. Parts of a tile are slices of
+// K, whose places are [slice][tile], or the parts of stream-K. With atomic adds there is only one
+// place, which is zero before the launch.
 template <class Acc, int kVectors, bool kAtomic, int kThreads>
 struct HipSliceSums {
   using Vector = Vec<Acc, 4>;
   static constexpr i64 kPlaceBytes = i64{kVectors} * kThreads * 16;
 
-  u64 sums;       // address of slice 0
-  u32* counters;  // the number of workgroups that have arrived, for each tile; 0 before and after
-  int tile, tiles;
-  int slice, slices;
+  u64 sums;      // address of the first place
+  u32* counter;  // the number of workgroups that have arrived at the tile; 0 before and after
+  // The places of the tile's parts: of the first, from one to the next, and as many further of all
+  // but the first.
+  int first, distance, further;
+  int slice, slices;  // this workgroup's part, and how many there are
   int thread;
 
-  __device__ __forceinline__ __attribute__((address_space(1))) Vector* at(int of_slice) const {
-    const i64 place = (kAtomic ? 0 : i64{of_slice} * tiles) + tile;
+  using Place = __attribute__((address_space(1))) Vector*;
+  // The place of the next vector. Addresses that lie apart are not computed ahead of their use, or
+  // they would take the registers that sums leave.
+  static __device__ __forceinline__ Place next(Place place) {
+    auto address = reinterpret_cast<u64>(place + kThreads);
+    asm volatile("" : "+v"(address));
+    return reinterpret_cast<Place>(address);
+  }
+  __device__ __forceinline__ Place at(int of_slice) const {
+    const i64 place =
+        (kAtomic ? 0 : i64{of_slice} * distance + (of_slice > 0 ? further : 0)) + first;
     const u64 address = sums + static_cast<u64>(place * kPlaceBytes + thread * 16);
-    return reinterpret_cast<__attribute__((address_space(1))) Vector*>(address);
+    return reinterpret_cast<Place>(address);
   }
 
   // True in the last workgroup; `own` then holds the sums over all slices. Whichever workgroup is
@@ -30,17 +42,16 @@ struct HipSliceSums {
   template <class Sum, int kSums>
   __device__ __forceinline__ bool add(Sum (&own)[kSums], Shared* flag) const {
     constexpr int kEach = kVectors / kSums;
-    auto* const mine = at(slice);
+    Place mine = at(slice);
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
+    for (int i = 0; i < kVectors; ++i, mine = next(mine)) {
       const Sum& sum = own[i / kEach];
       const int j = i % kEach * 4;
       const Vector vector = {sum[j], sum[j + 1], sum[j + 2], sum[j + 3]};
       if constexpr (kAtomic) {
-        add_to(reinterpret_cast<__attribute__((address_space(1))) Acc*>(mine + i * kThreads),
-               vector);
+        add_to(reinterpret_cast<__attribute__((address_space(1))) Acc*>(mine), vector);
       } else {
-        mine[i * kThreads] = vector;
+        *mine = vector;
       }
     }
     if (!is_last(flag)) return false;
@@ -68,9 +79,9 @@ struct HipSliceSums {
     barrier();
     if (thread == 0) {
       const u32 before =
-          __hip_atomic_fetch_add(counters + tile, 1U, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+          __hip_atomic_fetch_add(counter, 1U, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
       const u32 last = before == static_cast<u32>(slices) - 1;
-      if (last) __hip_atomic_store(counters + tile, 0U, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+      if (last) __hip_atomic_store(counter, 0U, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
       store_shared(flag, last);
     }
     barrier();
@@ -87,10 +98,10 @@ struct HipSliceSums {
     for (int i = 0; i < kSums; ++i) own[i] = Sum(0);
 #pragma unroll 1
     for (int other = 0; other < (kAtomic ? 1 : slices); ++other) {
-      const auto* const from = at(other);
+      Place from = at(other);
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        const Vector vector = from[i * kThreads];
+      for (int i = 0; i < kVectors; ++i, from = next(from)) {
+        const Vector vector = *from;
         Sum& sum = own[i / kEach];
 #pragma unroll
         for (int j = 0; j < 4; ++j) sum[i % kEach * 4 + j] += vector[j];

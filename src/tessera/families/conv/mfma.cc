@@ -150,12 +150,14 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
        return fmt::format("kernels for AMD GPUs have the standard store, got {}",
                           to_string(c.algorithm.store));
      }},
-    {[](const Case& c) { return c.algorithm.splits == 1 && !c.algorithm.persistent; },
+    {[](const Case& c) {
+       return c.algorithm.splits == 1 && !c.algorithm.persistent && !c.algorithm.streamk;
+     },
      [](const Case& c) {
        return fmt::format(
            "convolutions by MFMA have splits=1 and blocks of one tile, got splits={} "
-           "persistent={}",
-           c.algorithm.splits, c.algorithm.persistent);
+           "persistent={} streamk={}",
+           c.algorithm.splits, c.algorithm.persistent, c.algorithm.streamk);
      }},
     {[](const Case& c) {
        const int slices = c.algorithm.slices;

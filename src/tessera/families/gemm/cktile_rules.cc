@@ -92,6 +92,10 @@ constexpr Rule kCk[] = {
        return fmt::format("CK Tile cuts K into splits: slices must be 1, got {}",
                           c.algorithm.slices);
      }},
+    {[](const Case& c) { return !c.algorithm.streamk; },
+     [](const Case&) {
+       return std::string("instances of CK Tile have whole tiles: streamk must be false, got true");
+     }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_splits(c.algorithm); },
      [](const Case& c) {
        return fmt::format("split_k must be {} for splits={} with CK Tile, got {}",

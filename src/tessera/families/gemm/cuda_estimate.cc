@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/ways.h"
 

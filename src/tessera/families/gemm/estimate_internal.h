@@ -38,6 +38,8 @@ Estimate estimate_hip(const KernelSpec& spec, const GemmProblem& problem, const 
 
 // Of a kernel for AMD GPUs: bytes of LDS, and how many blocks a CU runs at a time.
 std::int64_t hip_lds_bytes(const KernelSpec& spec);
+// The blocks of a kernel with streamk on an AMD GPU, which share the steps of K of tiles.
+std::int64_t stream_blocks(const Target& target, std::int64_t all_tiles, std::int64_t steps);
 double hip_resident(const KernelSpec& spec, const GemmProblem& problem, const Target& target);
 
 // How many bytes one copy to shared memory moves: the most, up to 16, that divide the distances of

@@ -112,9 +112,10 @@ TmawsCopies tmaws_copies(const GemmProblem& problem);
 using tile::warp_tiles_for;
 
 // What the sizes of AMD's MFMA kernels depend on besides the algorithm.
-inline tile::MfmaOperands mfma_operands(const GemmSignature& s) {
-  return {size_of(s.a), size_of(s.b), !a_is_row_major(s.layout),
-          b_is_row_major(s.layout) && !s.preshuffled_b};
+inline tile::MfmaOperands mfma_operands(const GemmSignature& s, Pipeline pipeline) {
+  const bool by_lds = pipeline == Pipeline::async;
+  return {size_of(s.a), size_of(s.b), !a_is_row_major(s.layout) && !by_lds,
+          b_is_row_major(s.layout) && !s.preshuffled_b && !by_lds};
 }
 
 using tile::Bounded;

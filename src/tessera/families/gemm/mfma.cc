@@ -30,16 +30,21 @@ using tile::mfma_depth;
 using tile::mfma_tiles;
 
 constexpr int kMaxTileSide = 256;
-constexpr int kMaxTileBytes = 512;                                   // along k
+constexpr int kMostStreamedSums = 128;
+constexpr int kMostSumsOfMem = 64;  // of a lane; clang 22 spills with some of 128
+constexpr int kMaxTileBytes = 512;  // along k
 constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
 device::MfmaShape shape_of(const Case& c) {
-  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature));
+  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature, c.algorithm.pipeline));
 }
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
 
+int sums_of_lane(const Case& c) {
+  return c.algorithm.tile.m * c.algorithm.tile.n / block_lanes(c.algorithm);
+}
 int registers_left(const Case& c) { return tile::lane_registers_left(c.algorithm, c.target); }
 
 bool warp_tile_fits(const Case& c) {
@@ -65,11 +70,24 @@ bool row_fits(const Case& c) {
          std::has_single_bit(static_cast<unsigned>(row_chunks(c)));
 }
 
-// async copies to LDS as the lanes lie, so that it cannot transpose, and all lanes copy.
-bool copies_lines(const Case& c) {
+// async copies to LDS as the lanes lie, and all lanes copy. Operands whose k is not contiguous are
+// transposed by reads from LDS, of 16 or 8 bits, whose lines the template exchanges in parts.
+bool transposes_by_reads(const Case& c) {
   const GemmSignature& s = c.signature;
-  const bool b_fits = s.preshuffled_b || !b_is_row_major(s.layout);
-  return c.algorithm.pipeline != Pipeline::async || (a_is_row_major(s.layout) && b_fits);
+  const bool is_line = a_is_row_major(s.layout) && (s.preshuffled_b || !b_is_row_major(s.layout));
+  return c.algorithm.pipeline == Pipeline::async && !is_line;
+}
+constexpr int kLeastLineBytes = 64;  // of rows, in a line of a tile
+int line_bytes_that_do_not_fit(const Case& c) {
+  const GemmSignature& s = c.signature;
+  const int a = a_is_row_major(s.layout) ? 0 : c.algorithm.tile.m * size_of(s.a);
+  const int b =
+      s.preshuffled_b || !b_is_row_major(s.layout) ? 0 : c.algorithm.tile.n * size_of(s.b);
+  for (const int bytes : {a, b}) {
+    const bool fits = bytes >= kLeastLineBytes && std::has_single_bit(static_cast<unsigned>(bytes));
+    if (bytes > 0 && !fits) return bytes;
+  }
+  return 0;
 }
 int unmoved_side(const Case& c) {
   const int lanes = block_lanes(c.algorithm);
@@ -81,6 +99,9 @@ int unmoved_side(const Case& c) {
 bool copies_whole_rounds(const Case& c) {
   return c.algorithm.pipeline != Pipeline::async || unmoved_side(c) == 0;
 }
+
+// The steps of the tiles that blocks share are counted in 32 bits.
+constexpr std::int64_t kMostStreamedSteps = std::int64_t{1} << 20;
 
 Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
   return {
@@ -111,6 +132,19 @@ constexpr Rule kMfmaRules[] = {
                           c.algorithm.splits, kOnlyCktile);
      }},
     kSlicesRule,
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !a.streamk || (a.split_k == SplitK::ordered && a.slices == 1 && !a.persistent);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "streamk cuts K where blocks run out of tiles, adds in order and takes several tiles: "
+           "it "
+           "needs split_k=ordered slices=1 persistent=false, got split_k={} slices={} "
+           "persistent={}",
+           to_string(a.split_k), a.slices, a.persistent);
+     }},
     tile::kRowOf<Case, tile::kMfmaSplitK>,
     tile::kRowOf<Case, tile::kMfmaWaves>,
     {warp_tile_fits, warp_tile_does_not_fit},
@@ -131,16 +165,42 @@ constexpr Rule kMfmaRules[] = {
            "a row of a tile must be 16 bytes times a power of two, got {} x {} bytes ({})",
            c.algorithm.tile.k, size_of(c.signature.a), to_string(c.signature.a));
      }},
-    {copies_lines,
+    {[](const Case& c) { return !transposes_by_reads(c) || size_of(c.signature.a) <= 2; },
      [](const Case& c) {
-       return fmt::format("async copies lines of k (rcr, or rrr with a preshuffled B), got {}",
-                          to_string(c.signature.layout));
+       return fmt::format(
+           "reads from LDS transpose elements of 16 and 8 bits for async and {}, got {}",
+           to_string(c.signature.layout), to_string(c.signature.a));
+     }},
+    {[](const Case& c) { return !transposes_by_reads(c) || line_bytes_that_do_not_fit(c) == 0; },
+     [](const Case& c) {
+       return fmt::format(
+           "async and {} need {} bytes of rows in a line of a tile, or that times a power of two, "
+           "got {} (tile {} of {})",
+           to_string(c.signature.layout), kLeastLineBytes, line_bytes_that_do_not_fit(c),
+           to_string(c.algorithm.tile), to_string(c.signature.a));
      }},
     {copies_whole_rounds,
      [](const Case& c) {
        return fmt::format(
            "{} lanes copy whole rounds of 16 bytes, which {} rows of {} such chunks are not",
            block_lanes(c.algorithm), unmoved_side(c), row_chunks(c));
+     }},
+    {[](const Case& c) {
+       return c.algorithm.pipeline != Pipeline::mem || sums_of_lane(c) <= kMostSumsOfMem;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "mem has two tiles in registers beside at most {} sums a lane, got {} ({}x{} over {} "
+           "lanes)",
+           kMostSumsOfMem, sums_of_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           block_lanes(c.algorithm));
+     }},
+    {[](const Case& c) { return !c.algorithm.streamk || sums_of_lane(c) <= kMostStreamedSums; },
+     [](const Case& c) {
+       return fmt::format(
+           "streamk adds up parts of at most {} sums a lane, got {} ({}x{} over {} lanes)",
+           kMostStreamedSums, sums_of_lane(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           block_lanes(c.algorithm));
      }},
     {[](const Case& c) { return registers(c) <= registers_left(c); },
      [](const Case& c) {
@@ -191,6 +251,11 @@ Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&)
                           kMostCount, to_string(a.pipeline), size)};
     }
   }
+  const std::int64_t steps = tiles(p.k, a.tile.k);
+  if (a.streamk && steps > kMostStreamedSteps) {
+    return {fmt::format("streamk takes at most {} tiles of {} along K, got {} of k={}",
+                        kMostStreamedSteps, a.tile.k, steps, p.k)};
+  }
   const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
                         std::ceil(static_cast<double>(p.n) / a.tile.n) *
                         static_cast<double>(p.batch) * a.slices;
@@ -220,8 +285,8 @@ bool takes_stages(const Target& target, Pipeline pipeline, int stages) {
          stages <= found->second.max_stages;
 }
 
-// Large tiles are also listed with blocks that take one tile after the other, small ones with K in
-// slices.
+// Large tiles are also listed with blocks that take one tile after the other, and the largest with
+// blocks that share the steps of the last tiles; small ones with K in slices.
 void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algorithm>& all) {
   if (base.tile.m % base.warp_tile.m != 0 || base.tile.n % base.warp_tile.n != 0) return;
   const AlgorithmSpace& space = tile::space_of(Op::gemm, target);
@@ -237,7 +302,12 @@ void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algo
       all.push_back(a);
       a.persistent = false;
     }
-    if (outputs > kMostHipSliced) continue;
+    if (outputs > kMostHipSliced) {  // small tiles leave little of a wave over
+      a.streamk = true;
+      a.split_k = SplitK::ordered;
+      all.push_back(a);
+      continue;
+    }
     const auto add = [&](SplitK kind, std::span<const int> counts) {
       a.split_k = kind;
       for (const int slices : counts) {
@@ -266,13 +336,14 @@ std::string hip_shapes(const Algorithm& a) {
 
 std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& target) {
   return fmt::format(
-      "  static constexpr int kSlices = {};\n"
-      "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
-      "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
-      "  static constexpr int kXcds = {};\n",
-      a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
-      yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)), yes_no(s.preshuffled_b),
-      target.xcds);
+             "  static constexpr int kSlices = {};\n"
+             "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
+             "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
+             "  static constexpr int kXcds = {};\n",
+             a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
+             yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
+             yes_no(s.preshuffled_b), target.xcds) +
+         (a.streamk ? "  static constexpr bool kStreamK = true;\n" : "");
 }
 
 std::string hip_config(const KernelSpec& spec, const Target& target) {
@@ -322,6 +393,17 @@ void add_partial_sums(const Algorithm& a, std::int64_t all_tiles, HipGemmArgumen
   launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
 }
 
+// Reserves two places for sums of each block: stream_place() of device/stream_work.h.
+void add_places(const Algorithm& a, std::int64_t blocks, HipGemmArguments& arguments,
+                Launch& launch) {
+  arguments.partial_sums = device::kHipCounterBytes;
+  arguments.partial_bytes = 2 * blocks * a.tile.m * a.tile.n * kSumBytes;
+  launch.workspace.bytes =
+      static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
+  launch.workspace.counter_bytes = device::kHipCounterBytes;
+  launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
+}
+
 // All tiles of the output, or `most` where there are more.
 std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t most) {
   std::int64_t all = 1;
@@ -332,7 +414,7 @@ std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t 
   return all;
 }
 
-Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target&,
+Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                 const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
@@ -343,8 +425,11 @@ Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target&,
   drop_unused_strides(arguments.gemm);
   const std::int64_t most_blocks = kMostThreads / tile::block_lanes(a);
   const std::int64_t all_tiles = tiles_up_to(p, a, most_blocks);
+  const std::int64_t steps = tiles(p.k, a.tile.k);
   if (a.slices > 1 && !is_empty) add_partial_sums(a, all_tiles, arguments, launch);
-  const std::int64_t blocks = std::min(all_tiles * a.slices, most_blocks);
+  const std::int64_t blocks = a.streamk ? stream_blocks(target, all_tiles, steps)
+                                        : std::min(all_tiles * a.slices, most_blocks);
+  if (a.streamk && !is_empty) add_places(a, blocks, arguments, launch);
   arguments.blocks = static_cast<int>(blocks);
   launch.arguments.set(arguments);
   list_pointers(p, g, launch);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -79,9 +80,9 @@ double resident(const HipCase& c) {
   const auto& s = std::get<GemmSignature>(c.spec.signature);
   const double lanes = tile::block_lanes(a);
   const double lds = std::max(1.0, static_cast<double>(hip_lds_bytes(c.spec)));
-  const double registers = c.is_general()
-                               ? kGeneralRegisters
-                               : device::mfma_registers(tile::mfma_shape(a, mfma_operands(s)));
+  const double registers =
+      c.is_general() ? kGeneralRegisters
+                     : device::mfma_registers(tile::mfma_shape(a, mfma_operands(s, a.pipeline)));
   const double by_lds = static_cast<double>(c.target.shared_memory_bytes) / lds;
   const double by_registers = c.target.registers_per_unit / (registers * lanes);
   return std::clamp(std::floor(std::min(by_lds, by_registers)), 1.0, kMostResidentBlocks);
@@ -94,6 +95,18 @@ double together_cycles(double x, double y, double z) {
   return longest + kNotHidden * (x + y + z - longest) / 2;
 }
 
+// Waves transpose dwords in registers: one instruction for each of 16-bit elements, two of 8-bit
+// ones. A CU finishes 64 lanes of an instruction in a cycle.
+double transposed_cycles(const HipCase& c) {
+  const Shape3& t = c.algorithm().tile;
+  const tile::MfmaOperands o =
+      mfma_operands(std::get<GemmSignature>(c.spec.signature), c.algorithm().pipeline);
+  const auto instructions = [](int size) { return size == 4 ? 0 : size == 2 ? 1 : 2; };
+  const double rows_a = o.transposes_a ? t.m * o.size_a * instructions(o.size_a) : 0;
+  const double rows_b = o.transposes_b ? t.n * o.size_b * instructions(o.size_b) : 0;
+  return (rows_a + rows_b) * t.k / 4 / tile::kWaveLanes;
+}
+
 double step_cycles(const HipCase& c) {
   const Algorithm& a = c.algorithm();
   const Shape3& t = a.tile;
@@ -104,7 +117,7 @@ double step_cycles(const HipCase& c) {
   if (c.is_general()) return together_cycles(multiply, 0, fetch);
   const double lds_rate = std::max(1.0, c.target.shared_bytes_per_cycle);
   const double read = t.k * (t.m * c.size_a * a.wave.n + t.n * c.size_b * a.wave.m);
-  const double lds = (read + tile_bytes(c)) / lds_rate;
+  const double lds = (read + tile_bytes(c)) / lds_rate + transposed_cycles(c);
   // With one buffer in LDS the waves write while none of their block multiplies.
   const double apart = tile::mfma_tiles(a).buffers == 1 ? tile_bytes(c) / lds_rate : 0;
   return together_cycles(multiply + apart, lds, fetch);
@@ -131,6 +144,26 @@ double sliced_bytes(const HipCase& c) {
   return sums * (a.split_k == SplitK::atomic ? 2.0 * a.slices + 2 : 2.0 * a.slices);
 }
 
+// Of stream-K: whole tiles of a block, and its share of the steps of the last ones.
+double streamed_cycles(const HipCase& c, double waited, double finish) {
+  const auto all = static_cast<std::int64_t>(c.blocks);
+  const auto steps = static_cast<std::int64_t>(c.steps);
+  const std::int64_t units = stream_blocks(c.target, all, steps);
+  const device::StreamWork work = device::stream_work(
+      static_cast<int>(std::min<std::int64_t>(all, std::numeric_limits<int>::max())),
+      static_cast<int>(std::min<std::int64_t>(steps, 1 << 20)), static_cast<int>(units));
+  const double rounds = std::ceil(static_cast<double>(work.whole) / static_cast<double>(units));
+  double cycles = kFirstTile + rounds * (c.steps * waited + finish);
+  if (work.sharers > 0) {
+    const Algorithm& a = c.algorithm();
+    const double parts = std::ceil(c.steps / work.each) + 1;  // of a tile
+    const double sums = double(a.tile.m) * a.tile.n * 4 * (parts + 1);
+    const double adding = kSliceMeeting + kSumTimes * sums / std::max(1.0, rate_of(c.target, 1));
+    cycles += (work.each + 1) * waited + finish + adding;
+  }
+  return cycles;
+}
+
 // The busiest CU computes its blocks, some of them at a time. A block alone waits for its tiles.
 double busy_cycles(const HipCase& c) {
   const Algorithm& a = c.algorithm();
@@ -141,6 +174,7 @@ double busy_cycles(const HipCase& c) {
   const double step = step_cycles(c);
   const double waited = std::max(step + kBarrier, kTileLatency / ahead);
   const double finish = finish_of_tile(c);
+  if (a.streamk) return streamed_cycles(c, waited, finish);
   const double start = a.persistent ? kFirstTile : kFirstTile * std::ceil(all / together);
   const double chain = std::ceil(all / together) * (c.steps * waited + finish) + start;
   return std::max(chain, all * c.steps * step + finish + kFirstTile);
@@ -177,6 +211,13 @@ double memory_seconds(const HipCase& c) {
 }
 
 }  // namespace
+
+// One for each unit, or as many as have steps enough.
+std::int64_t stream_blocks(const Target& target, std::int64_t all_tiles, std::int64_t steps) {
+  const std::int64_t units = std::max(1, target.units);
+  const std::int64_t shares = all_tiles < units ? all_tiles * steps / device::kLeastStreamSteps : 0;
+  return std::min(std::max(all_tiles, shares), units);
+}
 
 std::int64_t hip_lds_bytes(const KernelSpec& spec) {
   return shared_memory(std::get<GemmSignature>(spec.signature), spec.algorithm).all;

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {

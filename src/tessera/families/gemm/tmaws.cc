@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "tessera/device/cuda/abi.h"
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/tmaws.h"

@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
-#include "tessera/device/cuda/stream_work.h"
+#include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/wgmma.h"

@@ -34,8 +34,8 @@ constexpr FieldMask kTmaws =
              "cluster_n", "swap_ab", "repack"});
 constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
 // Of AMD's kernels. Some of these fields have one value for our kernels and others for CK Tile's.
-constexpr FieldMask kMfma =
-    mask_of({"scheduler", "store", "split_k", "splits", "slices", "stages", "persistent"});
+constexpr FieldMask kMfma = mask_of(
+    {"scheduler", "store", "split_k", "splits", "slices", "streamk", "stages", "persistent"});
 
 constexpr FieldMask kNorm = mask_of({"slices"});
 constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});

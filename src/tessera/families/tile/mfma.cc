@@ -44,7 +44,9 @@ int lane_registers_left(const Algorithm& a, const Target& target) {
   return std::min(target.registers_per_thread, target.registers_per_unit / block_lanes(a));
 }
 
-bool mfma_split_fits(const Algorithm& a) { return (a.slices != 1) == (a.split_k != SplitK::none); }
+bool mfma_split_fits(const Algorithm& a) {
+  return (a.slices != 1 || a.streamk) == (a.split_k != SplitK::none);
+}
 std::string mfma_split_does_not_fit(const Algorithm& a) {
   return fmt::format("split_k must be {} for slices={} on AMD GPUs, got {}",
                      a.slices != 1 ? "ordered or atomic" : "none", a.slices, to_string(a.split_k));

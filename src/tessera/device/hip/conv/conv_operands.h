@@ -25,6 +25,7 @@ struct ConvOperands {
   template <bool kFirst, class First, class Second>
   using Choose = typename If<kFirst, First, Second>::Type;
   static constexpr bool kCopies = C::kDirectToLds;
+  static constexpr bool kTransposesA = !C::kAKContiguous, kTransposesB = !C::kBKContiguous;
   using LoadA =
       Choose<kWeight,
              Choose<kCopies, CopiedRowLoader<A, C::kTileM, C::kTileK, kThreads>,

@@ -7,6 +7,7 @@
 //   kTileM, kTileN, kTileK, kWaveM, kWaveN, kWarpTileM, kWarpTileN, kWarpTileK
 //   kBuffers, kPrefetch, kDirectToLds      tiles in LDS, tiles under way in registers
 //   kSlices, kAtomicSplit, kPersistent
+//   kStreamK                               if there: workgroups share the steps of the last tiles
 //   kAKContiguous, kBKContiguous, kPreshuffled
 //   kNumSteps, kNumD, kSteps               the epilogue; kSteps only if there are steps
 //   kXcds                                  compute dies with an L2 of their own
@@ -18,57 +19,14 @@
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
-#include "tessera/device/hip/gemm/mfma_pack.h"
+#include "tessera/device/hip/gemm/gemm_operands.h"
 #include "tessera/device/hip/mfma.h"
-#include "tessera/device/hip/operand_lines.h"
-#include "tessera/device/hip/operand_rows.h"
 #include "tessera/device/hip/slices.h"
 #include "tessera/device/hip/tile_order.h"
 #include "tessera/device/hip/tile_sizes.h"
+#include "tessera/device/stream_work.h"
 
 namespace tessera::device {
-
-// Where the operands of a tile lie and how they get to LDS. A convolution has operands of its own.
-template <class C>
-struct GemmOperands {
-  using A = typename C::A;
-  using B = typename C::B;
-  static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
-  static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;  // as MfmaGemm's
-  template <class T, int kRows, bool kKContiguous>
-  using Loader =
-      typename If<kKContiguous, LineLoader<T, kRows, C::kTileK, kThreads, kTurns, C::kDirectToLds>,
-                  RowLoader<T, kRows, C::kTileK, kThreads, kTurns>>::Type;
-  using LoadA = Loader<A, C::kTileM, C::kAKContiguous>;
-  using LoadB =
-      typename If<C::kPreshuffled, PackedLoader<B, C::kTileN, C::kTileK, kThreads, kTurns>,
-                  Loader<B, C::kTileN, C::kBKContiguous>>::Type;
-
-  static __device__ __forceinline__ HipOperand operand(const void* data, i64 ld, i64 rows, i64 k) {
-    return {uniform(bits<u64>(data)), ld, static_cast<int>(rows), static_cast<int>(k)};
-  }
-  // The loaders of the tile from k_first on; k is where the slice ends.
-  static __device__ __forceinline__ LoadA a(const GemmArguments& g, const HipTile& at, int k_first,
-                                            int k, int thread) {
-    const void* const data = matrix_of<A>(g.a, g.batch_stride_a, at.batch, g.pointer_arrays != 0);
-    return LoadA(operand(data, g.ld_a, g.m, k), at.row, k_first, thread);
-  }
-  static __device__ __forceinline__ LoadB b(const GemmArguments& g, const HipTile& at, int k_first,
-                                            int k, int thread) {
-    const void* data;
-    if constexpr (C::kPreshuffled) {
-      data = HipPackedB<C>::of_batch(g, at.batch);
-    } else {
-      data = matrix_of<B>(g.b, g.batch_stride_b, at.batch, g.pointer_arrays != 0);
-    }
-    const i64 ld = C::kPreshuffled ? (g.k + C::kTileK - 1) / C::kTileK : g.ld_b;
-    return LoadB(operand(data, ld, g.n, k), at.column, k_first, thread);
-  }
-  // m, n, k and batch of the product that the workgroup computes a tile of.
-  static __device__ __forceinline__ const GemmArguments& sizes(const GemmArguments& g) { return g; }
-  // The row of the output that a row of the product is.
-  static __device__ __forceinline__ i64 result_row(i64 row) { return row; }
-};
 
 template <class C, class Operands = GemmOperands<C>>
 struct MfmaGemm {
@@ -89,8 +47,8 @@ struct MfmaGemm {
                                        static_cast<int>(sizeof(B)),
                                        C::kBuffers,
                                        C::kPrefetch,
-                                       !C::kAKContiguous,
-                                       !C::kBKContiguous && !C::kPreshuffled};
+                                       Operands::kTransposesA,
+                                       Operands::kTransposesB};
   static constexpr int kThreads = mfma_threads(kShape);
   static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
 #if defined(__gfx950__)
@@ -101,6 +59,10 @@ struct MfmaGemm {
   static constexpr int kMinWaves = mfma_waves(kShape, kLdsLimit);
   static constexpr int kMaxWaves = kMinWaves;
   static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
+
+  static constexpr bool kStreamK = requires { requires C::kStreamK; };
+  static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
+                "stream-K cuts K itself and adds in order");
 
   // Tiles that a turn of the loop multiplies.
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
@@ -128,6 +90,7 @@ struct MfmaGemm {
 
   static __device__ __forceinline__ void run(const HipGemmArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+    if constexpr (kStreamK) return run_shares((Shared*)memory);
     u32 index = __builtin_amdgcn_workgroup_id_x();
     for (;;) {
       const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
@@ -171,6 +134,11 @@ struct MfmaGemm {
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
     const int end = static_cast<int>(i64{k_tiles} * (at.slice + 1) / C::kSlices);
     const int k = at.slice + 1 == C::kSlices ? static_cast<int>(depth) : end * C::kTileK;
+    multiply(begin, end, k);
+  }
+  // The steps from `begin` up to `end`, where K ends at k.
+  __device__ __forceinline__ void multiply(int begin, int end, int k) {
+    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
     LoadA a = Operands::a(g, at, begin * C::kTileK, k, thread);
     LoadB b = Operands::b(g, at, begin * C::kTileK, k, thread);
     if constexpr (C::kDirectToLds) {
@@ -298,11 +266,70 @@ struct MfmaGemm {
     const u64 workspace = bits<u64>(arguments.workspace);
     const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, C::kAtomicSplit, kThreads> all = {
         workspace + static_cast<u64>(arguments.partial_sums),
-        static_cast<u32*>(arguments.workspace),
+        static_cast<u32*>(arguments.workspace) + at.index,
         at.index,
         static_cast<int>(tiles),
+        0,
         at.slice,
         C::kSlices,
+        fresh_thread<kThreads>()};
+    return all.add(sums, memory);
+  }
+
+  // ---- stream-K ----
+
+  // What all workgroups share, told by the arguments alone.
+  static __device__ __forceinline__ StreamWork shared_work(const HipGemmArguments& arguments) {
+    const auto& sizes = Operands::sizes(arguments.gemm);
+    const HipTileOrder<C> order(sizes, arguments.raster_group);
+    const int steps = static_cast<int>((sizes.k + C::kTileK - 1) / C::kTileK);
+    return stream_work(static_cast<int>(order.total), steps, arguments.blocks);
+  }
+
+  static __device__ __forceinline__ int own_block() {
+    return static_cast<int>(__builtin_amdgcn_workgroup_id_x());
+  }
+  static __device__ __forceinline__ StreamItem item_of(const HipGemmArguments& arguments,
+                                                       const StreamWork& work, int index) {
+    const StreamShare share = stream_share(work, own_block());
+    return stream_item(work, share, own_block(), arguments.blocks, index);
+  }
+
+  // Whole tiles, and then the workgroup's share of the steps of the last tiles.
+  static __device__ __forceinline__ void run_shares(Shared* memory) {
+#pragma unroll 1
+    for (int index = 0;; ++index) {
+      const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+      const StreamWork work = shared_work(arguments);
+      const StreamItem item = item_of(arguments, work, index);
+      if (item.tile < 0) break;
+      const auto& sizes = Operands::sizes(arguments.gemm);
+      const HipTileOrder<C> order(sizes, arguments.raster_group);
+      MfmaGemm tile(order.tile(static_cast<u32>(item.tile)), memory);
+      tile.multiply(item.begin, item.end,
+                    item.end == work.steps ? static_cast<int>(sizes.k) : item.end * C::kTileK);
+      if (tile.has_all(index)) tile.store();
+    }
+  }
+
+  // As add_slices(), of an item that may be whole. What it is is found out again, since scalar
+  // registers are few while K is multiplied.
+  __device__ __forceinline__ bool has_all(int index) {
+    const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+    const StreamWork work = shared_work(arguments);
+    const StreamItem item = item_of(arguments, work, index);
+    if (item.end - item.begin == work.steps) return true;
+    const StreamParts parts = stream_parts(work, item.tile);
+    constexpr int kDistance = stream_place({0, 3}, 2) - stream_place({0, 3}, 1);
+    constexpr int kFurther = stream_place({0, 3}, 1) - stream_place({0, 3}, 0) - kDistance;
+    const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, false, kThreads> all = {
+        bits<u64>(arguments.workspace) + static_cast<u64>(arguments.partial_sums),
+        static_cast<u32*>(arguments.workspace) + (item.tile - work.whole),
+        stream_place(parts, 0),
+        kDistance,
+        kFurther,
+        own_block() - parts.first,
+        parts.count,
         fresh_thread<kThreads>()};
     return all.add(sums, memory);
   }

@@ -171,11 +171,15 @@ struct StreamGemm {
       }
       return;
     }
+    // What a test for each row needs isn't computed ahead of the loop over turns, or it would take
+    // the last scalar registers.
+    i64 first_row = row;
+    asm volatile("" : "+s"(first_row));
 #pragma unroll
     for (int r = 0; r < kMany; ++r) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
-        words.of[r][w] = many.word(row + r, element + w * kLanes * Rows::kWord);
+        words.of[r][w] = many.word(first_row + r, element + w * kLanes * Rows::kWord);
       }
     }
   }
