@@ -1,5 +1,6 @@
 // Convolutions by MFMA on the host: which kernels are legal, and which problems they leave to
 // others.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -91,6 +92,36 @@ TEST(ConvMfma, GradientsByXHaveBlocksForAllPixels) {
     const Launch launch = family().bind(spec, problem, target, ConvOperands{});
     EXPECT_EQ(launch.steps[0].grid[0], static_cast<unsigned>((blocks + 127) / 128)) << fields;
   }
+}
+
+// The second entry is for steps of the depth, or tiles of columns, that lie in one tap.
+TEST(ConvMfma, WholeTapsHaveAnEntry) {
+  const Target target = load_target("gfx942");
+  struct Row {
+    const char *direction, *channels;
+    unsigned entry;
+  };
+  for (const auto& [direction, channels, entry] : {Row{"forward", "c=128 k=40", 1},
+                                                   {"forward", "c=96 k=64", 0},
+                                                   {"backward_data", "c=40 k=64", 1},
+                                                   {"backward_data", "c=64 k=72", 0},
+                                                   {"backward_weight", "c=128 k=8", 1},
+                                                   {"backward_weight", "c=64 k=64", 0},
+                                                   {"forward", "c=128 k=128 g=2", 1},
+                                                   {"forward", "c=64 k=128 g=2", 0}}) {
+    const Problem problem = parse_problem(
+        fmt::format("conv direction={} n=1 {} h=9 w=9 y=3 x=3 dtype=fp16", direction, channels));
+    std::string word = direction;
+    std::erase(word, '_');
+    const KernelSpec spec = parse_name(fmt::format(
+        "conv_{}_fp16_nhwgc_2d_compv4_128x128x64_2x2x1_32x32x16_intrawave_gfx942", word));
+    EXPECT_EQ(family().emit(spec, target).entries.size(), 2U);
+    EXPECT_EQ(family().bind(spec, problem, target, ConvOperands{}).steps[0].entry, entry)
+        << direction << " " << channels;
+  }
+  const KernelSpec copied = parse_name(
+      "conv_backwardweight_fp16_nhwgc_2d_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950");
+  EXPECT_EQ(family().emit(copied, load_target("gfx950")).entries.size(), 1U);
 }
 
 TEST(ConvMfma, RefusesAddressesThatAreNoDwords) {

@@ -490,7 +490,30 @@ std::string config_of(const KernelSpec& spec, const Target& target) {
          tile::epilogue_fields(s.epilogue);
 }
 
+constexpr std::string_view kWholeEntry = "_whole";
+constexpr std::string_view kWholeText =
+    "// Steps of the depth, or tiles of columns, that lie in one tap.\n"
+    "struct WholeConfig : Config {\n"
+    "  static constexpr bool kWholeTaps = true;\n"
+    "};\n"
+    "using WholeOperands = ConvOperands<WholeConfig>;\n"
+    "using WholeKernel = MfmaGemm<WholeConfig, WholeOperands>;\n";
+
+// An entry of the module, by the product that it makes.
+std::string entry_text(std::string_view name, std::string_view kind) {
+  return fmt::format(
+      "__attribute__((global, amdgpu_flat_work_group_size({1}Kernel::kThreads, "
+      "{1}Kernel::kThreads),\n"
+      "               amdgpu_waves_per_eu({1}Kernel::kMinWaves, {1}Kernel::kMaxWaves)))\n"
+      "void {0}(\n"
+      "    {1}Operands::Arguments arguments) {{\n"
+      "  {1}Kernel::run(arguments.product);\n"
+      "}}\n",
+      name, kind);
+}
+
 Source emit_mfma(const KernelSpec& spec, const Target& target) {
+  const bool has_whole = has_whole_taps(std::get<ConvSignature>(spec.signature), spec.algorithm);
   Source source{.name = name_of(spec), .extension = ".hip", .text = {}, .headers = {}, .abi = kAbi};
   source.text = fmt::format(
       "// {0}\n"
@@ -505,25 +528,23 @@ Source emit_mfma(const KernelSpec& spec, const Target& target) {
       "struct Config {{\n"
       "{1}"
       "}};\n"
-      "\n"
-      "using Operands = ConvOperands<Config>;\n"
-      "using Kernel = MfmaGemm<Config, Operands>;\n"
+      "using AnyOperands = ConvOperands<Config>;\n"
+      "using AnyKernel = MfmaGemm<Config, AnyOperands>;\n"
+      "{3}"
       "\n"
       "}}  // namespace\n"
       "\n"
       "extern \"C\" {{\n"
       "__attribute__((device, used)) extern const int {0}_abi =\n"
       "    {2};\n"
-      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
-      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
-      "void {0}(\n"
-      "    Operands::Arguments arguments) {{\n"
-      "  Kernel::run(arguments.product);\n"
-      "}}\n"
+      "{4}{5}"
       "}}\n",
-      source.name, config_of(spec, target), kAbi);
+      source.name, config_of(spec, target), kAbi, has_whole ? kWholeText : "",
+      entry_text(source.name, "Any"),
+      has_whole ? entry_text(source.name + std::string(kWholeEntry), "Whole") : "");
   source.headers = headers_of(source.text);
   source.entries = {""};
+  if (has_whole) source.entries.emplace_back(kWholeEntry);
   return source;
 }
 
@@ -541,6 +562,15 @@ constexpr Way way_of_pipeline() {
 }
 
 }  // namespace
+
+bool has_whole_taps(const ConvSignature& s, const Algorithm& a) {
+  return !by_weight(s) || !copies(a);
+}
+
+bool lies_in_whole_taps(const ConvProblem& p, const Algorithm& a) {
+  if (by_weight(p)) return p.c / p.g % a.tile.n == 0;
+  return (by_data(p) ? p.k : p.c) / p.g % a.tile.k == 0;
+}
 
 Types types_of(const ConvSignature& s) {
   if (by_weight(s)) return {s.out, s.in, s.weight, s.weight};

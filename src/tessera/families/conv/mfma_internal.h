@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "tessera/device/gemm/gemm_arguments.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -37,6 +39,28 @@ struct Plan {
   std::int64_t columns = 0, groups = 0;
   std::int64_t most_rows = 0;  // of a part
 };
+// The taps that pixels of one residue see along one dimension, as ConvView has them
+// (device/cuda/conv/conv_view.h): tap i is at first + i * step of the filter and moves the place in
+// y by shift + i * shift_step.
+struct Taps {
+  std::int64_t count, first, step, shift, shift_step;
+};
+struct Residue {
+  Taps taps[3];
+  std::int64_t first[3], pixels[3];  // of x, along each dimension
+};
+std::vector<Residue> residues_of(const ConvProblem& problem);
+
+// The largest number that divides the distances of all pixels: rows of results have so many
+// elements.
+std::int64_t row_of_results(const ConvStrides& strides, const Spatial& size, std::int64_t n);
+// C, D and numbers of the epilogue. C and D that are matrices lie as the result does, whose strides
+// are set.
+void set_results(const ConvProblem& problem, const ConvOperands& operands,
+                 device::GemmArguments& arguments);
+// Throws Error{invalid_argument} where an operand that is read by dwords is not aligned to them.
+void refuse_unaligned(std::string_view name, const void* data, Pipeline pipeline);
+
 // The problem has its strides.
 Plan plan_of(const ConvProblem& problem);
 
@@ -48,6 +72,13 @@ std::int64_t pixel_distance(const ConvStrides& strides, const Spatial& size, std
                             std::int64_t alone);
 // Whether the taps of a filter lie side by side, so that it is one line.
 bool taps_adjoin(const ConvProblem& problem);
+
+// A module has a second entry for problems whose steps of the depth lie in one tap each, or in
+// backward_weight their tiles of columns: walking is then the scalar unit's. Copies of
+// backward_weight walk a lane at a time whatever the taps are, and have no such entry.
+inline constexpr std::uint8_t kAnyTaps = 0, kWholeTaps = 1;  // of Source::entries
+bool has_whole_taps(const ConvSignature& signature, const Algorithm& algorithm);
+bool lies_in_whole_taps(const ConvProblem& problem, const Algorithm& algorithm);
 
 Launch bind(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
             const ConvOperands& operands);

@@ -33,7 +33,7 @@ struct ConvOperands {
   using LoadB = Choose<
       kWeight,
       Choose<kCopies, CopiedTapLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
-             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kDims>>,
+             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
       Choose<kData,
              Choose<kCopies, CopiedFilterLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
                     FilterLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
