@@ -44,10 +44,10 @@ constexpr std::array kDerived = {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda,  &kPackedCpu,  &kDepthwiseCpu,
-                                      &kDepthwiseCuda, &kTmaws,       &kCpasync,    &kPointwiseCpu,
-                                      &kPointwiseCuda, &kGroupedCuda, &kMfmaCompv3, &kMfmaCompv4,
-                                      &kMfmaMem,       &kMfmaAsync,   &kDirectHip};
+  static constexpr std::array kAll = {
+      &kDirectCpu, &kDirectCuda,   &kPackedCpu,     &kDepthwiseCpu, &kDepthwiseCuda, &kTmaws,
+      &kCpasync,   &kPointwiseCpu, &kPointwiseCuda, &kGroupedCuda,  &kMfmaCompv3,    &kMfmaCompv4,
+      &kMfmaMem,   &kMfmaAsync,    &kDirectHip,     &kPointwiseHip, &kDepthwiseHip};
   return kAll;
 }
 
