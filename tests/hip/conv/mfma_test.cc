@@ -164,7 +164,8 @@ class MfmaConv : public EmulatedTest {
   }
 
   static bool is_mfma(const KernelSpec& spec) {
-    return tile::is_mfma(spec.algorithm.pipeline) && !spec.algorithm.pointwise;
+    const Algorithm& a = spec.algorithm;
+    return tile::is_mfma(a.pipeline) && !a.pointwise && !a.repack;
   }
 
   void check_one(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {

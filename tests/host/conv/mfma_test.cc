@@ -47,6 +47,40 @@ TEST(ConvMfma, SaysWhichKernelsAreLegal) {
   }
 }
 
+// Copies make channels last and whole chunks of them, and small groups one; what lies so already
+// is read in place.
+TEST(ConvMfma, RepackCopiesWhatItMust) {
+  const Target target = load_target("gfx942");
+  struct Row {
+    const char *direction, *layout, *fields;
+    std::size_t steps, copied;
+  };
+  constexpr Row kRows[] = {
+      {"forward", "nhwgc", "c=3 k=64", 2, 2 * 81 * 8 * 2 + 64 * 8 * 2},
+      {"forward", "nchw", "c=64 k=40", 2, 2 * 81 * 64 * 2 + 40 * 64 * 2},
+      {"forward", "nhwgc", "c=64 k=64 g=16", 2, 64 * 64 * 2},
+      {"backward_data", "nhwgc", "c=6 k=12 g=2", 2, 2 * 81 * 16 * 2 + 16 * 8 * 2},
+      {"backward_weight", "nhwgc", "c=64 k=64 g=8", 1, 0},
+      {"backward_weight", "nhwgc", "c=3 k=64", 2, 2 * 81 * 8 * 2},
+      {"backward_weight", "nchw", "c=3 k=12", 2, 2 * 81 * 8 * 2 + 2 * 81 * 16 * 2},
+  };
+  for (const Row& row : kRows) {
+    const Problem problem =
+        parse_problem(fmt::format("conv direction={} layout={} n=2 {} h=9 w=9 dtype=fp16",
+                                  row.direction, row.layout, row.fields));
+    std::string word = row.direction;
+    std::erase(word, '_');
+    const KernelSpec spec = parse_name(
+        fmt::format("conv_{}_fp16_{}_2d_compv4_128x128x64_2x2x1_32x32x16_intrawave_repack_gfx942",
+                    word, row.layout));
+    EXPECT_EQ(family().is_legal(spec, target).reason, "");
+    EXPECT_EQ(family().supports(spec, problem, target).reason, "");
+    const Launch launch = family().bind(spec, problem, target, ConvOperands{});
+    ASSERT_EQ(launch.steps.size(), row.steps) << row.direction << " " << row.fields;
+    EXPECT_EQ(launch.steps[0].copied_bytes, row.copied) << row.direction << " " << row.fields;
+  }
+}
+
 constexpr MfmaText kUnservedMfma[] = {
     {"n=1 c=64 k=60 h=9 w=9 y=3 x=3", ""},
     {"n=2 c=64 k=64 h=9 w=9 y=15 x=1 pad_h=7 in_stride_n=0", ""},

@@ -133,6 +133,12 @@ struct Ask {
 };
 
 std::int64_t taps_in(const ConvProblem& p) { return p.filter[0] * p.filter[1] * p.filter[2]; }
+// Those of a residue of the strides: as many weights as a block keeps.
+std::int64_t taps_kept(const ConvProblem& p) {
+  std::int64_t all = 1;
+  for (std::size_t i = 0; i < 3; ++i) all *= taps_along(p, i);
+  return all;
+}
 bool reads_x(const ConvProblem& p) { return !mfma::by_data(p); }
 bool reads_y(const ConvProblem& p) { return p.direction != ConvDirection::forward; }
 
@@ -142,7 +148,7 @@ std::int64_t tap_step_of(const ConvProblem& p) {
   return mfma::by_data(p) ? p.dilation[2] / std::gcd(p.stride[2], p.dilation[2]) : p.dilation[2];
 }
 bool fits_window(const Ask& x) {
-  const std::int64_t line = taps_of_line(x.p);
+  const std::int64_t line = taps_along(x.p, 2);
   const std::int64_t width = (mfma::by_data(x.p) ? x.p.size : out_size(x.p))[2];
   return line <= x.shape.taps && (line <= 1 || tap_step_of(x.p) == 1) &&
          (width <= 1 || step_of(x.p) == x.shape.step);
@@ -231,7 +237,9 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
        return fmt::format("depthwise loads dwords {} elements long, got pixels {} apart",
                           kDword / mfma::bytes_of(x.p), odd_distance(x.p));
      }},
-    {[](const Ask& x) { return taps_in(x.p) <= device::hip_depthwise_taps(x.shape.taps, x.ndim); },
+    {[](const Ask& x) {
+       return taps_kept(x.p) <= device::hip_depthwise_taps(x.shape.taps, x.ndim);
+     },
      [](const Ask& x) {
        return fmt::format("this kernel keeps {} weights of a channel, got {}x{}x{} taps",
                           device::hip_depthwise_taps(x.shape.taps, x.ndim), x.p.filter[0],
@@ -242,7 +250,7 @@ constexpr tile::Rule<Ask> kProblemRules[] = {
        return fmt::format(
            "this kernel takes lines of up to {} taps 1 apart and columns {} apart, got {} taps {} "
            "apart and columns {} apart",
-           x.shape.taps, x.shape.step, taps_of_line(x.p), tap_step_of(x.p), step_of(x.p));
+           x.shape.taps, x.shape.step, taps_along(x.p, 2), tap_step_of(x.p), step_of(x.p));
      }},
     {[](const Ask& x) { return residues(x.p) <= device::kHipDepthwiseParts; },
      [](const Ask& x) {
@@ -327,8 +335,8 @@ struct LaneWork {
 };
 LaneWork work_of_run(const ConvProblem& p, const Shape& s) {
   const double columns = s.columns, vector = s.vector;
-  const double lines = mfma::by_weight(p) ? 1 : double(p.filter[0]) * double(p.filter[1]);
-  const double taps = mfma::by_weight(p) ? (s.taps == 0 ? 1 : s.taps) : double(taps_of_line(p));
+  const double lines = mfma::by_weight(p) ? 1 : double(taps_along(p, 0)) * double(taps_along(p, 1));
+  const double taps = mfma::by_weight(p) ? (s.taps == 0 ? 1 : s.taps) : double(taps_along(p, 2));
   const double places = s.taps == 0 ? columns * taps : (columns - 1) * s.step + s.taps;
   const double loads = lines * places + (mfma::by_weight(p) ? columns : 0);
   LaneWork work;
@@ -382,9 +390,9 @@ Shape shape_of(const ConvSignature& s, const Algorithm& a) {
           .runs = across > 0 ? kLanes / across : 0};
 }
 
-std::int64_t taps_of_line(const ConvProblem& p) {
-  if (!mfma::by_data(p)) return p.filter[2];
-  return tile::ceil_div(p.filter[2], p.stride[2] / std::gcd(p.stride[2], p.dilation[2]));
+std::int64_t taps_along(const ConvProblem& p, std::size_t dim) {
+  if (!mfma::by_data(p)) return p.filter[dim];
+  return tile::ceil_div(p.filter[dim], p.stride[dim] / std::gcd(p.stride[dim], p.dilation[dim]));
 }
 
 }  // namespace tessera::conv::hip_depthwise

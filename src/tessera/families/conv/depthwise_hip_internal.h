@@ -26,8 +26,8 @@ struct Plan {
 };
 Plan plan_of(const ConvProblem& problem, const Shape& shape, const Target& target, int tile_n);
 
-// The taps of a filter of which a lane reads a line at once, whatever residue it is of.
-std::int64_t taps_of_line(const ConvProblem& problem);
+// The taps along a dimension that a result meets at most: of backward_data, those of a residue.
+std::int64_t taps_along(const ConvProblem& problem, std::size_t dim);
 
 Launch bind(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
             const ConvOperands& operands);

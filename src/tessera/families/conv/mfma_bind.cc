@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/device/hip/conv/conv_arguments.h"
+#include "tessera/device/hip/conv/repack_arguments.h"
 #include "tessera/families/conv/mfma_internal.h"
 #include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/strides.h"
@@ -211,6 +211,69 @@ void set_arguments(const ConvProblem& p, const Algorithm& a, const HipGemmArgume
   fill_parts(p, a, arguments);
 }
 
+// ---- repack ----
+
+// Results, C and D lie as the problem says, each element by itself.
+void set_scattered(const ConvProblem& p, const Repack& r, device::GemmArguments& g) {
+  const ConvStrides& s = by_weight(p) ? p.weight_strides
+                         : by_data(p) ? p.in_strides
+                                      : p.out_strides;
+  const std::int64_t group = r.together * s[by_weight(p) ? 0 : kG];
+  std::array<DUse, kMaxD> uses{};
+  if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
+  g.ld_out = g.ld_c = 1;
+  g.batch_stride_out = g.batch_stride_c = group;
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    g.ld_d[i] = uses[i].is_vector() ? 0 : 1;
+    g.batch_stride_d[i] = uses[i].is_vector() ? p.k / p.g * r.together : group;
+  }
+}
+
+void scatter_residues(const ConvProblem& p, HipConvPart* part) {
+  for (const Residue& r : residues_of(p)) {
+    part->result_image = stride_of(p.n, p.in_strides[kN]);
+    part->result_first = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::int64_t place = stride_of(p.size[i], p.in_strides[kD + i]);
+      part->result_first += r.first[i] * place;
+      part->result[i] = static_cast<int>(p.stride[i] * place);
+    }
+    ++part;
+  }
+}
+
+std::int64_t chunks_of(const device::HipConvCopy& copy) {
+  std::int64_t all = copy.chunks;
+  for (const int size : copy.sizes) all *= size;
+  return all;
+}
+
+template <int kParts>
+void set_repacked(const ConvProblem& p, const Repack& r, const ConvOperands& o, const Algorithm& a,
+                  const HipGemmArguments& product, unsigned prepare, Launch& launch) {
+  using Arguments = device::HipRepackArguments<kParts>;
+  auto& to = launch.arguments.make<Arguments>();
+  to.conv.product = product;
+  fill_parts(r.problem, a, to.conv);
+  if (by_data(p)) scatter_residues(p, to.conv.parts);
+  device::GemmArguments& g = to.conv.product.gemm;
+  set_scattered(p, r, g);
+  to.result = results_of(p, r);
+  RepackArguments copies = {g.a, g.b, to.in_workspace, to.copies};
+  const std::int64_t begin =
+      a.slices > 1 ? product.partial_sums + product.partial_bytes : device::kHipCounterBytes;
+  launch.workspace.bytes = static_cast<std::size_t>(add_copies(p, o, r, begin, copies));
+  launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
+  const std::int64_t chunks = chunks_of(to.copies[0]) + chunks_of(to.copies[1]);
+  if (chunks == 0) return;
+  launch.steps.push(
+      {.entry = static_cast<std::uint8_t>(prepare),
+       .grid = {static_cast<unsigned>(tile::ceil_div(chunks, std::int64_t{device::kHipCopyLanes})),
+                1, 1},
+       .block = {device::kHipCopyLanes, 1, 1},
+       .copied_bytes = static_cast<std::size_t>(r.bytes[0] + r.bytes[1])});
+}
+
 }  // namespace
 
 std::vector<Residue> residues_of(const ConvProblem& p) {
@@ -297,9 +360,12 @@ Plan plan_of(const ConvProblem& p) {
   return plan;
 }
 
-Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const ConvOperands& o) {
+Launch bind(const KernelSpec& spec, const ConvProblem& given, const Target&,
+            const ConvOperands& o) {
   const Algorithm& a = spec.algorithm;
-  check_addresses(p, a, o);
+  const Repack copied = a.repack ? repack(given) : Repack{given};
+  const ConvProblem& p = copied.problem;
+  if (!a.repack) check_addresses(p, a, o);
   const Plan plan = plan_of(p);
   Launch launch;
   HipGemmArguments product = product_of(p, o);
@@ -308,15 +374,19 @@ Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const C
   if (a.slices > 1) add_partial_sums(a, tiles, product, launch);
   constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
   product.blocks = static_cast<int>(std::min(tiles * a.slices, kMostLanes / tile::block_lanes(a)));
-  if (by_data(p)) {
+  const bool has_whole = has_whole_taps(std::get<ConvSignature>(spec.signature), a);
+  if (a.repack) {
+    const unsigned prepare = has_whole ? 2 : 1;
+    by_data(p)
+        ? set_repacked<device::kHipRepackParts>(given, copied, o, a, product, prepare, launch)
+        : set_repacked<1>(given, copied, o, a, product, prepare, launch);
+  } else if (by_data(p)) {
     set_arguments<device::kHipConvParts>(p, a, product, launch);
   } else {
     set_arguments<1>(p, a, product, launch);
   }
-  const bool is_whole =
-      has_whole_taps(std::get<ConvSignature>(spec.signature), a) && lies_in_whole_taps(p, a);
   launch.steps.push(
-      {.entry = is_whole ? kWholeTaps : kAnyTaps,
+      {.entry = has_whole && lies_in_whole_taps(p, a) ? kWholeTaps : kAnyTaps,
        .grid = {static_cast<unsigned>(product.blocks), static_cast<unsigned>(plan.parts.size()), 1},
        .block = {static_cast<unsigned>(tile::block_lanes(a)), 1, 1}});
   return launch;

@@ -147,16 +147,21 @@ double sliced_bytes(const MfmaCase& c) {
 
 }  // namespace
 
-Estimate estimate(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+Estimate estimate(const KernelSpec& spec, const ConvProblem& given, const Target& target, int) {
+  const Repack copied = spec.algorithm.repack ? repack(given) : Repack{given};
+  const ConvProblem& p = copied.problem;
   const MfmaCase c = case_of(spec, p, target);
-  const double moved = bytes(p) + sliced_bytes(c);
+  const double moved = bytes(given) + sliced_bytes(c);
   const double memory = moved / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
   const double compute = busy_cycles(c) / c.hertz;
-  const double launch = target.launch_us * 1e-6;
+  // Copies are read and written, in a step of their own.
+  const double copies =
+      2 * (copied.bytes[0] + copied.bytes[1]) / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
+  const double launch = target.launch_us * 1e-6 * (spec.algorithm.repack ? 2 : 1) + copies;
   const double issued =
       std::ceil(c.blocks / c.units) * c.units * c.steps * c.a.tile.m * c.a.tile.n * c.a.tile.k;
   return tile::total_of(compute, memory, launch + kNotHidden * std::min(compute, memory),
-                        issued > 0 ? std::min(1.0, flops(p) / 2 / issued) : 1);
+                        issued > 0 ? std::min(1.0, flops(given) / 2 / issued) : 1);
 }
 
 }  // namespace tessera::conv::mfma

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/device/gemm/gemm_arguments.h"
+#include "tessera/device/hip/conv/repack_arguments.h"
 #include "tessera/families/conv/conv.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -79,6 +80,31 @@ bool taps_adjoin(const ConvProblem& problem);
 inline constexpr std::uint8_t kAnyTaps = 0, kWholeTaps = 1;  // of Source::entries
 bool has_whole_taps(const ConvSignature& signature, const Algorithm& algorithm);
 bool lies_in_whole_taps(const ConvProblem& problem, const Algorithm& algorithm);
+
+// mfma_repack.cc: kernels with repack copy operands to the workspace in a first step, and store
+// each result by itself, so that they take any layout and any channels.
+struct Repack {
+  ConvProblem problem;        // what the main loop sees
+  std::int64_t together = 1;  // groups that are one there
+  bool copies_x = false, copies_y = false;
+  double bytes[2] = {};  // of the copies of an image, and of filters (backward_weight: of y)
+};
+Repack repack(const ConvProblem& problem);
+// Whether repack is worth a try: where the plain kernels serve nothing, or small groups one a tile.
+bool wants_repack(const ConvProblem& problem);
+std::string unrepackable(const ConvProblem& problem);
+struct RepackArguments {
+  const void *&a, *&b;  // of the product
+  device::i64 (&in_workspace)[2];
+  device::HipConvCopy (&copies)[2];
+};
+// Where the workspace ends when the copies begin at this offset.
+std::int64_t add_copies(const ConvProblem& problem, const ConvOperands& operands,
+                        const Repack& repack, std::int64_t workspace, RepackArguments& to);
+device::HipConvResult results_of(const ConvProblem& problem, const Repack& repack);
+
+// mfma_text.cc
+Source emit(const KernelSpec& spec, const Target& target);
 
 Launch bind(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
             const ConvOperands& operands);
