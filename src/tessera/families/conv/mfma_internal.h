@@ -91,6 +91,7 @@ struct Repack {
 };
 Repack repack(const ConvProblem& problem);
 // Whether repack is worth a try: where the plain kernels serve nothing, or small groups one a tile.
+// The problem has its strides.
 bool wants_repack(const ConvProblem& problem);
 std::string unrepackable(const ConvProblem& problem);
 struct RepackArguments {

@@ -113,12 +113,6 @@ HipConvCopy copy_of_filters(const Repack& r, const ConvProblem& p) {
 
 }  // namespace
 
-bool wants_repack(const ConvProblem& p) {
-  const std::int64_t unit = tile::kLaneBytes / bytes_of(p);
-  return p.layout != ConvLayout::nhwgc || p.c / p.g % unit != 0 || p.k / p.g % unit != 0 ||
-         groups_together(p) > 1;
-}
-
 Repack repack(const ConvProblem& p) {
   const std::int64_t unit = tile::kLaneBytes / bytes_of(p);
   const Spatial out = out_size(p);
@@ -149,6 +143,13 @@ Repack repack(const ConvProblem& p) {
                          double(p.filter[1]) * double(p.filter[2]) * element;
   r.bytes[1] = !by_weight(p) ? filters : r.copies_y ? element * elements(p, out, q.k) : 0;
   return r;
+}
+
+bool wants_repack(const ConvProblem& p) {
+  const std::int64_t unit = tile::kLaneBytes / bytes_of(p);
+  const Repack r = repack(p);
+  return p.layout != ConvLayout::nhwgc || p.c / p.g % unit != 0 || p.k / p.g % unit != 0 ||
+         r.together > 1 || r.copies_x || r.copies_y || !taps_adjoin(p);
 }
 
 std::string unrepackable(const ConvProblem& p) {
