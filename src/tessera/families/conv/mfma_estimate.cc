@@ -14,7 +14,8 @@ namespace {
 // threads transpose) of each kind of operand.
 constexpr double kLoop = 16, kWalk = 18;
 constexpr double kPixelLoad = 5, kLineLoad = 1.25;
-constexpr double kRowUnit = 16, kFilterUnit = 35, kTapUnit = 87;
+constexpr double kRowUnit = 16, kFilterUnit = 38, kTapUnit = 73;
+constexpr double kWholePixelLoad = 3, kWholeFilterUnit = 17, kWholeTapUnit = 35;  // of whole taps
 constexpr double kCopiedFilter = 14, kCopiedTap = 21;
 
 // Guesses, in cycles of a CU unless they say otherwise.
@@ -35,6 +36,7 @@ struct MfmaCase {
   const Algorithm& a;
   const Target& target;
   Plan plan;
+  bool is_whole;  // the entry for whole taps
   double units, hertz;
   double blocks = 0, steps = 0;  // of all parts and slices; steps of a block in the mean
 };
@@ -45,6 +47,8 @@ MfmaCase case_of(const KernelSpec& spec, const ConvProblem& p, const Target& tar
              spec.algorithm,
              target,
              plan_of(p),
+             has_whole_taps(std::get<ConvSignature>(spec.signature), spec.algorithm) &&
+                 lies_in_whole_taps(p, spec.algorithm),
              double(std::max(1, target.units)),
              std::max(target.clock_ghz, 0.1) * 1e9};
   const double right = std::ceil(double(c.plan.columns) / c.a.tile.n) * double(c.plan.groups);
@@ -76,11 +80,11 @@ double gathering(const MfmaCase& c, int rows, bool is_a) {
   const bool copies = c.a.pipeline == Pipeline::async;
   if (c.s.direction == ConvDirection::backward_weight) {
     if (is_a) return copies ? loads * kLineLoad : units * kRowUnit;
-    return copies ? loads * kCopiedTap : units * kTapUnit;
+    return copies ? loads * kCopiedTap : units * (c.is_whole ? kWholeTapUnit : kTapUnit);
   }
-  if (is_a) return kWalk + loads * kPixelLoad;
+  if (is_a) return c.is_whole ? loads * kWholePixelLoad : kWalk + loads * kPixelLoad;
   if (c.s.direction == ConvDirection::forward) return loads * kLineLoad;
-  return copies ? loads * kCopiedFilter : units * kFilterUnit;
+  return copies ? loads * kCopiedFilter : units * (c.is_whole ? kWholeFilterUnit : kFilterUnit);
 }
 double vector_cycles(const MfmaCase& c) {
   const double of_wave = kLoop + gathering(c, c.a.tile.m, true) + gathering(c, c.a.tile.n, false);
