@@ -59,11 +59,10 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     return specs;
   }
 
-  void expect_lean(const KernelSpec& spec, const Source& source,
-                   const EmulatedKernel& kernel) const {
+  static void expect_lean(const KernelSpec&, const Source& source, const EmulatedKernel& kernel) {
     for (const std::string& entry : source.entries) {
       SCOPED_TRACE(entry);
-      const emulator::Facts facts = kernel.facts(name_of(spec) + entry);
+      const emulator::Facts facts = kernel.facts(source.name + entry);
       EXPECT_EQ(facts.scratch_bytes, 0U);
       EXPECT_EQ(facts.vgpr_spills, 0U);
       EXPECT_EQ(facts.sgpr_spills, 0U);
@@ -94,7 +93,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     Launch launch = family_.bind(spec, problem, target_, owned.operands);
     adjust_(launch);
     const std::uint64_t before = kernel.statistics.mfmas;
-    ASSERT_EQ(kernel.run(name_of(spec), source, launch, memory, 1), "");
+    ASSERT_EQ(kernel.run(source.name, source, launch, memory, 1), "");
     executed_mfmas_ = kernel.statistics.mfmas - before;
     const Mismatch mismatch = family_.compare(problem, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include "hip/emulated_test.h"
 #include "tessera/families/conv/conv.h"
@@ -23,6 +25,14 @@ class MfmaConv : public EmulatedTest {
 
   // ---- problems ----
 
+  // Channels of which a step of the depth, or of backward_weight a tile of columns, has one tap.
+  void draw_whole_taps(ConvProblem& p, const Algorithm& a) {
+    if (p.direction == ConvDirection::backward_weight) {
+      p.c = a.tile.n;
+    } else {
+      (p.direction == ConvDirection::forward ? p.c : p.k) = a.tile.k * between(1, 2);
+    }
+  }
   void draw_sizes(ConvProblem& p, const Algorithm& a) {
     p.n = between(1, 3), p.g = one_in(3) ? between(2, 3) : 1;
     const int unit = 16 / size_of(p.in);  // a chunk of channels
@@ -30,6 +40,7 @@ class MfmaConv : public EmulatedTest {
     p.k = unit * between(1, one_in(3) ? 3 : 144 / unit);
     if (p.direction == ConvDirection::forward && one_in(4)) p.k = between(1, 70);
     if (one_in(4)) p.c = a.tile.k, p.k = a.tile.n;
+    if (one_in(3)) draw_whole_taps(p, a);
     p.c *= p.g, p.k *= p.g;
     for (std::size_t i = 3 - static_cast<std::size_t>(p.ndim); i < 3; ++i) {
       p.size[i] = between(1, p.ndim == 3 ? 7 : 14), p.filter[i] = one_in(3) ? between(1, 7) : 3;
@@ -151,7 +162,10 @@ class MfmaConv : public EmulatedTest {
     return false;
   }
 
-  static bool is_mfma(const KernelSpec& spec) { return tile::is_mfma(spec.algorithm.pipeline); }
+  static bool is_mfma(const KernelSpec& spec) {
+    const Algorithm& a = spec.algorithm;
+    return tile::is_mfma(a.pipeline) && !a.pointwise && !a.repack;
+  }
 
   void check_one(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     const ConvProblem p = problem_for(spec);
@@ -164,8 +178,10 @@ class MfmaConv : public EmulatedTest {
   void check_all(const std::vector<KernelSpec>& specs, int problems) {
     for_each_built(
         specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-          EXPECT_EQ(mfmas_in(kernel.facts(name_of(spec))),
-                    mfmas_of_tile(spec) * static_cast<unsigned>(turns_of(spec.algorithm)));
+          for (const std::string& entry : source.entries) {
+            EXPECT_EQ(mfmas_in(kernel.facts(name_of(spec) + entry)),
+                      mfmas_of_tile(spec) * static_cast<unsigned>(turns_of(spec.algorithm)));
+          }
           for (int n = 0; n < problems; ++n) check_one(spec, source, kernel);
           expect_few_lds_cycles(kernel);
         });
@@ -188,6 +204,99 @@ TEST_P(MfmaConv, OtherLegalKernelsAreLeanAndCorrect) {
   ASSERT_GE(specs.size(), kOthers);
   specs.resize(kOthers);
   check_all(specs, 1);
+}
+
+// Two problems of one tile of results (backward_weight: of so many) that differ by so many steps of
+// the depth, by the second entry or the first, and the most instructions of a wave for a step.
+struct StepRow {
+  const char *direction, *kernel, *fewer, *more;
+  std::uint64_t steps;  // of all waves
+  bool is_whole;
+  std::uint64_t most;
+};
+constexpr char kAnyDepth[] = "n=1 c=40 k=128 h=9 w=19 y=2 x=4";
+constexpr char kMoreDepth[] = "n=1 c=48 k=128 h=9 w=19 y=2 x=4";
+constexpr char kWholeDepth[] = "n=1 c=64 k=128 h=9 w=19 y=2 x=4";
+constexpr char kMoreWhole[] = "n=1 c=128 k=128 h=9 w=19 y=2 x=4";
+constexpr char kAnyData[] = "n=1 k=40 c=128 h=8 w=16 y=2 x=4";
+constexpr char kMoreData[] = "n=1 k=48 c=128 h=8 w=16 y=2 x=4";
+constexpr char kWholeData[] = "n=1 k=64 c=128 h=8 w=16 y=2 x=4";
+constexpr char kMoreWholeData[] = "n=1 k=128 c=128 h=8 w=16 y=2 x=4";
+constexpr char kAnyWeight[] = "n=3 c=64 k=128 h=8 w=8 y=3 x=6 pad_h=1 pad_w=2 pad_right_w=3";
+constexpr char kMoreWeight[] = "n=4 c=64 k=128 h=8 w=8 y=3 x=6 pad_h=1 pad_w=2 pad_right_w=3";
+constexpr char kWholeWeight[] = "n=3 c=128 k=128 h=8 w=8 y=3 x=3 pad_h=1 pad_w=1";
+constexpr char kMoreWholeWeight[] = "n=4 c=128 k=128 h=8 w=8 y=3 x=3 pad_h=1 pad_w=1";
+constexpr char kCompv4[] = "compv4_128x128x64_2x2x1_32x32x16_intrawave";
+constexpr char kAsync[] = "async_128x128x64_2x2x1_32x32x16_intrawave_s2";
+constexpr StepRow kSteps[] = {
+    {"forward", kCompv4, kAnyDepth, kMoreDepth, 4, false, 200},
+    {"forward", kCompv4, kWholeDepth, kMoreWhole, 32, true, 200},
+    {"backward_data", kCompv4, kAnyData, kMoreData, 4, false, 300},
+    {"backward_data", kCompv4, kWholeData, kMoreWholeData, 32, true, 250},
+    {"backward_weight", kCompv4, kAnyWeight, kMoreWeight, 36, false, 350},
+    {"backward_weight", kCompv4, kWholeWeight, kMoreWholeWeight, 36, true, 290},
+};
+constexpr StepRow kCopiedSteps[] = {
+    {"forward", kAsync, kAnyDepth, kMoreDepth, 4, false, 180},
+    {"forward", kAsync, kWholeDepth, kMoreWhole, 32, true, 180},
+    {"backward_data", kAsync, kAnyData, kMoreData, 4, false, 240},
+    {"backward_data", kAsync, kWholeData, kMoreWholeData, 32, true, 240},
+    {"backward_weight", kAsync, kAnyWeight, kMoreWeight, 36, false, 300},
+};
+
+// The kinds of instructions that a table of counts has.
+std::string kind_of(const std::string& name) {
+  const auto starts = [&](const char* word) { return name.starts_with(word); };
+  if (starts("v_mfma")) return "MFMA";
+  if (starts("v_")) return "vector";
+  if (starts("ds_read")) return "LDS read";
+  if (starts("ds_")) return "LDS write";
+  if (starts("buffer_") || starts("global_")) return "memory";
+  if (starts("s_waitcnt") || starts("s_barrier") || starts("s_nop")) return "wait";
+  return "scalar";
+}
+std::string counts_of_step(const emulator::Statistics& few, const emulator::Statistics& many,
+                           std::uint64_t steps) {
+  std::map<std::string, std::uint64_t> kinds;
+  for (const auto& [name, count] : many.executed) {
+    const auto before = few.executed.find(name);
+    kinds[kind_of(name)] += count - (before == few.executed.end() ? 0 : before->second);
+  }
+  std::string text;
+  for (const auto& [kind, count] : kinds) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", kind, count / steps);
+  }
+  return text;
+}
+
+// What a wave executes for one more step of the depth. docs/performance/cdna_conv.md has the table.
+TEST_P(MfmaConv, AStepNeedsFewInstructions) {
+  const bool copies = target_.name == "gfx950";
+  for (const StepRow& row : copies ? std::span<const StepRow>(kCopiedSteps) : kSteps) {
+    std::string word = row.direction;
+    std::erase(word, '_');
+    for_each_kernel(
+        {fmt::format("conv_{}_fp16_nhwgc_2d_{}", word, row.kernel)},
+        [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+          emulator::Statistics runs[2];
+          for (int i = 0; i < 2; ++i) {
+            const Problem problem = parse_problem(fmt::format(
+                "conv direction={} dtype=fp16 {}", row.direction, i == 0 ? row.fewer : row.more));
+            const Launch launch = family_.bind(spec, problem, target_, ConvOperands{});
+            ASSERT_EQ(launch.steps[0].entry, row.is_whole ? 1 : 0);
+            kernel.statistics = {};
+            check(spec, source, kernel, problem);
+            runs[i] = kernel.statistics;
+          }
+          const std::uint64_t step = (runs[1].instructions - runs[0].instructions) / row.steps;
+          const emulator::Facts facts =
+              kernel.facts(name_of(spec) + (row.is_whole ? "_whole" : ""));
+          fmt::print("{} {}: {} a step: {}; {} VGPRs, {} SGPRs\n", row.direction,
+                     row.is_whole ? "whole taps" : "any", step,
+                     counts_of_step(runs[0], runs[1], row.steps), facts.vgprs, facts.sgprs);
+          EXPECT_LE(step, row.most);
+        });
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Convolutions by MFMA on the host: which kernels are legal, and which problems they leave to
 // others.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -43,6 +44,40 @@ TEST(ConvMfma, SaysWhichKernelsAreLegal) {
   for (const auto& [name, text] : kIllegalMfma) {
     const KernelSpec spec = parse_name(name);
     EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, text) << name;
+  }
+}
+
+// Copies make channels last and whole chunks of them, and small groups one; what lies so already
+// is read in place.
+TEST(ConvMfma, RepackCopiesWhatItMust) {
+  const Target target = load_target("gfx942");
+  struct Row {
+    const char *direction, *layout, *fields;
+    std::size_t steps, copied;
+  };
+  constexpr Row kRows[] = {
+      {"forward", "nhwgc", "c=3 k=64", 2, 2 * 81 * 8 * 2 + 64 * 8 * 2},
+      {"forward", "nchw", "c=64 k=40", 2, 2 * 81 * 64 * 2 + 40 * 64 * 2},
+      {"forward", "nhwgc", "c=64 k=64 g=16", 2, 64 * 64 * 2},
+      {"backward_data", "nhwgc", "c=6 k=12 g=2", 2, 2 * 81 * 16 * 2 + 16 * 8 * 2},
+      {"backward_weight", "nhwgc", "c=64 k=64 g=8", 1, 0},
+      {"backward_weight", "nhwgc", "c=3 k=64", 2, 2 * 81 * 8 * 2},
+      {"backward_weight", "nchw", "c=3 k=12", 2, 2 * 81 * 8 * 2 + 2 * 81 * 16 * 2},
+  };
+  for (const Row& row : kRows) {
+    const Problem problem =
+        parse_problem(fmt::format("conv direction={} layout={} n=2 {} h=9 w=9 dtype=fp16",
+                                  row.direction, row.layout, row.fields));
+    std::string word = row.direction;
+    std::erase(word, '_');
+    const KernelSpec spec = parse_name(
+        fmt::format("conv_{}_fp16_{}_2d_compv4_128x128x64_2x2x1_32x32x16_intrawave_repack_gfx942",
+                    word, row.layout));
+    EXPECT_EQ(family().is_legal(spec, target).reason, "");
+    EXPECT_EQ(family().supports(spec, problem, target).reason, "");
+    const Launch launch = family().bind(spec, problem, target, ConvOperands{});
+    ASSERT_EQ(launch.steps.size(), row.steps) << row.direction << " " << row.fields;
+    EXPECT_EQ(launch.steps[0].copied_bytes, row.copied) << row.direction << " " << row.fields;
   }
 }
 
@@ -91,6 +126,36 @@ TEST(ConvMfma, GradientsByXHaveBlocksForAllPixels) {
     const Launch launch = family().bind(spec, problem, target, ConvOperands{});
     EXPECT_EQ(launch.steps[0].grid[0], static_cast<unsigned>((blocks + 127) / 128)) << fields;
   }
+}
+
+// The second entry is for steps of the depth, or tiles of columns, that lie in one tap.
+TEST(ConvMfma, WholeTapsHaveAnEntry) {
+  const Target target = load_target("gfx942");
+  struct Row {
+    const char *direction, *channels;
+    unsigned entry;
+  };
+  for (const auto& [direction, channels, entry] : {Row{"forward", "c=128 k=40", 1},
+                                                   {"forward", "c=96 k=64", 0},
+                                                   {"backward_data", "c=40 k=64", 1},
+                                                   {"backward_data", "c=64 k=72", 0},
+                                                   {"backward_weight", "c=128 k=8", 1},
+                                                   {"backward_weight", "c=64 k=64", 0},
+                                                   {"forward", "c=128 k=128 g=2", 1},
+                                                   {"forward", "c=64 k=128 g=2", 0}}) {
+    const Problem problem = parse_problem(
+        fmt::format("conv direction={} n=1 {} h=9 w=9 y=3 x=3 dtype=fp16", direction, channels));
+    std::string word = direction;
+    std::erase(word, '_');
+    const KernelSpec spec = parse_name(fmt::format(
+        "conv_{}_fp16_nhwgc_2d_compv4_128x128x64_2x2x1_32x32x16_intrawave_gfx942", word));
+    EXPECT_EQ(family().emit(spec, target).entries.size(), 2U);
+    EXPECT_EQ(family().bind(spec, problem, target, ConvOperands{}).steps[0].entry, entry)
+        << direction << " " << channels;
+  }
+  const KernelSpec copied = parse_name(
+      "conv_backwardweight_fp16_nhwgc_2d_async_128x128x64_2x2x1_32x32x16_intrawave_s2_gfx950");
+  EXPECT_EQ(family().emit(copied, load_target("gfx950")).entries.size(), 1U);
 }
 
 TEST(ConvMfma, RefusesAddressesThatAreNoDwords) {

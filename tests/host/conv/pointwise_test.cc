@@ -29,20 +29,28 @@ std::string refusal(const std::string& line) {
   return specs.empty() ? "" : family().supports(specs.front(), problem, target).reason;
 }
 
-TEST(ConvPointwise, KernelsAreThoseOfGemm) {
-  const Target target = load_target("sm90a");
+void expect_kernels_of_gemm(const Problem& problem, const Target& target) {
   const Family& gemm = family_of(Op::gemm);
-  for (const char* layout : {"nhwgc", "nchw"}) {
-    for (const char* direction : {"forward", "backward_data", "backward_weight"}) {
-      const Problem problem = parse_problem(fmt::format(
-          "conv direction={} n=1 c=64 k=256 h=14 w=14 dtype=bf16 layout={}", direction, layout));
-      const auto specs = pointwise_kernels(problem, target);
-      ASSERT_FALSE(specs.empty());
-      for (const KernelSpec& spec : specs) {
-        const KernelSpec product = product_kernel(spec);
-        EXPECT_EQ(family().source_name(spec), name_of(product));
-        EXPECT_EQ(family().emit(spec, target).text, gemm.emit(product, target).text);
-        EXPECT_TRUE(gemm.is_legal(product, target)) << name_of(product);
+  const auto specs = pointwise_kernels(problem, target);
+  ASSERT_FALSE(specs.empty()) << target.name;
+  for (const KernelSpec& spec : specs) {
+    const KernelSpec product = product_kernel(spec);
+    EXPECT_EQ(family().source_name(spec), name_of(product));
+    EXPECT_EQ(family().emit(spec, target).text, gemm.emit(product, target).text);
+    EXPECT_TRUE(gemm.is_legal(product, target)) << name_of(product);
+  }
+}
+
+TEST(ConvPointwise, KernelsAreThoseOfGemm) {
+  for (const char* name : {"sm90a", "gfx90a", "gfx942", "gfx950"}) {
+    const Target target = load_target(name);
+    for (const char* layout : {"nhwgc", "nchw"}) {
+      for (const char* direction : {"forward", "backward_data", "backward_weight"}) {
+        expect_kernels_of_gemm(
+            parse_problem(fmt::format("conv direction={} n=1 c=64 k=256 h=14 w=14 dtype=bf16 "
+                                      "layout={}",
+                                      direction, layout)),
+            target);
       }
     }
   }

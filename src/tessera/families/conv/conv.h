@@ -99,6 +99,9 @@ extern const Way kCpasync;
 // depthwise.cc: one channel of x in each group
 extern const Way kDepthwiseCuda;
 
+// depthwise_hip.cc: the same on the ordinary lanes of AMD GPUs
+extern const Way kDepthwiseHip;
+
 // grouped.cc: few channels in each group, read as they lie
 extern const Way kGroupedCuda;
 
@@ -106,7 +109,7 @@ extern const Way kGroupedCuda;
 extern const Way kMfmaCompv3, kMfmaCompv4, kMfmaMem, kMfmaAsync;
 
 // pointwise.cc: GEMM's kernels, for layers that are products of matrices
-extern const Way kPointwiseCpu, kPointwiseCuda;
+extern const Way kPointwiseCpu, kPointwiseCuda, kPointwiseHip;
 // Whether features describe the kernel: a pointwise one if GEMM's features describe its own.
 bool is_described(const KernelSpec& spec);
 

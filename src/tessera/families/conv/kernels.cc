@@ -12,10 +12,18 @@
 #include "tessera/families/tile/candidates.h"
 #include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/fields.h"
+#include "tessera/families/tile/mfma.h"
 #include "tessera/spec/words_internal.h"
 
 namespace tessera::conv {
 namespace {
+
+// Kernels by MFMA use repack here, and in no other family.
+Algorithm without_repack(const Case& c) {
+  Algorithm a = c.algorithm;
+  if (tile::is_mfma(a.pipeline)) a.repack = false;
+  return a;
+}
 
 constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) {
@@ -28,8 +36,10 @@ constexpr tile::Rule<Case> kCommonRules[] = {
      }},
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
-    {[](const Case& c) { return c.algorithm.pointwise || tile::unused_at_default(c.algorithm); },
-     [](const Case& c) { return tile::unused_field(c.algorithm); }},
+    {[](const Case& c) {
+       return c.algorithm.pointwise || tile::unused_at_default(without_repack(c));
+     },
+     [](const Case& c) { return tile::unused_field(without_repack(c)); }},
 };
 
 const ConvSignature& in(const Signature& signature) { return std::get<ConvSignature>(signature); }
@@ -44,10 +54,10 @@ constexpr std::array kDerived = {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {&kDirectCpu,     &kDirectCuda,  &kPackedCpu,  &kDepthwiseCpu,
-                                      &kDepthwiseCuda, &kTmaws,       &kCpasync,    &kPointwiseCpu,
-                                      &kPointwiseCuda, &kGroupedCuda, &kMfmaCompv3, &kMfmaCompv4,
-                                      &kMfmaMem,       &kMfmaAsync,   &kDirectHip};
+  static constexpr std::array kAll = {
+      &kDirectCpu, &kDirectCuda,   &kPackedCpu,     &kDepthwiseCpu, &kDepthwiseCuda, &kTmaws,
+      &kCpasync,   &kPointwiseCpu, &kPointwiseCuda, &kGroupedCuda,  &kMfmaCompv3,    &kMfmaCompv4,
+      &kMfmaMem,   &kMfmaAsync,    &kDirectHip,     &kPointwiseHip, &kDepthwiseHip};
   return kAll;
 }
 

@@ -7,15 +7,13 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 
 #include "tessera/device/hip/conv/conv_arguments.h"
 #include "tessera/families/conv/mfma_internal.h"
-#include "tessera/families/headers.h"
 #include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/ceil_div.h"
-#include "tessera/families/tile/epilogue.h"
-#include "tessera/families/tile/text.h"
 
 namespace tessera::conv::mfma {
 namespace {
@@ -134,7 +132,7 @@ constexpr tile::Rule<Case> kMfmaRules[] = {
        return fmt::format("async transposes elements of 16 bits for {}, got {}",
                           to_string(c.signature.direction), to_string(types_of(c.signature).a));
      }},
-    {[](const Case& c) { return c.signature.layout == ConvLayout::nhwgc; },
+    {[](const Case& c) { return c.algorithm.repack || c.signature.layout == ConvLayout::nhwgc; },
      [](const Case& c) {
        return fmt::format("kernels by MFMA need neighbouring channels, layout nhwgc, got {}",
                           to_string(c.signature.layout));
@@ -370,10 +368,11 @@ double residues(const ConvProblem& p) {
 }
 
 std::string counts_unfit(const ConvProblem& p, const Algorithm& a) {
-  if (const double parts = residues(p); parts > device::kHipConvParts) {
+  const int most = a.repack ? device::kHipRepackParts : device::kHipConvParts;
+  if (const double parts = residues(p); parts > most) {
     return fmt::format("{} takes up to {} residues of the strides, got {:.0f} of {}x{}x{}{}",
-                       to_string(a.pipeline), device::kHipConvParts, parts, p.stride[0],
-                       p.stride[1], p.stride[2], kOther);
+                       to_string(a.pipeline), most, parts, p.stride[0], p.stride[1], p.stride[2],
+                       kOther);
   }
   const View view = view_of(p);
   const double tiles = std::ceil(double(view.rows) / a.tile.m) *
@@ -394,8 +393,26 @@ std::string counts_unfit(const ConvProblem& p, const Algorithm& a) {
   return fmt::format("slices are added for at most {} tiles, got {:.0f}", kCounters, tiles);
 }
 
-Verdict mfma_serves(const KernelSpec& spec, const ConvProblem& p, const Target&) {
+// backward_data: elements of x from a pixel of a residue to the next one.
+std::int64_t farthest_step(const ConvProblem& p) {
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < 3 && by_data(p); ++i) {
+    if (p.size[i] > 1) most = std::max(most, p.stride[i] * p.in_strides[kD + i]);
+  }
+  return most;
+}
+
+Verdict mfma_serves(const KernelSpec& spec, const ConvProblem& given, const Target&) {
   const Algorithm& a = spec.algorithm;
+  if (a.repack) {
+    if (std::string why = unrepackable(given); !why.empty()) return {why};
+    if (double(farthest_step(given)) > std::numeric_limits<std::int32_t>::max()) {
+      return {fmt::format("{} counts elements from a result to the next one up to {}, got {}{}",
+                          to_string(a.pipeline), std::numeric_limits<std::int32_t>::max(),
+                          farthest_step(given), kOther)};
+    }
+  }
+  const ConvProblem p = a.repack ? repack(given).problem : given;
   for (const auto& look : {channels_unfit, places_unfit, filter_too_large, counts_unfit, too_far}) {
     if (std::string why = look(p, a); !why.empty()) return {why};
   }
@@ -448,85 +465,20 @@ std::vector<Algorithm> algorithms(const Target& target) {
 template <Pipeline kPipeline>
 std::vector<Algorithm> for_problem(const ConvProblem& p, const Target& target) {
   std::vector<Algorithm> all = algorithms<kPipeline>(target);
-  if (p.direction == ConvDirection::backward_weight) return all;
-  std::erase_if(all, [](const Algorithm& a) { return a.slices > 1; });
+  if (p.direction != ConvDirection::backward_weight) {
+    std::erase_if(all, [](const Algorithm& a) { return a.slices > 1; });
+  }
+  if (!wants_repack(with_strides(p))) return all;
+  if (p.layout == ConvLayout::nhwgc) {
+    const std::size_t plain = all.size();
+    all.reserve(2 * plain);
+    std::copy_n(all.begin(), plain, std::back_inserter(all));
+    std::for_each(all.begin() + static_cast<std::ptrdiff_t>(plain), all.end(),
+                  [](Algorithm& a) { a.repack = true; });
+  } else {
+    for (Algorithm& a : all) a.repack = true;
+  }
   return all;
-}
-
-// ---- text ----
-
-std::string_view yes_no(bool is_so) { return is_so ? "true" : "false"; }
-
-std::string config_of(const KernelSpec& spec, const Target& target) {
-  const auto& s = std::get<ConvSignature>(spec.signature);
-  const Algorithm& a = spec.algorithm;
-  constexpr std::string_view kTf32 = "tf32";  // operands are multiplied as that
-  const Types types = types_of(s);
-  const tile::MfmaTiles tiles = tile::mfma_tiles(a);
-  return fmt::format(
-             "  using A = {};\n"
-             "  using B = {};\n"
-             "  using Acc = {};\n"
-             "  using Out = {};\n"
-             "  using D = {};\n"
-             "  static constexpr ConvDirection kDirection = ConvDirection::{};\n"
-             "  static constexpr int kNdim = {};\n"
-             "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
-             "  static constexpr int kWaveM = {}, kWaveN = {};\n"
-             "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n",
-             tile::storage_type(types.a, kTf32), tile::storage_type(types.b, kTf32),
-             s.acc == DType::int32 ? "int" : "float", tile::storage_type(types.out),
-             tile::storage_type(types.d), to_string(s.direction), s.ndim, a.tile.m, a.tile.n,
-             a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, a.warp_tile.k) +
-         fmt::format(
-             "  static constexpr int kBuffers = {}, kPrefetch = {};\n"
-             "  static constexpr bool kDirectToLds = {}, kWholeTaps = false;\n"
-             "  static constexpr int kSlices = {};\n"
-             "  static constexpr bool kAtomicSplit = {}, kPersistent = false;\n"
-             "  static constexpr bool kAKContiguous = {}, kBKContiguous = {};\n"
-             "  static constexpr bool kPreshuffled = false;\n"
-             "  static constexpr int kXcds = {};\n",
-             tiles.buffers, tiles.prefetch, yes_no(copies(a)), a.slices,
-             yes_no(a.split_k == SplitK::atomic), yes_no(!by_weight(s)),
-             yes_no(s.direction == ConvDirection::forward), target.xcds) +
-         tile::epilogue_fields(s.epilogue);
-}
-
-Source emit_mfma(const KernelSpec& spec, const Target& target) {
-  Source source{.name = name_of(spec), .extension = ".hip", .text = {}, .headers = {}, .abi = kAbi};
-  source.text = fmt::format(
-      "// {0}\n"
-      "// Generated by tessera from src/tessera/device/hip/. Do not edit.\n"
-      "// Reproduce: tessera generate {0} --output-dir .\n"
-      "#include \"tessera/device/hip/conv/conv_operands.h\"\n"
-      "\n"
-      "namespace {{\n"
-      "\n"
-      "using namespace tessera::device;\n"
-      "\n"
-      "struct Config {{\n"
-      "{1}"
-      "}};\n"
-      "\n"
-      "using Operands = ConvOperands<Config>;\n"
-      "using Kernel = MfmaGemm<Config, Operands>;\n"
-      "\n"
-      "}}  // namespace\n"
-      "\n"
-      "extern \"C\" {{\n"
-      "__attribute__((device, used)) extern const int {0}_abi =\n"
-      "    {2};\n"
-      "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
-      "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
-      "void {0}(\n"
-      "    Operands::Arguments arguments) {{\n"
-      "  Kernel::run(arguments.product);\n"
-      "}}\n"
-      "}}\n",
-      source.name, config_of(spec, target), kAbi);
-  source.headers = headers_of(source.text);
-  source.entries = {""};
-  return source;
 }
 
 template <Pipeline kPipeline>
@@ -536,13 +488,22 @@ constexpr Way way_of_pipeline() {
           .rules = kMfmaRules,
           .serves = mfma_serves,
           .algorithms = algorithms<kPipeline>,
-          .emit = emit_mfma,
+          .emit = emit,
           .bind = bind,
           .estimate = estimate,
           .own = {.for_problem = for_problem<kPipeline>}};
 }
 
 }  // namespace
+
+bool has_whole_taps(const ConvSignature& s, const Algorithm& a) {
+  return !by_weight(s) || !copies(a);
+}
+
+bool lies_in_whole_taps(const ConvProblem& p, const Algorithm& a) {
+  if (by_weight(p)) return p.c / p.g % a.tile.n == 0;
+  return (by_data(p) ? p.k : p.c) / p.g % a.tile.k == 0;
+}
 
 Types types_of(const ConvSignature& s) {
   if (by_weight(s)) return {s.out, s.in, s.weight, s.weight};

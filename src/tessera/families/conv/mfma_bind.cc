@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "tessera/base/error.h"
-#include "tessera/device/hip/conv/conv_arguments.h"
+#include "tessera/device/hip/conv/repack_arguments.h"
 #include "tessera/families/conv/mfma_internal.h"
 #include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/strides.h"
@@ -28,12 +28,6 @@ constexpr std::int64_t kDwordBytes = 4;
 
 // ---- residues ----
 
-// The taps that pixels of one residue see along one dimension, as ConvView has them
-// (device/cuda/conv/conv_view.h): tap i is at first + i * step of the filter and moves the place in
-// y by shift + i * shift_step.
-struct Taps {
-  std::int64_t count, first, step, shift, shift_step;
-};
 Taps taps_of(std::int64_t filter, std::int64_t stride, std::int64_t dilation, std::int64_t place) {
   const std::int64_t common = std::gcd(stride, dilation), step = stride / common;
   const std::int64_t most = std::min(step, filter);
@@ -43,26 +37,6 @@ Taps taps_of(std::int64_t filter, std::int64_t stride, std::int64_t dilation, st
   return {(filter - first + step - 1) / step, first, step, place / stride, -(dilation / common)};
 }
 
-struct Residue {
-  Taps taps[3];
-  std::int64_t first[3], pixels[3];  // of x, along each dimension
-};
-std::vector<Residue> residues_of(const ConvProblem& p) {
-  std::vector<Residue> all;
-  Spatial count{};
-  for (std::size_t i = 0; i < 3; ++i) count[i] = std::min(p.stride[i], p.size[i]);
-  for (std::int64_t number = 0; number < count[0] * count[1] * count[2]; ++number) {
-    Residue& r = all.emplace_back();
-    std::int64_t rest = number;
-    for (std::size_t i = 3; i-- > 0; rest /= count[i]) {
-      const std::int64_t at = rest % count[i];
-      r.taps[i] = taps_of(p.filter[i], p.stride[i], p.dilation[i], at + p.pad[i]);
-      r.first[i] = at;
-      r.pixels[i] = tile::ceil_div(p.size[i] - at, p.stride[i]);
-    }
-  }
-  return all;
-}
 Part part_of(const ConvProblem& p, const Residue& r) {
   Part part{p.n, p.k / p.g};
   for (std::size_t i = 0; i < 3; ++i) part.rows *= r.pixels[i], part.depth *= r.taps[i].count;
@@ -106,14 +80,7 @@ HipConvPart whole(const ConvProblem& p) {
   return part;
 }
 
-// Results are counted in rows of so many elements: what divides the distances of all pixels.
-std::int64_t result_unit(const ConvProblem& p) {
-  std::int64_t unit = stride_of(p.n, p.in_strides[kN]);
-  for (std::size_t i = 0; i < 3; ++i) {
-    unit = std::gcd(unit, stride_of(p.size[i], p.in_strides[kD + i]));
-  }
-  return std::max<std::int64_t>(unit, 1);
-}
+std::int64_t result_unit(const ConvProblem& p) { return row_of_results(p.in_strides, p.size, p.n); }
 
 // Where the residue's taps lie in the filter, and its pixels in x.
 void place_residue(const ConvProblem& p, const Residue& r, HipConvPart& part) {
@@ -202,20 +169,6 @@ void set_strides(const ConvProblem& p, device::GemmArguments& g) {
   }
 }
 
-// C and D that are matrices lie as the result does.
-void set_results(const ConvProblem& p, const ConvOperands& o, device::GemmArguments& g) {
-  g.c = p.beta == 0 ? nullptr : o.c;
-  g.ld_c = g.ld_out, g.batch_stride_c = g.batch_stride_out;
-  std::array<DUse, kMaxD> uses{};
-  if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
-  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-    g.d[i] = o.d[i];
-    g.ld_d[i] = uses[i].is_vector() ? 0 : g.ld_out;
-    g.batch_stride_d[i] = uses[i].is_vector() ? p.k / p.g : g.batch_stride_out;
-  }
-  g.alpha = p.alpha, g.beta = p.beta, g.clamp_lo = p.clamp_lo, g.clamp_hi = p.clamp_hi;
-}
-
 HipGemmArguments product_of(const ConvProblem& p, const ConvOperands& o) {
   HipGemmArguments product{};
   device::GemmArguments& g = product.gemm;
@@ -227,16 +180,6 @@ HipGemmArguments product_of(const ConvProblem& p, const ConvOperands& o) {
   set_results(p, o, g);
   product.raster_group = kRasterGroup;
   return product;
-}
-
-// Whoever asks for sizes alone has no addresses.
-void refuse_unaligned(std::string_view name, const void* data, Pipeline pipeline) {
-  const auto excess = reinterpret_cast<std::uintptr_t>(data) % kDwordBytes;
-  if (excess == 0) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("conv: {} must be aligned to {} bytes for {}, got an address {} past a "
-                          "multiple of that; use a direct kernel",
-                          name, kDwordBytes, to_string(pipeline), excess));
 }
 
 // Lines of filters in forward, and of y in backward_weight by registers, may begin anywhere.
@@ -268,7 +211,115 @@ void set_arguments(const ConvProblem& p, const Algorithm& a, const HipGemmArgume
   fill_parts(p, a, arguments);
 }
 
+// ---- repack ----
+
+// Results, C and D lie as the problem says, each element by itself.
+void set_scattered(const ConvProblem& p, const Repack& r, device::GemmArguments& g) {
+  const ConvStrides& s = by_weight(p) ? p.weight_strides
+                         : by_data(p) ? p.in_strides
+                                      : p.out_strides;
+  const std::int64_t group = r.together * s[by_weight(p) ? 0 : kG];
+  std::array<DUse, kMaxD> uses{};
+  if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
+  g.ld_out = g.ld_c = 1;
+  g.batch_stride_out = g.batch_stride_c = group;
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    g.ld_d[i] = uses[i].is_vector() ? 0 : 1;
+    g.batch_stride_d[i] = uses[i].is_vector() ? p.k / p.g * r.together : group;
+  }
+}
+
+void scatter_residues(const ConvProblem& p, HipConvPart* part) {
+  for (const Residue& r : residues_of(p)) {
+    part->result_image = stride_of(p.n, p.in_strides[kN]);
+    part->result_first = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const std::int64_t place = stride_of(p.size[i], p.in_strides[kD + i]);
+      part->result_first += r.first[i] * place;
+      part->result[i] = static_cast<int>(p.stride[i] * place);
+    }
+    ++part;
+  }
+}
+
+std::int64_t chunks_of(const device::HipConvCopy& copy) {
+  std::int64_t all = copy.chunks;
+  for (const int size : copy.sizes) all *= size;
+  return all;
+}
+
+template <int kParts>
+void set_repacked(const ConvProblem& p, const Repack& r, const ConvOperands& o, const Algorithm& a,
+                  const HipGemmArguments& product, unsigned prepare, Launch& launch) {
+  using Arguments = device::HipRepackArguments<kParts>;
+  auto& to = launch.arguments.make<Arguments>();
+  to.conv.product = product;
+  fill_parts(r.problem, a, to.conv);
+  if (by_data(p)) scatter_residues(p, to.conv.parts);
+  device::GemmArguments& g = to.conv.product.gemm;
+  set_scattered(p, r, g);
+  to.result = results_of(p, r);
+  RepackArguments copies = {g.a, g.b, to.in_workspace, to.copies};
+  const std::int64_t begin =
+      a.slices > 1 ? product.partial_sums + product.partial_bytes : device::kHipCounterBytes;
+  launch.workspace.bytes = static_cast<std::size_t>(add_copies(p, o, r, begin, copies));
+  launch.workspace.address_offset = offsetof(HipGemmArguments, workspace);
+  const std::int64_t chunks = chunks_of(to.copies[0]) + chunks_of(to.copies[1]);
+  if (chunks == 0) return;
+  launch.steps.push(
+      {.entry = static_cast<std::uint8_t>(prepare),
+       .grid = {static_cast<unsigned>(tile::ceil_div(chunks, std::int64_t{device::kHipCopyLanes})),
+                1, 1},
+       .block = {device::kHipCopyLanes, 1, 1},
+       .copied_bytes = static_cast<std::size_t>(r.bytes[0] + r.bytes[1])});
+}
+
 }  // namespace
+
+std::vector<Residue> residues_of(const ConvProblem& p) {
+  std::vector<Residue> all;
+  Spatial count{};
+  for (std::size_t i = 0; i < 3; ++i) count[i] = std::min(p.stride[i], p.size[i]);
+  for (std::int64_t number = 0; number < count[0] * count[1] * count[2]; ++number) {
+    Residue& r = all.emplace_back();
+    std::int64_t rest = number;
+    for (std::size_t i = 3; i-- > 0; rest /= count[i]) {
+      const std::int64_t at = rest % count[i];
+      r.taps[i] = taps_of(p.filter[i], p.stride[i], p.dilation[i], at + p.pad[i]);
+      r.first[i] = at;
+      r.pixels[i] = tile::ceil_div(p.size[i] - at, p.stride[i]);
+    }
+  }
+  return all;
+}
+std::int64_t row_of_results(const ConvStrides& s, const Spatial& size, std::int64_t n) {
+  std::int64_t unit = stride_of(n, s[kN]);
+  for (std::size_t i = 0; i < 3; ++i) unit = std::gcd(unit, stride_of(size[i], s[kD + i]));
+  return std::max<std::int64_t>(unit, 1);
+}
+
+void set_results(const ConvProblem& p, const ConvOperands& o, device::GemmArguments& g) {
+  g.c = p.beta == 0 ? nullptr : o.c;
+  g.ld_c = g.ld_out, g.batch_stride_c = g.batch_stride_out;
+  std::array<DUse, kMaxD> uses{};
+  if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    g.d[i] = o.d[i];
+    g.ld_d[i] = uses[i].is_vector() ? 0 : g.ld_out;
+    g.batch_stride_d[i] = uses[i].is_vector() ? p.k / p.g : g.batch_stride_out;
+  }
+  g.alpha = p.alpha, g.beta = p.beta, g.clamp_lo = p.clamp_lo, g.clamp_hi = p.clamp_hi;
+}
+
+// Whoever asks for sizes alone has no addresses.
+void refuse_unaligned(std::string_view name, const void* data, Pipeline pipeline) {
+  const auto excess = reinterpret_cast<std::uintptr_t>(data) % kDwordBytes;
+  if (excess == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("conv: {} must be aligned to {} bytes for {}, got an address {} past a "
+                          "multiple of that; use a direct kernel",
+                          name, kDwordBytes, to_string(pipeline), excess));
+}
 
 double farthest_result(const ConvProblem& p) {
   double most = 0;
@@ -309,9 +360,12 @@ Plan plan_of(const ConvProblem& p) {
   return plan;
 }
 
-Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const ConvOperands& o) {
+Launch bind(const KernelSpec& spec, const ConvProblem& given, const Target&,
+            const ConvOperands& o) {
   const Algorithm& a = spec.algorithm;
-  check_addresses(p, a, o);
+  const Repack copied = a.repack ? repack(given) : Repack{given};
+  const ConvProblem& p = copied.problem;
+  if (!a.repack) check_addresses(p, a, o);
   const Plan plan = plan_of(p);
   Launch launch;
   HipGemmArguments product = product_of(p, o);
@@ -320,13 +374,20 @@ Launch bind(const KernelSpec& spec, const ConvProblem& p, const Target&, const C
   if (a.slices > 1) add_partial_sums(a, tiles, product, launch);
   constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
   product.blocks = static_cast<int>(std::min(tiles * a.slices, kMostLanes / tile::block_lanes(a)));
-  if (by_data(p)) {
+  const bool has_whole = has_whole_taps(std::get<ConvSignature>(spec.signature), a);
+  if (a.repack) {
+    const unsigned prepare = has_whole ? 2 : 1;
+    by_data(p)
+        ? set_repacked<device::kHipRepackParts>(given, copied, o, a, product, prepare, launch)
+        : set_repacked<1>(given, copied, o, a, product, prepare, launch);
+  } else if (by_data(p)) {
     set_arguments<device::kHipConvParts>(p, a, product, launch);
   } else {
     set_arguments<1>(p, a, product, launch);
   }
   launch.steps.push(
-      {.grid = {static_cast<unsigned>(product.blocks), static_cast<unsigned>(plan.parts.size()), 1},
+      {.entry = has_whole && lies_in_whole_taps(p, a) ? kWholeTaps : kAnyTaps,
+       .grid = {static_cast<unsigned>(product.blocks), static_cast<unsigned>(plan.parts.size()), 1},
        .block = {static_cast<unsigned>(tile::block_lanes(a)), 1, 1}});
   return launch;
 }

@@ -14,7 +14,8 @@ namespace {
 // threads transpose) of each kind of operand.
 constexpr double kLoop = 16, kWalk = 18;
 constexpr double kPixelLoad = 5, kLineLoad = 1.25;
-constexpr double kRowUnit = 16, kFilterUnit = 35, kTapUnit = 87;
+constexpr double kRowUnit = 16, kFilterUnit = 38, kTapUnit = 73;
+constexpr double kWholePixelLoad = 3, kWholeFilterUnit = 17, kWholeTapUnit = 35;  // of whole taps
 constexpr double kCopiedFilter = 14, kCopiedTap = 21;
 
 // Guesses, in cycles of a CU unless they say otherwise.
@@ -35,6 +36,7 @@ struct MfmaCase {
   const Algorithm& a;
   const Target& target;
   Plan plan;
+  bool is_whole;  // the entry for whole taps
   double units, hertz;
   double blocks = 0, steps = 0;  // of all parts and slices; steps of a block in the mean
 };
@@ -45,6 +47,8 @@ MfmaCase case_of(const KernelSpec& spec, const ConvProblem& p, const Target& tar
              spec.algorithm,
              target,
              plan_of(p),
+             has_whole_taps(std::get<ConvSignature>(spec.signature), spec.algorithm) &&
+                 lies_in_whole_taps(p, spec.algorithm),
              double(std::max(1, target.units)),
              std::max(target.clock_ghz, 0.1) * 1e9};
   const double right = std::ceil(double(c.plan.columns) / c.a.tile.n) * double(c.plan.groups);
@@ -76,11 +80,11 @@ double gathering(const MfmaCase& c, int rows, bool is_a) {
   const bool copies = c.a.pipeline == Pipeline::async;
   if (c.s.direction == ConvDirection::backward_weight) {
     if (is_a) return copies ? loads * kLineLoad : units * kRowUnit;
-    return copies ? loads * kCopiedTap : units * kTapUnit;
+    return copies ? loads * kCopiedTap : units * (c.is_whole ? kWholeTapUnit : kTapUnit);
   }
-  if (is_a) return kWalk + loads * kPixelLoad;
+  if (is_a) return c.is_whole ? loads * kWholePixelLoad : kWalk + loads * kPixelLoad;
   if (c.s.direction == ConvDirection::forward) return loads * kLineLoad;
-  return copies ? loads * kCopiedFilter : units * kFilterUnit;
+  return copies ? loads * kCopiedFilter : units * (c.is_whole ? kWholeFilterUnit : kFilterUnit);
 }
 double vector_cycles(const MfmaCase& c) {
   const double of_wave = kLoop + gathering(c, c.a.tile.m, true) + gathering(c, c.a.tile.n, false);
@@ -147,16 +151,21 @@ double sliced_bytes(const MfmaCase& c) {
 
 }  // namespace
 
-Estimate estimate(const KernelSpec& spec, const ConvProblem& p, const Target& target, int) {
+Estimate estimate(const KernelSpec& spec, const ConvProblem& given, const Target& target, int) {
+  const Repack copied = spec.algorithm.repack ? repack(given) : Repack{given};
+  const ConvProblem& p = copied.problem;
   const MfmaCase c = case_of(spec, p, target);
-  const double moved = bytes(p) + sliced_bytes(c);
+  const double moved = bytes(given) + sliced_bytes(c);
   const double memory = moved / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
   const double compute = busy_cycles(c) / c.hertz;
-  const double launch = target.launch_us * 1e-6;
+  // Copies are read and written, in a step of their own.
+  const double copies =
+      2 * (copied.bytes[0] + copied.bytes[1]) / (std::max(target.memory_gb_per_s, 1.0) * 1e9);
+  const double launch = target.launch_us * 1e-6 * (spec.algorithm.repack ? 2 : 1) + copies;
   const double issued =
       std::ceil(c.blocks / c.units) * c.units * c.steps * c.a.tile.m * c.a.tile.n * c.a.tile.k;
   return tile::total_of(compute, memory, launch + kNotHidden * std::min(compute, memory),
-                        issued > 0 ? std::min(1.0, flops(p) / 2 / issued) : 1);
+                        issued > 0 ? std::min(1.0, flops(given) / 2 / issued) : 1);
 }
 
 }  // namespace tessera::conv::mfma

@@ -278,6 +278,7 @@ bool is_described(const KernelSpec& spec) {
   return !spec.algorithm.pointwise || gemm().is_described(product_kernel(spec));
 }
 
-const Way kPointwiseCpu = pointwise_way("cpu"), kPointwiseCuda = pointwise_way("cuda");
+const Way kPointwiseCpu = pointwise_way("cpu"), kPointwiseCuda = pointwise_way("cuda"),
+          kPointwiseHip = pointwise_way("hip");
 
 }  // namespace tessera::conv

@@ -8,6 +8,7 @@
 #include "tessera/device/hip/conv/operand_filters.h"
 #include "tessera/device/hip/conv/operand_pixels.h"
 #include "tessera/device/hip/conv/operand_taps.h"
+#include "tessera/device/hip/conv/repack_arguments.h"
 #include "tessera/device/hip/gemm/mfma_gemm.h"
 
 namespace tessera::device {
@@ -34,26 +35,46 @@ struct ConvOperands {
   using LoadB = Choose<
       kWeight,
       Choose<kCopies, CopiedTapLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
-             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kDims>>,
+             TapLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
       Choose<kData,
              Choose<kCopies, CopiedFilterLoader<B, C::kTileN, C::kTileK, kThreads, kDims>,
                     FilterLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, C::kWholeTaps, kDims>>,
              LineLoader<B, C::kTileN, C::kTileK, kThreads, kTurns, kCopies>>>;
 
-  static constexpr int kParts = kData ? kHipConvParts : 1;
-  using Arguments = HipConvArguments<kParts>;
+  static constexpr int kMostParts = C::kRepack ? kHipRepackParts : kHipConvParts;
+  static constexpr int kParts = kData ? kMostParts : 1;
+  using Plain = HipConvArguments<kParts>;
+  using Arguments = Choose<C::kRepack, HipRepackArguments<kParts>, Plain>;
+  static __device__ __forceinline__ const HipGemmArguments& product(const Arguments& all) {
+    if constexpr (C::kRepack) {
+      return all.conv.product;
+    } else {
+      return all.product;
+    }
+  }
   static __device__ __forceinline__ const HipConvPart& part() {
-    const Arguments& all = fresh_arguments<Arguments>();
+    const Plain& all = fresh_arguments<Plain>();  // the first ones of all arguments
     if constexpr (kParts == 1) return all.parts[0];
     return all.parts[__builtin_amdgcn_workgroup_id_y()];
   }
   static __device__ __forceinline__ const HipConvPart& sizes(const GemmArguments&) {
     return part();
   }
+  // Copied operands lie in the workspace, whose address the host does not know.
+  template <int kOperand>
+  static __device__ __forceinline__ u64 address_of(const void* data) {
+    if constexpr (!C::kRepack) {
+      return bits<u64>(data);
+    } else {
+      const Arguments& all = fresh_arguments<Arguments>();
+      return bits<u64>(data) +
+             (bits<u64>(all.conv.product.workspace) & static_cast<u64>(all.in_workspace[kOperand]));
+    }
+  }
   static __device__ __forceinline__ LoadA a(const GemmArguments& g, const HipTile& at, int k_first,
                                             int k, int thread) {
     const u64 image =
-        uniform(bits<u64>(g.a) + static_cast<u64>(at.batch * g.batch_stride_a) * sizeof(A));
+        uniform(address_of<0>(g.a) + static_cast<u64>(at.batch * g.batch_stride_a) * sizeof(A));
     if constexpr (kWeight && kCopies) {
       return LoadA(image, g.ld_a, static_cast<int>(g.m), k, at.row, k_first, thread);
     } else if constexpr (kWeight) {
@@ -65,7 +86,7 @@ struct ConvOperands {
   static __device__ __forceinline__ LoadB b(const GemmArguments& g, const HipTile& at, int k_first,
                                             int k, int thread) {
     const u64 filters =
-        uniform(bits<u64>(g.b) + static_cast<u64>(at.batch * g.batch_stride_b) * sizeof(B));
+        uniform(address_of<1>(g.b) + static_cast<u64>(at.batch * g.batch_stride_b) * sizeof(B));
     if constexpr (kData || kWeight) {
       return LoadB(part(), filters, static_cast<int>(g.n), at.column, k_first, k, thread);
     } else {
@@ -84,6 +105,34 @@ struct ConvOperands {
     } else {
       return row;
     }
+  }
+
+  // ---- results of any layout ----
+
+  static constexpr bool kScattered = C::kRepack;
+  // Where an element of the product lies; -1: nowhere.
+  static __device__ __forceinline__ i64 result_place(i64 row, i64 column) {
+    const HipConvResult& r = fresh_arguments<Arguments>().result;
+    i64 place = 0;
+    int row_group = -1, channel = static_cast<int>(column);
+    if constexpr (kWeight) {
+      const u32 number = static_cast<u32>(column) / static_cast<u32>(part().channels);
+      const Tap<kDims> tap(part(), number);
+      channel -= static_cast<int>(number) * part().channels;
+      if (row >= r.rows) return -1;
+      row_group = static_cast<int>(row) / r.rows_of_group;
+      place = (row - row_group * r.rows_of_group) * r.row_stride + tap.z * r.place[kDepth] +
+              tap.y * r.place[kHeight] + tap.x * r.place[kWidth];
+    } else if constexpr (kData) {
+      place = result_row(row);
+    } else {
+      const GridPixel<kDims> pixel(part(), static_cast<u32>(row));
+      place = pixel.image * r.image + pixel.d * r.place[kDepth] + pixel.h * r.place[kHeight] +
+              pixel.w * r.place[kWidth];
+    }
+    const int group = channel / r.of_group;
+    if (channel >= r.channels || (kWeight && group != row_group)) return -1;
+    return place + group * r.group_stride + (channel - group * r.of_group) * r.channel_stride;
   }
 };
 

@@ -359,18 +359,38 @@ struct MfmaGemm {
       const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
 #pragma unroll 1
       for (int quad = lane; quad < kSide * kRowQuads; quad += 64) {
-        const int row = quad / kRowQuads, column = quad % kRowQuads;
+        const int row = is_scattered() ? quad % kSide : quad / kRowQuads;
+        const int column = is_scattered() ? quad / kSide : quad % kRowQuads;
         const i64 to_row = first_row + i * kSide + row;
         const i64 to_column = first_column + j * kSide + column * 4;
         const i64 columns = to_row < Operands::sizes(g).m ? g.n - to_column : 0;
         const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
-        finish.store(
-            {Operands::result_row(to_row), to_column, static_cast<int>(columns < 4 ? columns : 4)},
-            bits<Vec<Acc, 4>>(words));
+        const Place to = {to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)};
+        put(finish, to, bits<Vec<Acc, 4>>(words));
       }
       wave_barrier();
     }
     barrier();
+  }
+
+  // Whether the elements of a row lie anywhere, so that rows are neighbours of lanes.
+  static constexpr bool is_scattered() {
+    if constexpr (requires { Operands::kScattered; }) return Operands::kScattered;
+    return false;
+  }
+  static __device__ __forceinline__ void put(const Finish<C, GemmArguments>& finish,
+                                             const Place& at, const Vec<Acc, 4>& quad) {
+    if constexpr (is_scattered()) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i >= at.count) break;
+        const i64 place = Operands::result_place(at.row, at.column + i);
+        if (place < 0) continue;
+        finish.store({place - (at.column + i), at.column + i, 1}, Vec<Acc, 4>{quad[i], 0, 0, 0});
+      }
+    } else {
+      finish.store({Operands::result_row(at.row), at.column, at.count}, quad);
+    }
   }
 
   __device__ __forceinline__ void stage(Shared* staging, int pass) const {
