@@ -9,7 +9,7 @@ using MfmaPages = EmulatedMfma;
 INSTANTIATE_TEST_SUITE_P(Targets, MfmaPages, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
-constexpr int kProblemsOfPages = 2;  // of a kernel
+constexpr int kProblemsOfPages = 1;  // of a kernel
 constexpr const char* kPaged[] = {
     "forward_fp16_qr_128x64x64_4x1x1_32x32x16_padded_masked_pagestable",
     "forward_bf16_qr_128x64x128_4x1x1_32x32x16_padded_masked_lse_pagestable",

@@ -33,7 +33,7 @@ class MfmaSplit : public EmulatedMfma {
 INSTANTIATE_TEST_SUITE_P(Targets, MfmaSplit, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
-constexpr int kProblemsOfParts = 2;  // of a kernel
+constexpr int kProblemsOfParts = 1;  // of a kernel
 
 TEST_P(MfmaSplit, EveryKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = kernels();

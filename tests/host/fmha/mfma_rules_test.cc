@@ -24,7 +24,7 @@ constexpr const char* kPaged = "forward_bf16_qr_128x64x128_4x1x1_32x32x16_pagest
 constexpr const char* kParts = "forward_bf16_splitkv_32x128x128_1x4x1_32x32x16_slices304_gfx942";
 
 TEST(MfmaRules, KernelsThatThereAre) {
-  for (const std::string name :
+  for (const std::string& name :
        {std::string(kPaged), std::string(kParts),
         std::string("extend_bf16_qr_128x64x192_4x1x1_32x32x16_pageslist_gfx90a"),
         std::string("forward_fp16_splitkv_64x64x256_2x2x1_32x32x16_slices9_s2_gfx950"),
@@ -73,7 +73,7 @@ TEST(MfmaRules, SentencesOfProblems) {
   const std::string pages = "seqlen_q=3 seqlen_k=400 hdim=128 pages=table page_size=16 ";
   EXPECT_EQ(unserved(kPaged, pages), "");
   EXPECT_EQ(unserved(kPaged, pages + "num_pages=1000000"),
-            "qr reads a head's pages of at most 2147481600 elements, got about 4096000000 of k");
+            "qr reads a head's pages of at most 2147481600 elements, got about 4095999872 of k");
   EXPECT_EQ(unserved(kPaged, "seqlen_q=3 seqlen_k=400 hdim=128 pages=table page_size=300000000"),
             "page_size must be at most 268435456 with qr, got 300000000");
   EXPECT_EQ(unserved(kPaged, pages + "num_splits=3"),
