@@ -11,7 +11,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, MfmaPages, testing::Values("gfx90a", "gfx942",
 
 constexpr int kProblemsOfPages = 1;  // of a kernel
 constexpr const char* kPaged[] = {
-    "forward_fp16_qr_128x64x64_4x1x1_32x32x16_padded_masked_pagestable",
+    "forward_bf16_qr_128x128x64_4x1x1_32x32x16_padded_masked_lse_pagestable",
     "forward_bf16_qr_128x64x128_4x1x1_32x32x16_padded_masked_lse_pagestable",
     "forward_bf16_qr_128x32x256_4x1x1_32x32x16_packed_masked_pageslist",
     "forward_fp16_qr_128x64x192_4x1x1_32x32x16_lse_pagestable",

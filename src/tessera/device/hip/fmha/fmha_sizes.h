@@ -52,7 +52,7 @@ constexpr int mfma_fmha_registers(const MfmaFmhaShape& s) {
   // A head in two tiles has loads of its own for the second one.
   const int second = (s.head & (s.head - 1)) != 0 ? 12 : 0;
   const int parts = s.teams > 0 ? 8 : 0;
-  const int places = s.pages ? 16 + 4 * (s.keys / 64) : 0;
+  const int places = s.pages ? 20 + 8 * (s.keys / 64) : 0;
   return scores + scores / 2 + queries + sums + under_way + biases + bends + random + places +
          second + parts + 40;
 }
