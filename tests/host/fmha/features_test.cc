@@ -117,6 +117,23 @@ constexpr const char* kGroups =
     "fmha batch=2 heads=8 heads_kv=2 seqlen_q=300 seqlen_k=1000 hdim=96 hdim_v=64 "
     "mask=bottom_right dtype=bf16";
 
+// LDS is no part of a launch there, and the step that checks pages comes first.
+TEST(FmhaFeatures, StepsOfAmdGpus) {
+  expect_values(
+      "fmha heads=32 heads_kv=8 seqlen_q=1 seqlen_k=16384 hdim=128 dtype=bf16 pages=table "
+      "page_size=16 check_pages=1 num_splits=16",
+      "gfx942", "fmha_forward_bf16_splitkv_32x128x128_1x4x1_32x32x16_pagestable_slices304_gfx942",
+      0,
+      {{"shared_bytes", 65536},
+       {"block_threads", 256},
+       {"launch_steps", 3},
+       {"parts", 16},
+       {"log2_jobs", 7}});
+  expect_values("fmha heads=4 seqlen_q=300 seqlen_k=500 hdim=64 dtype=fp16 kind=backward",
+                "gfx942", "fmha_backward_fp16_direct_16x64x64_4x1x1_1x1x1_gfx942", 0,
+                {{"shared_bytes", 8192}, {"launch_steps", 3}});
+}
+
 TEST(FmhaFeatures, OfHeadsInGroupsOnHopper) {
   expect_values(kGroups, "sm90a", "fmha_forward_bf16_tmaws_128x128x128_2x1x1_1x1x1_masked_s4_sm90a",
                 0,

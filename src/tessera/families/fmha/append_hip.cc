@@ -15,7 +15,6 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kHipAppendWaves = 4;
 constexpr int kHipAppendThreads = kHipAppendWaves * kHipLanes;
 constexpr int kHipAppendRegisters = 64;     // a guess, of a thread
 constexpr double kHipAppendSeconds = 2e-6;  // a guess: first bytes, last bytes
@@ -48,12 +47,6 @@ std::array<unsigned, 3> append_hip_grid(const FmhaProblem& p,
   return hip_grid_of({tile::ceil_div(p.seqlen_q, block.tokens),
                       tile::ceil_div(device::rows_of_token(g, p.rotate_q), rows), p.batch},
                      kHipAppendThreads);
-}
-
-device::HipAppendArguments append_hip_arguments(const FmhaProblem& p, const FmhaOperands& o) {
-  const device::FmhaAppendArguments g = append_arguments(p, o);
-  const std::array<unsigned, 3> grid = append_hip_grid(p, g);
-  return {g, {{grid[0], grid[1], grid[2]}}};
 }
 
 Step append_hip_step(const device::HipAppendArguments& g) {
@@ -94,30 +87,38 @@ Estimate append_time_on_hip(const KernelSpec&, const FmhaProblem& p, const Targe
 
 }  // namespace
 
+device::HipAppendArguments append_hip_arguments(const FmhaProblem& p, const FmhaOperands& o) {
+  const device::FmhaAppendArguments g = append_arguments(p, o);
+  const std::array<unsigned, 3> grid = append_hip_grid(p, g);
+  return {g, {{grid[0], grid[1], grid[2]}}};
+}
+
 Source attention_on_hip(const KernelSpec& spec, const Target& target, tile::Template attention,
-                        int threads) {
-  std::vector<tile::GpuEntry> entries = {{"", "run"}};
+                        int threads, int at_once, std::span<const tile::GpuEntry> more) {
+  std::vector<tile::GpuEntry> entries = {{"", "run", at_once}};
   if (is_paged(spec)) entries.push_back({"_check", "check"});
   const std::string name = fmt::format("ExtendFmha<{}>::Of", attention.name);
+  const std::string arguments = fmt::format("HipExtendArguments<{}>", attention.arguments);
   if (extends(spec)) {
     entries.push_back({"_append", "append"});
     attention.config += fmt::format("  struct Append {{\n{}  }};\n",
                                     append_config(spec, kHipAppendWaves, target.fp8_encoding));
     attention.before = "#include \"tessera/device/hip/fmha/extend_fmha.h\"\n\n" + attention.before;
-    attention.name = name, attention.arguments = "HipExtendArguments";
+    attention.name = name, attention.arguments = arguments;
   }
+  entries.insert(entries.end(), more.begin(), more.end());
   return tile::hip_source(spec, kAbi, attention, threads, entries);
 }
 
-void begin_on_hip(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
-                  const std::array<unsigned, 3>& grid, int threads, Launch& launch) {
-  const device::HipFmhaArguments attention = {arguments_of(p, o), {{grid[0], grid[1], grid[2]}}};
+std::uint8_t first_more_entry(const KernelSpec& spec) {
+  return static_cast<std::uint8_t>(1 + (is_paged(spec) ? 1 : 0) + (extends(spec) ? 1 : 0));
+}
+
+void add_first_steps_on_hip(const KernelSpec& spec, const FmhaProblem& p, int threads,
+                            Launch& launch) {
   add_check_step(p, threads, launch);
-  if (!extends(spec)) return launch.arguments.set(attention);
-  const device::HipAppendArguments append = append_hip_arguments(p, o);
-  launch.arguments.set(device::HipExtendArguments{attention, append});
-  if (!has_tokens(p)) return;
-  Step step = append_hip_step(append);
+  if (!extends(spec) || !has_tokens(p)) return;
+  Step step = append_hip_step(append_hip_arguments(p, {}));
   step.entry = is_paged(spec) ? 2 : 1;
   launch.steps.push(step);
 }

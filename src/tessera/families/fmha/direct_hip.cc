@@ -55,7 +55,9 @@ Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Targe
   Launch launch;
   const std::array<unsigned, 3> grid =
       hip_grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, direct_hip_threads(a));
-  begin_on_hip(spec, p, o, grid, direct_hip_threads(a), launch);
+  begin_on_hip(spec, p, o,
+               device::HipFmhaArguments{arguments_of(p, o), {{grid[0], grid[1], grid[2]}}},
+               direct_hip_threads(a), launch);
   if (!has_queries(p)) return launch;
   Step step;
   step.grid = grid;

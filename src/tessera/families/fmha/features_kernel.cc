@@ -207,15 +207,22 @@ double blocks_of_step(const Step& step) {
   return double(step.grid[0]) * step.grid[1] * step.grid[2];
 }
 
-// The step that has the most shared memory does the work.
-void put_step(const Launch& launch, KernelFacts& x) {
+// The step that does the work: of AMD's kernels the one of the first entry, whose LDS is no part of
+// the launch; of NVIDIA's the one that has the most shared memory.
+void put_step(const KernelSpec& spec, const Target& target, const Launch& launch, KernelFacts& x) {
+  const auto& own = tile::way_of<Types>(spec, target).own;
+  const bool on_hip = target.backend == "hip";
   const Step* main = nullptr;
   for (const Step& step : launch.steps) {
-    if (main == nullptr || step.shared_memory_bytes > main->shared_memory_bytes) main = &step;
+    const bool is_larger = main != nullptr && step.shared_memory_bytes > main->shared_memory_bytes;
+    if (main == nullptr || (on_hip ? step.entry == 0 : is_larger)) main = &step;
   }
   if (main == nullptr) return;
   x.threads = at_least(double(main->block[0]) * main->block[1] * main->block[2], 1);
   x.shared_bytes = double(main->shared_memory_bytes);
+  if (on_hip && own.shared_bytes != nullptr) {
+    x.shared_bytes = double(own.shared_bytes(signature_in(spec), spec.algorithm));
+  }
   x.jobs = blocks_of_step(*main);
 }
 
@@ -230,7 +237,7 @@ void put_launch(const ProblemFacts& f, const KernelSpec& spec, const Target& tar
     x.slots = f.machine.units;
     return;
   }
-  put_step(launch, x);
+  put_step(spec, target, launch, x);
   x.resident = tile::blocks_on_unit(f.machine, x.shared_bytes, x.threads);
   x.slots = f.machine.units * x.resident;
 }

@@ -49,6 +49,8 @@ using Way = tile::Way<Types>;
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // mfma.cc
 extern const Way kQr, kQrasync;
+// split_hip.cc
+extern const Way kSplitHip;
 // direct_hip.cc
 extern const Way kDirectHip;
 // backward_hip.cc

@@ -13,8 +13,9 @@ struct HipAppendArguments {
 };
 
 // Attention's come first, where its kernels look for them.
+template <class Attention>
 struct HipExtendArguments {
-  HipFmhaArguments attention;
+  Attention attention;
   HipAppendArguments append;
 };
 

@@ -133,15 +133,16 @@ class AppendFmha {
     const int index = not_ahead(static_cast<int>(__builtin_amdgcn_workitem_id_x()));
     const int row_of_block = index >> block.thread_bits & (rows - 1);
     const int token_of_block = index >> (block.thread_bits + block.row_bits);
+    // Rows of a token may be more than 2^32, blocks of them are not. Rows and tokens of a block are
+    // powers of two.
     const auto counts = [&] {
       const HipAppendArguments& all = From::arguments();
       const i64 of_token = rows_of_token(all.append, C::kRotateQ);
-      return BlockCounts{
-          all.append.batch,
-          uniform(static_cast<i64>(static_cast<u32>(of_token + rows - 1) / static_cast<u32>(rows))),
-          uniform(static_cast<i64>(static_cast<u32>(all.append.seqlen_q + tokens - 1) /
-                                   static_cast<u32>(tokens))),
-          all.grid};
+      const int row_bits = __builtin_ctz(uniform(rows)),
+                token_bits = __builtin_ctz(uniform(tokens));
+      return BlockCounts{all.append.batch, (of_token + (i64{1} << row_bits) - 1) >> row_bits,
+                         (all.append.seqlen_q + (i64{1} << token_bits) - 1) >> token_bits,
+                         all.grid};
     };
     for_each_block(counts, [&](int batch, int row_block, int token_block) {
       const auto s = sequence_of<C::kLengths, C::kPages>(From::arguments().append, batch);

@@ -7,24 +7,33 @@
 
 namespace tessera::device {
 
+template <class Arguments>
 struct AppendedBefore {
   static __device__ __forceinline__ const HipAppendArguments& arguments() {
-    return fresh_arguments<HipExtendArguments>().append;
+    return fresh_arguments<HipExtendArguments<Arguments>>().append;
   }
 };
 
 template <template <class> class Attention>
 struct ExtendFmha {
-  // C is the configuration of the attention, C::Append configures the appending.
+  // C is the configuration of the attention, C::Append configures the appending. Arguments are
+  // those of the attention.
   template <class C>
   struct Of {
-    static __device__ __forceinline__ void run(const HipExtendArguments& all) {
+    template <class Arguments>
+    static __device__ __forceinline__ void run(const HipExtendArguments<Arguments>& all) {
       Attention<C>::run(all.attention);
     }
-    static __device__ __forceinline__ void append(const HipExtendArguments& all) {
-      AppendFmha<typename C::Append, AppendedBefore>::run(all.append);
+    template <class Arguments>
+    static __device__ __forceinline__ void merge(const HipExtendArguments<Arguments>& all) {
+      Attention<C>::merge(all.attention);
     }
-    static __device__ __forceinline__ void check(const HipExtendArguments& all) {
+    template <class Arguments>
+    static __device__ __forceinline__ void append(const HipExtendArguments<Arguments>& all) {
+      AppendFmha<typename C::Append, AppendedBefore<Arguments>>::run(all.append);
+    }
+    template <class Arguments>
+    static __device__ __forceinline__ void check(const HipExtendArguments<Arguments>& all) {
       Attention<C>::check(all.attention);
     }
   };

@@ -1,17 +1,21 @@
-// Attention by matrix instructions. A workgroup of kWaves waves makes kBlocks * 32 queries of one
-// head a wave, kKeys keys at a time.
+// Attention by matrix instructions. A workgroup of kWaves waves makes kBlocks * 32 rows a wave,
+// kKeys keys at a time. Rows are the queries of one head.
 //
-// Both products are made transposed, so that a lane has one query all the time:
-//   scores^T = keys x queries^T      a lane has 16 of 32 keys of its query, lane ^ 32 the others
+// Both products are made transposed, so that a lane has one row all the time:
+//   scores^T = keys x queries^T      a lane has 16 of 32 keys of its row, lane ^ 32 the others
 //   out^T    = values^T x weights^T  weights are the operand as the first product left them
 // so weights stay in registers without any exchange between lanes, and maxima, sums and the
 // rescaling of the output are numbers of the lane. The one exchange a tile is over lanes l, l + 32.
 //
+// With kSplit keys are cut into parts. Rows are the queries of all heads of a key-value head then,
+// kTeams waves share rows and have different keys of a tile, and mfma_parts.h says where their sums
+// go.
+//
 // Config is a struct of types and constants:
 //   In, Out                 fp16 or bf16
 //   kHeadSize, kHdimV       the longest heads of q and k, of v
-//   kBlocks, kWaves, kKeys
-//   kLengths, kMasked, kLse
+//   kBlocks, kWaves, kKeys, kTeams, kSplit
+//   kLengths, kPages, kMasked, kLse
 //   kSoftCap, kBias, Bias    what bends scores; the type of an elementwise bias
 //   kDropout
 //   kCopies                 whether tiles are copied to LDS (gfx950) or go by registers
@@ -21,12 +25,14 @@
 // elements. The host sees to it that a tile of tokens spans less than 2^31 bytes.
 #pragma once
 
+#include "tessera/device/hip/fmha/check_pages.h"
 #include "tessera/device/hip/fmha/finished_rows.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
 #include "tessera/device/hip/fmha/kept_weights.h"
+#include "tessera/device/hip/fmha/mfma_parts.h"
+#include "tessera/device/hip/fmha/mfma_products.h"
 #include "tessera/device/hip/fmha/score_bends.h"
-#include "tessera/device/hip/fmha/tile_place.h"
-#include "tessera/device/hip/fmha/value_tile.h"
+#include "tessera/device/hip/fmha/seen_tiles.h"
 
 namespace tessera::device {
 
@@ -34,46 +40,64 @@ template <class C>
 struct MfmaFmha {
   using In = typename C::In;
   using Out = typename C::Out;
-  using Op = Mfma<In, In, 32>;
-  using Sum = typename Op::Sum;
 
-  static constexpr MfmaFmhaShape kShape = {C::kBlocks,   C::kWaves, C::kKeys,
-                                           C::kHeadSize, C::kHdimV, C::kCopies};
+  static constexpr MfmaFmhaShape kShape = {
+      C::kBlocks, C::kWaves, C::kKeys, C::kHeadSize, C::kHdimV,
+      C::kCopies, 0,         false,    false,        C::kSplit ? C::kTeams : 0};
   static constexpr int kThreads = mfma_fmha_threads(kShape);
   static constexpr int kWaveRows = C::kBlocks * 32, kTileRows = mfma_fmha_rows(kShape);
-  static constexpr int kKeyBlocks = C::kKeys / 32, kHeadBlocks = C::kHdimV / 32;
-  static constexpr int kSteps = C::kHeadSize / 16, kPairs = C::kKeys / 16;
-  static constexpr int kChunks = C::kHeadSize / 8;
+  static constexpr bool kPaged = C::kPages != FmhaPages::none;
+
+  using Products = MfmaProducts<C, kThreads>;
+  using Sum = typename Products::Sum;
+  using LoadKeys = typename Products::Keys;
+  using LoadValues = typename Products::Values;
+  static constexpr int kOwnKeys = Products::kOwnKeys, kKeyBlocks = Products::kKeyBlocks;
+  static constexpr int kHeadBlocks = Products::kHeadBlocks, kPairs = Products::kPairs;
+  static constexpr int kSteps = Products::kSteps;
   using Weights = RowWeights<In, kKeyBlocks>;
   using Bends = ScoreBends<C, kKeyBlocks>;
-
-  using KeyTile = LdsTile<C::kKeys, kChunks, 1>;
-  using LoadKeys = TokenLoader<KeyTile, C::kKeys, kChunks, kThreads, C::kCopies>;
-#if defined(__gfx950__)
-  using LoadValues = typename If<C::kCopies, CopiedValues<C::kKeys, C::kHdimV, kThreads>,
-                                 TransposedValues<C::kKeys, C::kHdimV, kThreads>>::Type;
-#else
-  using LoadValues = TransposedValues<C::kKeys, C::kHdimV, kThreads>;
-#endif
+  using Ahead = typename If<kPaged, PagedHead<C::kKeys>, RowsInOrder<C::kSplit>>::Type;
   using Finished = FinishedRows<Out, C::kHdimV>;
+
   // Copies go to a second buffer while the first one is read. What comes by registers waits there.
-  static constexpr int kStageBytes = KeyTile::kBytes + LoadValues::kBytes;
+  static constexpr int kStageBytes = LoadKeys::kBytes + LoadValues::kBytes;
   static constexpr int kLdsBytes = mfma_fmha_lds_bytes(kShape);
   static_assert((C::kCopies ? 2 : 1) * kStageBytes <= kLdsBytes &&
-                C::kWaves * Finished::kBytes <= kLdsBytes);
+                (C::kSplit || C::kWaves * Finished::kBytes <= kLdsBytes));
+  using Parts = MfmaParts<C, kTileRows, kLdsBytes>;
 
   static __device__ __forceinline__ void run(const MfmaFmhaArguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
     const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
-    const TilePlace<C> place =
-        TilePlace<C>::of_workgroup(arguments, __builtin_amdgcn_workgroup_id_x(), kTileRows);
-    if (place.first_row >= place.sequence.queries) return;
+    if (kPaged && has_bad_page(arguments.fmha)) return;
+    const TilePlace<C> place = place_of(arguments, __builtin_amdgcn_workgroup_id_x());
+    if (place.first_row >= place.rows(arguments.fmha)) return;
     MfmaFmha block(arguments.fmha, place, (Shared*)memory);
     block.loop();
-    block.store();
+    if constexpr (C::kSplit) {
+      block.store_part();
+    } else {
+      block.store();
+    }
+  }
+  static __device__ __forceinline__ void merge(const MfmaFmhaArguments&) {
+    __shared__ __attribute__((aligned(1024))) static u8 memory[Parts::kMergeBytes];
+    if (kPaged && has_bad_page(fresh_arguments<MfmaFmhaArguments>().fmha)) return;
+    Parts::merge((Shared*)memory);
+  }
+  static __device__ __forceinline__ void check(const MfmaFmhaArguments&) {
+    check_pages<C::kLengths, C::kPages>(fresh_arguments<MfmaFmhaArguments>().fmha);
   }
 
  private:
+  // The workgroups of a tile's parts are neighbours.
+  static __device__ __forceinline__ TilePlace<C> place_of(const MfmaFmhaArguments& arguments,
+                                                          u32 index) {
+    if constexpr (C::kSplit) index /= static_cast<u32>(arguments.parts);
+    return TilePlace<C>::of_workgroup(arguments, index, kTileRows);
+  }
+
   __device__ __forceinline__ MfmaFmha(const FmhaArguments& g, const TilePlace<C>& place,
                                       Shared* lds)
       : memory(lds),
@@ -81,7 +105,8 @@ struct MfmaFmha {
         lane(thread % 64),
         wave(__builtin_amdgcn_readfirstlane(thread / 64)),
         group(lane / 32),
-        first_row(place.first_row + wave * kWaveRows),
+        first_row(place.first_row + wave / C::kTeams * kWaveRows),
+        own_key(wave % C::kTeams * kOwnKeys),
         workgroup(not_ahead(static_cast<int>(__builtin_amdgcn_workgroup_id_x()))),
         keys(place.keys(g), thread),
         values(place.values(g), thread) {
@@ -90,7 +115,7 @@ struct MfmaFmha {
     factor = Bends::kAny ? 1.0F : scale;
     slack = 8.0F * reciprocal(factor);
     load_queries(fresh_arguments<MfmaFmhaArguments>().fmha, place, scaled < 0 ? 0x80008000U : 0U);
-    find_keys(fresh_arguments<MfmaFmhaArguments>().fmha, place);
+    seen.find(fresh_arguments<MfmaFmhaArguments>(), place, first_row, lane);
     find_bends(fresh_arguments<MfmaFmhaArguments>().fmha, place);
     // With several blocks, clang 22 spills some of the zeros that it knows.
     float zero = 0;
@@ -110,6 +135,7 @@ struct MfmaFmha {
   // A lane has the chunks of its query that the keys' chunks meet. A negative scale turns queries.
   __device__ __forceinline__ void load_queries(const FmhaArguments& g, const TilePlace<C>& place,
                                                u32 sign) {
+    if constexpr (C::kSplit) return load_rows(g, place, sign);
     const HeadRows rows = place.queries(g);
     const Chunk buffer = rows.template from<kWaveRows>(first_row);
 #pragma unroll
@@ -123,19 +149,20 @@ struct MfmaFmha {
       }
     }
   }
-
-  // Which keys the rows see, and which tiles of keys the workgroup and the wave need.
-  __device__ __forceinline__ void find_keys(const FmhaArguments& g, const TilePlace<C>& place) {
+  // The same of queries of several heads. Rows behind the last one have its queries.
+  __device__ __forceinline__ void load_rows(const FmhaArguments& g, const TilePlace<C>& place,
+                                            u32 sign) {
+    const int bytes = static_cast<int>(g.hdim) * 2;
+    const i64 from = place.row_offset(g, g.q_stride, place.up_to_last(g, row_of(0)));
+    const u64 address = bits<u64>(g.q) + static_cast<u64>(from * 2 + group * 16);
 #pragma unroll
-    for (int m = 0; m < C::kBlocks; ++m) seen[m] = place.keys_at(g, row_of(m));
-    const RowKeys top = place.keys_at(g, first_row);
-    const RowKeys bottom = place.keys_at(g, first_row + kWaveRows - 1);
-    some = {top.begin, bottom.end};
-    all = {bottom.begin, top.end};
-    const int end = place.keys_at(g, place.first_row + kTileRows - 1).end;
-    begin_key = place.keys_at(g, place.first_row).begin / C::kKeys * C::kKeys;
-    end_key = begin_key > end ? begin_key : end;
+    for (int step = 0; step < kSteps; ++step) {
+      Chunk own = 0;
+      if (step * 32 + group * 16 < bytes) own = *(Global<Chunk>)(address + step * 32);
+      queries[0][step] = own ^ sign;
+    }
   }
+
   __device__ __forceinline__ void find_bends(const FmhaArguments& g, const TilePlace<C>& place) {
     if constexpr (C::kDropout) {
       const DropoutKey key = dropout_key(g);
@@ -147,123 +174,110 @@ struct MfmaFmha {
     }
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
-      bends[m].begin(g, place.sequence, place.batch, place.head, row_of(m), group, scale);
+      const int row = C::kSplit ? place.up_to_last(g, row_of(m)) : row_of(m);
+      bends[m].begin(g, place.sequence, place.batch, place.head_of(g, row), place.query_of(g, row),
+                     group, scale);
     }
   }
 
   // ---- the loop ----
 
-  __device__ __forceinline__ void loop() {
-    if constexpr (C::kCopies) {
-      loop_copied();
+  __device__ __forceinline__ Ahead ahead_of() const {
+    if constexpr (kPaged) {
+      const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
+      const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));
+      return Ahead(arguments.fmha, place_of(arguments, index).sequence, seen.end_of_reads, lane);
     } else {
-      loop_staged();
+      return Ahead(seen.end_key);
+    }
+  }
+
+  __device__ __forceinline__ void loop() {
+    if (!kPaged || seen.begin_key < seen.end_key) {
+      if constexpr (C::kCopies) {
+        loop_copied();
+      } else {
+        loop_staged();
+      }
     }
     barrier();
   }
 
   // Keys and values of the next tile are on their way to the other buffer.
   __device__ __forceinline__ void loop_copied() {
+    Ahead ahead = ahead_of();
+    ahead.ask(seen.begin_key);
     Shared* now = memory;
-    copy(now, begin_key);
+    copy(now, ahead, seen.begin_key);
 #pragma unroll 1
-    for (int key = begin_key; key < end_key; key += C::kKeys) {
+    for (int key = seen.begin_key; key < seen.end_key; key = seen.after(key)) {
       Shared* const next = now == memory ? memory + kStageBytes : memory;
       wait_for_loads<0>();
       barrier_between_copies();
-      const bool active = is_seen(key);
+      const bool active = seen.has(key + own_key);
       if (active) fetch_bends(key);
-      if (key + C::kKeys < end_key) copy(next, key + C::kKeys);
+      if (seen.after(key) < seen.end_key) copy(next, ahead, seen.after(key));
       if (active) {
         Sum scores[C::kBlocks][kKeyBlocks];
         Chunk weights[C::kBlocks][kPairs];
-        multiply_keys(now, scores);
-        weigh(key, scores, weights);
-        multiply_values(now + KeyTile::kBytes, weights);
+        Products::multiply_keys(now, lane, own_key, queries, scores);
+        weigh(key + own_key, scores, weights);
+        Products::multiply_values(now + LoadKeys::kBytes, lane, own_key, weights, sums);
       }
       now = next;
     }
   }
-  __device__ __forceinline__ void copy(Shared* to, int key) const {
-    keys.copy(to, key, wave);
-    values.copy(to + KeyTile::kBytes, key, wave);
+  __device__ __forceinline__ void copy(Shared* to, Ahead& ahead, int key) const {
+    keys.copy(to, ahead.keys(key), wave);
+    values.copy(to + LoadKeys::kBytes, ahead.values(key), wave);
+    ahead.ask(seen.after(key));
   }
 
   // One buffer of keys and one of values. Between the barriers of a turn the values of this tile
   // and the keys of the next one are put there, while weights are made.
   __device__ __forceinline__ void loop_staged() {
-    Shared* const of_values = memory + KeyTile::kBytes;
+    Shared* const tile_of_values = memory + LoadKeys::kBytes;
     typename LoadValues::Staged staged_values;
     typename LoadKeys::Staged staged_keys;
-    values.fetch(staged_values, begin_key);
-    keys.fetch(staged_keys, begin_key);
+    Ahead ahead = ahead_of();
+    ahead.ask(seen.begin_key);
+    const auto first = ahead.keys(seen.begin_key);
+    values.fetch(staged_values, ahead.values(seen.begin_key));
+    keys.fetch(staged_keys, first);
+    ahead.ask(seen.after(seen.begin_key));
     keys.put(memory, staged_keys);
-    keys.fetch(staged_keys, begin_key + C::kKeys);
+    keys.fetch(staged_keys, ahead.keys(seen.after(seen.begin_key)));
+    ahead.ask(seen.after(seen.after(seen.begin_key)));
     barrier();
 #pragma unroll 1
-    for (int key = begin_key; key < end_key; key += C::kKeys) {
-      const bool active = is_seen(key);
+    for (int key = seen.begin_key; key < seen.end_key; key = seen.after(key)) {
+      const bool active = seen.has(key + own_key);
       Sum scores[C::kBlocks][kKeyBlocks];
       Chunk weights[C::kBlocks][kPairs];
       if (active) fetch_bends(key);
-      if (active) multiply_keys(memory, scores);
+      if (active) Products::multiply_keys(memory, lane, own_key, queries, scores);
       barrier();  // keys of this tile and values of the last one have been read
-      values.put(of_values, staged_values);
+      values.put(tile_of_values, staged_values);
       keys.put(memory, staged_keys);
-      values.fetch(staged_values, key + C::kKeys);
-      keys.fetch(staged_keys, key + 2 * C::kKeys);
-      if (active) weigh(key, scores, weights);
+      const int next = seen.after(key), next_keys = seen.after(next);
+      values.fetch(staged_values, ahead.values(next));
+      keys.fetch(staged_keys, ahead.keys(next_keys));
+      ahead.ask(seen.after(next_keys));
+      if (active) weigh(key + own_key, scores, weights);
       barrier_between_copies();
-      if (active) multiply_values(of_values, weights);
+      if (active) Products::multiply_values(tile_of_values, lane, own_key, weights, sums);
     }
   }
 
   __device__ __forceinline__ void fetch_bends(int key) {
 #pragma unroll
-    for (int m = 0; m < C::kBlocks; ++m) bends[m].fetch(biases[m], key);
+    for (int m = 0; m < C::kBlocks; ++m) bends[m].fetch(biases[m], key + own_key);
   }
-  __device__ __forceinline__ bool is_seen(int key) const {
-    return !C::kMasked || (key < some.end && key + C::kKeys > some.begin);
-  }
-
-  // Chunks of so many steps are on their way from LDS while a step is multiplied.
-  static constexpr int kAhead = 1, kRing = kAhead + 1;
-  // Vector, scalar and memory instructions may be moved across; reads of LDS and MFMAs stay.
-  static __device__ __forceinline__ void keep_order() {
-    __builtin_amdgcn_sched_barrier(0x2 | 0x4 | 0x10);
-  }
-
-  __device__ __forceinline__ void multiply_keys(const Shared* tile,
-                                                Sum (&scores)[C::kBlocks][kKeyBlocks]) const {
-    Chunk ring[kRing][kKeyBlocks];
-    const auto read = [&](int step) {
+  __device__ __forceinline__ void hide(Sum (&scores)[C::kBlocks][kKeyBlocks], int key) const {
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) {
-        ring[step % kRing][b] =
-            load_shared<Chunk>(tile + KeyTile::offset(lane % 32, group, b * 32, step * 2));
-      }
-    };
-    __builtin_amdgcn_s_setprio(1);
-#pragma unroll
-    for (int step = 0; step < kAhead; ++step) read(step);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      if (step + kAhead < kSteps) read(step + kAhead);
-      keep_order();
-#pragma unroll
-      for (int part = 0; part < Op::kParts; ++part) {
-#pragma unroll
-        for (int b = 0; b < kKeyBlocks; ++b) {
-#pragma unroll
-          for (int m = 0; m < C::kBlocks; ++m) {
-            const Sum before = step + part == 0 ? Sum(0.0F) : scores[m][b];
-            scores[m][b] = Op::step(part, ring[step % kRing][b], queries[m][step], before);
-          }
-        }
-      }
-      keep_order();
+    for (int m = 0; m < C::kBlocks; ++m) {
+      Weights::template mask<C::kMasked>(scores[m], seen.rows[m], seen.sink, key, group);
     }
-    __builtin_amdgcn_s_setprio(0);
   }
 
   __device__ __forceinline__ void weigh(int key, Sum (&scores)[C::kBlocks][kKeyBlocks],
@@ -272,10 +286,7 @@ struct MfmaFmha {
 #pragma unroll
       for (int m = 0; m < C::kBlocks; ++m) bends[m].bend(scores[m], biases[m], key, scale);
     }
-    if (key < all.begin || key + C::kKeys > all.end) {
-#pragma unroll
-      for (int m = 0; m < C::kBlocks; ++m) Weights::mask(scores[m], seen[m], key, group);
-    }
+    if (key < seen.all.begin || key + kOwnKeys > seen.all.end) hide(scores, key);
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
       const float reference = Weights::largest(scores[m], state[m].reference);
@@ -299,57 +310,27 @@ struct MfmaFmha {
     }
   }
 
-  // A step is 16 keys and kTogether blocks of the head.
-  static constexpr int kTogether = kHeadBlocks % 2 == 0 ? 2 : 1;
-  static constexpr int kValueSteps = kPairs * kHeadBlocks / kTogether;
-  __device__ __forceinline__ void multiply_values(const Shared* tile,
-                                                  const Chunk (&weights)[C::kBlocks][kPairs]) {
-    Chunk ring[kRing][kTogether];
-    const auto read = [&](int step) {
-      const int first = step * kTogether;
-#pragma unroll
-      for (int d = 0; d < kTogether; ++d) {
-        ring[step % kRing][d] =
-            LoadValues::read(tile, lane, first % kHeadBlocks + d, first / kHeadBlocks);
-      }
-    };
-    __builtin_amdgcn_s_setprio(1);
-#pragma unroll
-    for (int step = 0; step < kAhead; ++step) read(step);
-#pragma unroll
-    for (int step = 0; step < kValueSteps; ++step) {
-      if (step + kAhead < kValueSteps) read(step + kAhead);
-      keep_order();
-      const int first = step * kTogether % kHeadBlocks, pair = step * kTogether / kHeadBlocks;
-#pragma unroll
-      for (int part = 0; part < Op::kParts; ++part) {
-#pragma unroll
-        for (int d = 0; d < kTogether; ++d) {
-#pragma unroll
-          for (int m = 0; m < C::kBlocks; ++m) {
-            Sum& sum = sums[m][first + d];
-            sum = Op::step(part, ring[step % kRing][d], weights[m][pair], sum);
-          }
-        }
-      }
-      keep_order();
-    }
-    __builtin_amdgcn_s_setprio(0);
-  }
-
   // ---- store ----
 
-  __device__ __forceinline__ void store() {
-    const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
-    const FmhaArguments& g = arguments.fmha;
-    // The loop has no scalar registers for what is known anew here.
+  // What is made of the thread's number, anew: the loop has no registers for it.
+  __device__ __forceinline__ TilePlace<C> find_place_again() {
     const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));
-    const TilePlace<C> place = TilePlace<C>::of_workgroup(arguments, index, kTileRows);
+    const TilePlace<C> place = place_of(fresh_arguments<MfmaFmhaArguments>(), index);
     thread = fresh_thread<kThreads>();
     lane = thread % 64;
     wave = __builtin_amdgcn_readfirstlane(thread / 64);
-    first_row = place.first_row + wave * kWaveRows;
+    first_row = place.first_row + wave / C::kTeams * kWaveRows;
     group = lane / 32;
+    return place;
+  }
+  __device__ __forceinline__ float sum_of(int block) const {
+    return over_halves(state[block].sums[0] + state[block].sums[1],
+                       [](float a, float b) { return a + b; });
+  }
+
+  __device__ __forceinline__ void store() {
+    const FmhaArguments& g = fresh_arguments<MfmaFmhaArguments>().fmha;
+    const TilePlace<C> place = find_place_again();
     Shared* const staging = memory + wave * Finished::kBytes;
     const i64 from =
         token_offset(g.out_stride, place.own_batch(), place.head, place.sequence.first_query);
@@ -357,8 +338,7 @@ struct MfmaFmha {
     const int queries = static_cast<int>(place.sequence.queries);
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
-      const float sum =
-          over_halves(state[m].sums[0] + state[m].sums[1], [](float a, float b) { return a + b; });
+      const float sum = sum_of(m);
       const float share = sum == 0 ? 0.0F : reciprocal(sum);
       Finished::put(staging, sums[m], C::kDropout ? share * dropout_scale(g) : share, lane);
       if (C::kLse && group == 0 && row_of(m) < queries) {
@@ -375,9 +355,17 @@ struct MfmaFmha {
     }
   }
 
+  __device__ __forceinline__ void store_part() {
+    const TilePlace<C> place = find_place_again();
+    const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));
+    const float power = state[0].reference * factor - kWeightShift<In>;
+    Parts::store(memory, sums[0], {power, sum_of(0)}, place, index, wave, lane);
+  }
+
   Shared* memory;
   int thread, lane, wave, group;
   int first_row;  // of the wave
+  int own_key;    // the first one of a tile that the wave multiplies
   int workgroup;
   LoadKeys keys;
   LoadValues values;
@@ -385,9 +373,7 @@ struct MfmaFmha {
   DropoutKey dropout = {};
   int kept = 0;
   int dropped_head = 0;
-  RowKeys some, all;  // keys that a row of the wave sees, that all of them see
-  int begin_key, end_key;
-  RowKeys seen[C::kBlocks];
+  SeenTiles<C> seen;
   Bends bends[C::kBlocks];
   typename Bends::Staged biases[C::kBlocks];
   RowState state[C::kBlocks];

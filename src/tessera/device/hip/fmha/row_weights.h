@@ -69,19 +69,27 @@ template <class In, int kKeyBlocks>
 struct RowWeights {
   using Sum = Vec<float, 16>;
 
-  // Hides scores of keys that are not seen; `first` is the tile's first key.
+  // Hides scores of keys that are not seen; `first` is the tile's first key. With kHasSink the
+  // first `sink` keys are seen besides, up to the end.
+  template <bool kHasSink>
   static __device__ __forceinline__ void mask(Sum (&scores)[kKeyBlocks], const RowKeys& keys,
-                                              int first, int group) {
+                                              int sink, int first, int group) {
     // A few at a time: the compiler would make all tests first, and keep those of a block of rows
-    // for the next one, which may see the same keys. Small numbers need no scalar registers.
+    // for the next one, which may see the same keys. One test for both ends of a row's keys, and
+    // small numbers, need few scalar registers.
+    const u32 count = static_cast<u32>(keys.end - keys.begin);
+    const int last = sink < keys.end ? sink : keys.end;
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
-      const int begin = not_ahead(keys.begin - first - b * 32 - 4 * group);
-      const int end = not_ahead(keys.end - first - b * 32 - 4 * group);
+      const int from = first + b * 32 + 4 * group;
+      const int begin = not_ahead(keys.begin - from);
+      const int in_sink = kHasSink ? not_ahead(last - from) : 0;
 #pragma unroll
       for (int s = 0; s < 16; ++s) {
         const int key = s / 4 * 8 + s % 4;
-        scores[b][s] = key >= begin && key < end ? scores[b][s] : -__builtin_inff();
+        const bool in_window = static_cast<u32>(key) - static_cast<u32>(begin) < count;
+        const bool seen = in_window || (kHasSink && key < in_sink);
+        scores[b][s] = seen ? scores[b][s] : -__builtin_inff();
         if (s % 8 == 7) __builtin_amdgcn_sched_barrier(0);
       }
     }

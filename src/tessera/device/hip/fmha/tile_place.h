@@ -1,4 +1,5 @@
-// Where the rows of a workgroup lie: which queries of which head, and which keys they see.
+// Where the rows of a workgroup lie: which queries of which head, and which keys they see. With
+// keys in parts (kSplit) rows are the queries of all heads of a key-value head, query by query.
 #pragma once
 
 #include "tessera/device/hip/fmha/head_rows.h"
@@ -10,28 +11,63 @@ namespace tessera::device {
 template <class C>
 struct TilePlace {
   static constexpr bool kPacked = C::kLengths == FmhaLengths::packed;
+  static constexpr bool kPaged = C::kPages != FmhaPages::none;
 
   FmhaSequence sequence;
-  int batch, head, first_row;
+  int batch, head, first_row;  // kSplit: the head of keys and values
 
   __device__ __forceinline__ static TilePlace of_workgroup(const MfmaFmhaArguments& arguments,
                                                            u32 workgroup, int rows) {
     const FmhaArguments& g = arguments.fmha;
     const u32 total = static_cast<u32>(arguments.total), tiles = static_cast<u32>(arguments.tiles);
     u32 index = workgroup;
-    if constexpr (C::kXcds > 1) {  // a die gets neighbouring heads, whose keys are in its L2
+    if constexpr (C::kXcds > 1 && !C::kSplit) {
+      // A die gets neighbouring heads, whose keys are in its L2.
       const u32 die = index % C::kXcds, each = total / C::kXcds, left = total % C::kXcds;
       index = die * each + (die < left ? die : left) + index / C::kXcds;
     }
-    const u32 heads = static_cast<u32>(g.heads), whole = index / tiles, batch = whole / heads;
+    const u32 heads = static_cast<u32>(C::kSplit ? g.heads_kv : g.heads);
+    const u32 whole = index / tiles, batch = whole / heads;
     // The last queries see most keys.
     const u32 tile = C::kMasked ? tiles - 1 - index % tiles : index % tiles;
-    return {sequence_of<C::kLengths>(g, batch), static_cast<int>(batch),
+    return {sequence_of<C::kLengths, C::kPages>(g, batch), static_cast<int>(batch),
             static_cast<int>(whole - batch * heads), static_cast<int>(tile) * rows};
   }
 
   // Packed sequences are one of all tokens.
   __device__ __forceinline__ i64 own_batch() const { return kPacked ? 0 : batch; }
+
+  // ---- rows ----
+
+  // Query heads that share keys.
+  static __device__ __forceinline__ u32 group(const FmhaArguments& g) {
+    return static_cast<u32>(g.heads) / static_cast<u32>(g.heads_kv);
+  }
+  __device__ __forceinline__ int rows(const FmhaArguments& g) const {
+    const int queries = static_cast<int>(sequence.queries);
+    return C::kSplit ? queries * static_cast<int>(group(g)) : queries;
+  }
+  __device__ __forceinline__ int query_of(const FmhaArguments& g, int row) const {
+    return C::kSplit ? static_cast<int>(static_cast<u32>(row) / group(g)) : row;
+  }
+  __device__ __forceinline__ int head_of(const FmhaArguments& g, int row) const {
+    if constexpr (!C::kSplit) return head;
+    const u32 each = group(g);
+    return head * static_cast<int>(each) + static_cast<int>(static_cast<u32>(row) % each);
+  }
+  // The row, or the last one.
+  __device__ __forceinline__ int up_to_last(const FmhaArguments& g, int row) const {
+    const int last = rows(g) - 1;
+    return row < last ? row : last;
+  }
+  // Where a row lies in a tensor of queries or of results, in elements.
+  __device__ __forceinline__ i64 row_offset(const FmhaArguments& g, const i64 (&stride)[4],
+                                            int row) const {
+    return token_offset(stride, own_batch(), head_of(g, row),
+                        sequence.first_query + query_of(g, row));
+  }
+
+  // ---- tokens ----
 
   __device__ __forceinline__ HeadRows rows_of(const void* data, const i64 (&stride)[4], i64 of_head,
                                               i64 first, i64 tokens, i64 elements) const {
@@ -40,29 +76,45 @@ struct TilePlace {
             static_cast<int>(stride[kToken]) * 2, static_cast<int>(tokens),
             static_cast<int>(elements) * 2};
   }
+  // The first page holds the head's first elements.
+  __device__ __forceinline__ HeadRows pages_of(const void* data, const i64 (&stride)[4],
+                                               i64 of_head, i64 elements) const {
+    const u64 from = static_cast<u64>(of_head * stride[kTokenHead] * 2);
+    return {uniform(bits<u64>(data) + from), 0, 0, static_cast<int>(elements) * 2};
+  }
   __device__ __forceinline__ HeadRows queries(const FmhaArguments& g) const {
     return rows_of(g.q, g.q_stride, head, sequence.first_query, sequence.queries, g.hdim);
   }
   __device__ __forceinline__ HeadRows keys(const FmhaArguments& g) const {
+    if constexpr (kPaged) return pages_of(g.k, g.k_stride, head_kv(g), g.hdim);
     return rows_of(g.k, g.k_stride, head_kv(g), sequence.first_key, sequence.keys, g.hdim);
   }
   __device__ __forceinline__ HeadRows values(const FmhaArguments& g) const {
+    if constexpr (kPaged) return pages_of(g.v, g.v_stride, head_kv(g), g.hdim_v);
     return rows_of(g.v, g.v_stride, head_kv(g), sequence.first_key, sequence.keys, g.hdim_v);
   }
   __device__ __forceinline__ u32 head_kv(const FmhaArguments& g) const {
-    return static_cast<u32>(head) / (static_cast<u32>(g.heads) / static_cast<u32>(g.heads_kv));
+    return C::kSplit ? static_cast<u32>(head) : static_cast<u32>(head) / group(g);
   }
 
-  // The keys that a row sees. Rows behind the last query see what that one does.
+  // ---- keys ----
+
+  // The keys that a row sees besides the first ones. Rows behind the last one see what it does.
   __device__ __forceinline__ RowKeys keys_at(const FmhaArguments& g, int row) const {
-    const int last = static_cast<int>(sequence.queries) - 1;
-    const FmhaKeys all = keys_of<C::kMasked>(g, sequence, row < last ? row : last);
+    const int query = query_of(g, up_to_last(g, row));
+    const FmhaKeys all = keys_of<C::kMasked>(g, sequence, query);
     return {static_cast<int>(all.begin), static_cast<int>(all.end)};
+  }
+  // The tiles of keys that some of `count` rows see.
+  __device__ __forceinline__ SplitBlocks blocks(const FmhaArguments& g, int count) const {
+    const int first = query_of(g, up_to_last(g, first_row));
+    const int last = query_of(g, up_to_last(g, first_row + count - 1));
+    return split_blocks<C::kMasked>(g, sequence, first, last, C::kKeys);
   }
 
   __device__ __forceinline__ i64 lse_offset(const FmhaArguments& g, int row) const {
-    return own_batch() * g.lse_stride[0] + head * g.lse_stride[1] +
-           ((kPacked ? sequence.first_query : 0) + row) * g.lse_stride[2];
+    return own_batch() * g.lse_stride[0] + head_of(g, row) * g.lse_stride[1] +
+           ((kPacked ? sequence.first_query : 0) + query_of(g, row)) * g.lse_stride[2];
   }
 };
 

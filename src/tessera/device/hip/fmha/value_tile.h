@@ -3,7 +3,7 @@
 // and 8 more: the keys of which the sums of the first product left the lane its weights.
 #pragma once
 
-#include "tessera/device/hip/fmha/head_rows.h"
+#include "tessera/device/hip/fmha/page_places.h"
 
 namespace tessera::device {
 
@@ -17,7 +17,6 @@ class TransposedValues {
   static_assert(kRows == 2 || kRows == 4 || kRows == 8, "a thread loads 4, 8 or 16 bytes of a key");
   static constexpr int kWords = kRows / 2;
   using Tile = LdsTile<kElements, kChunks, kRows == 8 ? 4 : kRows>;
-  static constexpr int kLoads = 8;
   static constexpr int kBytes = Tile::kBytes;
   struct Staged {
     Vec<u32, kWords> words[8];
@@ -55,25 +54,51 @@ class TransposedValues {
     return load_shared<Chunk>(tile + Tile::offset(lane % 32, lane / 32, block * 32, pair * 2));
   }
 
- private:
+ protected:
   HeadRows rows;
-  int row, chunk, first;
+  int row, chunk;
+
+ private:
+  int first;
+};
+
+// The same of values in pages.
+template <int kKeys, int kElements, int kThreads>
+class PagedTransposedValues : public TransposedValues<kKeys, kElements, kThreads> {
+ public:
+  using Base = TransposedValues<kKeys, kElements, kThreads>;
+  using Base::Base;
+
+  __device__ __forceinline__ void fetch(typename Base::Staged& to,
+                                        const TokenPlaces<kKeys>& from) const {
+    const Chunk buffer = buffer_of_pages(this->rows.address);
+    const int token = not_ahead(this->chunk / 2 * 16 + this->chunk % 2 * 4);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const u32 place = from.place(token, i % 4 + i / 4 * 8);
+      to.words[i] =
+          load_buffer<4 * Base::kWords>(buffer, place_in(this->rows, place, this->row * 2));
+      // Places of all keys at once would take too many registers.
+      if (i % 4 == 3) __builtin_amdgcn_sched_barrier(0);
+    }
+  }
 };
 
 #if defined(__gfx950__)
 // gfx950: values lie in LDS as in memory, and reads transpose 4 keys x 16 elements.
-template <int kKeys, int kElements, int kThreads>
+template <int kKeys, int kElements, int kThreads, bool kPaged>
 class CopiedValues {
  public:
   static constexpr int kChunks = kElements / 8;
   using Tile = TransposedTile<kKeys, kChunks>;
-  using Loader = TokenLoader<Tile, kKeys, kChunks, kThreads, true>;
+  using Loader = typename If<kPaged, PagedTokenLoader<Tile, kKeys, kChunks, kThreads, true>,
+                             TokenLoader<Tile, kKeys, kChunks, kThreads, true>>::Type;
   static constexpr int kBytes = Tile::kBytes;
-  static constexpr int kLoads = Loader::kLoads;
 
   __device__ __forceinline__ CopiedValues(const HeadRows& r, int thread) : loader(r, thread) {}
-  __device__ __forceinline__ void copy(Shared* tile, int key, int wave) const {
-    loader.copy(tile, key, wave);
+  template <class Place>
+  __device__ __forceinline__ void copy(Shared* tile, const Place& from, int wave) const {
+    loader.copy(tile, from, wave);
   }
   __device__ __forceinline__ static Chunk read(const Shared* tile, int lane, int block, int pair) {
     const int element = lane / 16 % 2 * 16 + lane % 4 * 4;
