@@ -238,9 +238,10 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 
 std::span<const Way* const> Types::ways() {
   static constexpr std::array kAll = {
-      &kFlashCpu, &kDirectGpu,   &kFlashGpu,          &kFlash8Gpu,   &kBackwardFlashGpu,
-      &kSplitGpu, &kBackwardCpu, &kBackwardDirectGpu, &kAppendCpu,   &kAppendGpu,
-      &kQr,       &kQrasync,     &kDirectHip,         &kBackwardHip, &kAppendHip};
+      &kFlashCpu,    &kDirectGpu,   &kFlashGpu,          &kFlash8Gpu,  &kBackwardFlashGpu,
+      &kSplitGpu,    &kBackwardCpu, &kBackwardDirectGpu, &kAppendCpu,  &kAppendGpu,
+      &kQr,          &kQrasync,     &kDirectHip,         &kBackwardQr, &kBackwardQrasync,
+      &kBackwardHip, &kAppendHip};
   return kAll;
 }
 

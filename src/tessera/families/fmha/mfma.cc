@@ -7,12 +7,11 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/base/error.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
 #include "tessera/device/hip/fmha/mfma_arguments.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/fmha/ways.h"
+#include "tessera/families/fmha/hip.h"
 #include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/ceil_div.h"
@@ -22,9 +21,6 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr Shape3 kMfmaWarpTile = {32, 32, 16};
-constexpr int kPieceBytes = 16;      // that a lane moves at a time
-constexpr int kPieceElements = 8;    // of 16 bits
 constexpr int kRegistersKept = 160;  // of a wave that is alone on its SIMD, or it would spill
 
 bool bends_scores(const FmhaSignature& s) { return s.soft_cap || s.bias != FmhaBias::none; }
@@ -46,12 +42,6 @@ std::int64_t mfma_lds_bytes(const FmhaSignature& s, const Algorithm& a) {
 }
 
 // ---- which kernels there are ----
-
-bool has_mfma(const Case& c) {
-  return std::any_of(
-      c.target.instructions.begin(), c.target.instructions.end(),
-      [&](const Instruction& i) { return i.name == "mfma" && i.a == c.signature.in; });
-}
 
 // What the kernels do not compute, as a field and its word; empty where they do.
 std::string not_computed(const FmhaSignature& s) {
@@ -81,10 +71,7 @@ int registers_left(const Case& c) {
 }
 
 constexpr Rule kMfmaRules[] = {
-    {has_mfma,
-     [](const Case& c) {
-       return fmt::format("{} has no mfma for {}", c.target.name, to_string(c.signature.in));
-     }},
+    {has_mfma, no_mfma_sentence},
     {[](const Case& c) {
        const FmhaSignature& s = c.signature;
        return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
@@ -171,17 +158,8 @@ std::vector<Algorithm> qrasync_algorithms(const Target& target) {
 
 // ---- which problems they serve ----
 
-constexpr std::int64_t kMostMovedTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
-constexpr std::int64_t kMostSpan = (std::int64_t{1} << 31) - (1 << 20);         // bytes of a tile
 constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
 
-struct MovedTokens {
-  std::string_view name;
-  const FmhaStrides& strides;
-  std::int64_t sequences, heads, tokens, hdim;
-  int rows;  // of a tile
-  bool may_repeat = true;
-};
 std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p) {
   const TokenCounts n = token_counts(p);
   return {{{"q", query_strides(p), n.sequences, p.heads, n.queries, p.hdim, a.tile.m},
@@ -190,49 +168,9 @@ std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p
            {"out", p.out_strides, n.sequences, p.heads, n.queries, p.hdim_v, a.tile.m}}};
 }
 
-// Why lanes cannot move the tensor's tokens; empty where they can.
-std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
-  if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
-    return fmt::format("{} reads elements of {} that are neighbours, got a stride of {}", pipeline,
-                       t.name, t.strides[device::kTokenElement]);
-  }
-  const std::pair<std::int64_t, std::int64_t> sides[] = {
-      {t.sequences, t.strides[device::kTokenBatch]},
-      {t.heads, t.strides[device::kTokenHead]},
-      {t.tokens, t.strides[device::kToken]}};
-  for (const auto& [size, stride] : sides) {
-    if (size <= 1 || stride % kPieceElements == 0) continue;
-    return fmt::format("the strides of {} must be multiples of {} elements with {}, got {}", t.name,
-                       kPieceElements, pipeline, stride);
-  }
-  if (t.tokens <= 1) return {};
-  const std::int64_t stride = t.strides[device::kToken], most = kMostSpan / 2 / t.rows;
-  if (stride > most) {
-    return fmt::format("tokens of {} must be at most {} elements apart with {}, got {}", t.name,
-                       most, pipeline, stride);
-  }
-  if (t.may_repeat || stride >= t.hdim) return {};
-  return fmt::format("tokens of {} must not overlap with {}, got a stride of {} for heads of {}",
-                     t.name, pipeline, stride, t.hdim);
-}
-
 std::string mfma_size_reason(const KernelSpec& spec, const FmhaProblem& p) {
   const std::string_view pipeline = to_string(spec.algorithm.pipeline);
-  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, {"hdim_v", p.hdim_v}}) {
-    if (value % kPieceElements == 0) continue;
-    return fmt::format("{} must be a multiple of {} with {}, got {}", name, kPieceElements,
-                       pipeline, value);
-  }
-  const std::pair<std::string_view, std::int64_t> sizes[] = {
-      {"seqlen_q", p.seqlen_q},
-      {"seqlen_k", p.seqlen_k},
-      {"tokens_q", is_packed(p) ? p.tokens_q : 0},
-      {"tokens_k", is_packed(p) ? p.tokens_k : 0}};
-  for (const auto& [name, value] : sizes) {
-    if (value <= kMostMovedTokens) continue;
-    return fmt::format("{} must be at most {} with {}, got {}", name, kMostMovedTokens, pipeline,
-                       value);
-  }
+  if (std::string why = moved_size_reason(p, pipeline); !why.empty()) return why;
   const device::MfmaFmhaShape s = mfma_shape(signature_in(spec), spec.algorithm);
   const std::int64_t most = kMostLanes / device::mfma_fmha_threads(s);
   const double blocks =
@@ -284,15 +222,6 @@ Source emit_mfma(const KernelSpec& spec, const Target& target) {
 }
 
 // ---- the launch ----
-
-void refuse_pieces(std::string_view name, const void* base, Pipeline pipeline) {
-  const auto excess = reinterpret_cast<std::uintptr_t>(base) % kPieceBytes;
-  if (excess == 0) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("fmha: {} must be aligned to {} bytes for {}, got an address {} past a "
-                          "multiple of that; use a direct kernel",
-                          name, kPieceBytes, to_string(pipeline), excess));
-}
 
 // The distance of tokens, of which there is one, may be too large for the kernel.
 void drop_unused_strides(const FmhaProblem& p, device::FmhaArguments& g) {

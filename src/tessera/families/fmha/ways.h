@@ -53,6 +53,8 @@ extern const Way kQr, kQrasync;
 extern const Way kDirectHip;
 // backward_hip.cc
 extern const Way kBackwardHip;
+// mfma_backward.cc
+extern const Way kBackwardQr, kBackwardQrasync;
 // append_hip.cc
 extern const Way kAppendHip;
 // append.cc

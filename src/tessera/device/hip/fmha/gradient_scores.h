@@ -1,0 +1,265 @@
+// Weights and the gradients of scores, of 32 tokens that a wave has and a tile of tokens that they
+// meet. A lane has one token of its own, and of the tile those of which Mfma leaves it sums.
+//
+// The first product becomes weights, and the second one, of dout and values, becomes the gradient
+// of the first one.
+#pragma once
+
+#include "tessera/device/hip/fmha/gradient_place.h"
+#include "tessera/device/hip/fmha/kept_weights.h"
+#include "tessera/device/hip/fmha/score_bends.h"
+
+namespace tessera::device {
+
+// gfx90a multiplies subnormal numbers of fp16 as zeros. Weights, which are at most about 1, are
+// 2^14 times as large there. Gradients are 2^10 times as large as long as all of a wave are small
+// enough.
+#if defined(__gfx90a__)
+template <class In>
+inline constexpr bool kSubnormalsVanish = kSame<In, fp16>;
+#else
+template <class In>
+inline constexpr bool kSubnormalsVanish = false;
+#endif
+inline constexpr float kRaisedWeights = 14, kRaisedGradient = 0x1p10F;
+inline constexpr float kLargestRaised = 0x1p15F;
+
+template <class C, bool kOfKeys>
+class GradientScores {
+ public:
+  using In = typename C::In;
+  using Bias = typename C::Bias;
+  using Sum = Vec<float, 16>;
+  using Place = GradientPlace<C, kOfKeys>;
+  static constexpr int kBlocks = C::kTileN / 32, kQuads = kBlocks * 4;
+  static constexpr bool kReads = C::kBias == FmhaBias::elementwise;
+  static constexpr bool kAlibi = C::kBias == FmhaBias::alibi;
+  static constexpr bool kBends = C::kSoftCap || kReads || kAlibi;
+  static constexpr bool kRaises = kSubnormalsVanish<In>;
+  static constexpr float kWeightPower = kRaises && kOfKeys ? kRaisedWeights : 0.0F;
+
+  // What is known of a tile's queries, of dq's own query or of each query that is met; and biases.
+  struct Staged {
+    Float4 lse[kOfKeys ? kQuads : 1], delta[kOfKeys ? kQuads : 1];
+    Float4 log_sum[kOfKeys && kReads ? kQuads : 1];
+    u32 biases[kReads ? kQuads * 4 : 1];
+    float slope;
+  };
+
+  __device__ __forceinline__ void begin(const Place& place, int own_token, int lane_group) {
+    const FmhaArguments& g = Place::forward();
+    own = own_token < place.own_tokens() ? own_token : place.own_tokens() - 1;
+    group = lane_group;
+    factor = g.scale * kLog2OfE;
+    scale = g.scale;
+    const int offset = static_cast<int>(place.sequence.keys - place.sequence.queries);
+    distance = own + (kOfKeys ? -offset : offset) - 4 * group;
+    if constexpr (C::kSoftCap) cap = g.soft_cap, inverse_cap = reciprocal(g.soft_cap);
+    if constexpr (C::kDropout) kept_scale = dropout_scale(g);
+    begin_queries(place);
+    if constexpr (kReads) begin_biases(place);
+    if constexpr (kAlibi && !kOfKeys) own_slope = slope_of(place, 0);
+  }
+
+  // Asks for what weigh() needs of a tile.
+  __device__ __forceinline__ void fetch(Staged& to, const Place& place, const Turn& turn) const {
+    if constexpr (kOfKeys) fetch_queries(to, turn);
+    if constexpr (kReads) fetch_biases(to, turn);
+    if constexpr (kAlibi) to.slope = kOfKeys ? slope_of(place, turn.head) : own_slope;
+  }
+
+  template <class Drawn>
+  __device__ __forceinline__ void weigh(const Staged& of, int met, Drawn drawn,
+                                        Sum (&scores)[kBlocks], Sum (&dweights)[kBlocks]) const {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      drawn.draw(b);
+#pragma unroll
+      for (int s = 0; s < 16; ++s) {
+        const int number = b * 16 + s;
+        float slope = 1;
+        const float weight = exp2_fast(power_of(scores[b][s], of, met, number, slope));
+        float dweight = dweights[b][s];
+        if constexpr (C::kDropout) dweight = drawn.kept(dweight * kept_scale, s);
+        float gradient = weight * (dweight - delta_of(of, number));
+        if constexpr (C::kSoftCap) gradient *= slope;
+        if constexpr (kRaises) gradient *= raised;
+        dweights[b][s] = gradient;
+        scores[b][s] = drawn.kept(weight, s);
+      }
+    }
+  }
+
+  // Takes what is not seen away; `met` is the tile's first token.
+  static __device__ __forceinline__ void hide(const MetRange& seen, int met, int group,
+                                              Sum (&scores)[kBlocks], Sum (&dweights)[kBlocks]) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int from = met + b * 32 + 4 * group;
+      const int begin = not_ahead(seen.begin - from), end = not_ahead(seen.end - from);
+      const int sink = not_ahead(seen.sink - from);
+#pragma unroll
+      for (int s = 0; s < 16; ++s) {
+        const int at = s / 4 * 8 + s % 4;
+        bool is_seen = at >= begin;
+        if constexpr (C::kMasked && !kOfKeys) is_seen = is_seen || at < sink;
+        is_seen = is_seen && at < end;
+        scores[b][s] = is_seen ? scores[b][s] : 0.0F;
+        dweights[b][s] = is_seen ? dweights[b][s] : 0.0F;
+        if (s % 4 == 3) __builtin_amdgcn_sched_barrier(0);
+      }
+    }
+  }
+
+  // Gradients that are too large to be raised are put down, and so are `sums` of earlier ones.
+  template <int kCount>
+  __device__ __forceinline__ void lower(Sum (&dweights)[kBlocks], Sum (&sums)[kCount]) {
+    if constexpr (kRaises) {
+      float most = 0;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+        for (int s = 0; s < 16; ++s) {
+          most = __builtin_fmaxf(most, __builtin_fabsf(dweights[b][s]));
+        }
+      }
+      if (is_lowered || __builtin_amdgcn_ballot_w64(!(most <= kLargestRaised)) == 0) return;
+      constexpr float kBack = 1 / kRaisedGradient;
+      is_lowered = true;
+      raised *= kBack;
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) dweights[b] *= kBack;
+#pragma unroll
+      for (int d = 0; d < kCount; ++d) sums[d] *= kBack;
+    }
+  }
+  // What sums of gradients and of weights are multiplied with in the end.
+  __device__ __forceinline__ float gradient_factor() const {
+    return kRaises && !is_lowered ? scale * (1 / kRaisedGradient) : scale;
+  }
+  __device__ __forceinline__ float weight_factor() const {
+    const float back = kWeightPower != 0 ? 0x1p-14F : 1.0F;
+    return C::kDropout ? kept_scale * back : back;
+  }
+
+  // As second operands, 16 tokens of the tile a chunk.
+  static __device__ __forceinline__ void round(const Sum (&from)[kBlocks],
+                                               Chunk (&to)[kBlocks * 2]) {
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int s = 0; s < 16; s += 2) {
+        to[b * 2 + s / 8][s % 8 / 2] = round_pair<In>(from[b][s], from[b][s + 1]);
+      }
+    }
+  }
+
+ private:
+  // ---- queries ----
+
+  __device__ __forceinline__ void begin_queries(const Place& place) {
+    const MfmaBackwardArguments& all = Place::arguments();
+    const FmhaArguments& g = all.general.backward.forward;
+    char* const floats = static_cast<char*>(all.general.workspace) + kHipBackwardCounters;
+    const QueryRows rows = rows_in(reinterpret_cast<float*>(floats), g, C::kLengths);
+    const i64 first =
+        row_of_query(g, C::kLengths, place.batch, place.head, place.sequence.first_query);
+    if constexpr (kOfKeys) {
+      lse_address = uniform(bits<u64>(rows.lse + first));
+      head_step = static_cast<u64>(uniform(queries_of_head(g, C::kLengths) * 4));
+      array_step = head_step * static_cast<u64>(g.heads);
+      query_bytes = static_cast<int>((place.sequence.queries + 3) / 4 * 16);
+    } else {
+      own_lse = usable(load_element(rows.lse + first + own));
+      own_log_sum = kReads ? load_element(rows.log_sum + first + own) : 0.0F;
+      own_delta = load_element(rows.delta + first + own);
+    }
+  }
+  // A query whose keys are all hidden by a bias of minus infinity has no weights.
+  static __device__ __forceinline__ float usable(float lse) {
+    return lse == minus_infinity() ? -lse : lse;
+  }
+  // Loads of four behind the last query may bring anything; hide() takes it away.
+  __device__ __forceinline__ void fetch_queries(Staged& to, const Turn& turn) const {
+    const u64 lse = lse_address + static_cast<u64>(turn.head) * head_step;
+    const auto fetch_four = [&](u64 address, Float4(&quads)[kQuads]) {
+      const Chunk buffer = make_buffer(address, query_bytes);
+      const int from = (turn.met + 4 * group) * 4;
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) {
+        quads[i] = bits<Float4>(raw_buffer_load_16(buffer, from + i * 32, 0, 0));
+      }
+    };
+    fetch_four(lse, to.lse);
+    fetch_four(lse + 2 * array_step, to.delta);
+    if constexpr (kReads) fetch_four(lse + array_step, to.log_sum);
+  }
+  __device__ __forceinline__ float delta_of(const Staged& of, int number) const {
+    return kOfKeys ? of.delta[number / 4][number % 4] : own_delta;
+  }
+
+  // ---- biases ----
+
+  __device__ __forceinline__ void begin_biases(const Place& place) {
+    const FmhaArguments& g = Place::forward();
+    const int own_side = kOfKeys ? 3 : 2, met_side = kOfKeys ? 2 : 3;
+    const auto* const first = static_cast<const Bias*>(g.bias) + place.batch * g.bias_stride[0] +
+                              place.head * g.bias_stride[1];
+    bias = bits<u64>(first + own * g.bias_stride[own_side]);
+    bias_step = g.bias_stride[met_side];
+    bias_head_step = g.bias_stride[1];
+    last_met = static_cast<int>(kOfKeys ? place.sequence.queries : place.sequence.keys) - 1;
+  }
+  __device__ __forceinline__ void fetch_biases(Staged& to, const Turn& turn) const {
+    const auto from = (Global<WordBits<Bias>>)(bias) + turn.head * bias_head_step;
+    const int first = turn.met + 4 * group;
+#pragma unroll
+    for (int i = 0; i < kQuads * 4; ++i) {
+      const int at = first + i / 4 * 8 + i % 4;
+      to.biases[i] = from[(at < last_met ? at : last_met) * bias_step];
+    }
+  }
+  static __device__ __forceinline__ float slope_of(const Place& place, int more_heads) {
+    const FmhaArguments& g = Place::forward();
+    return load_element(g.slopes + place.batch * g.slope_stride + place.head + more_heads);
+  }
+
+  // ---- scores ----
+
+  // The logarithm of the weight of a product, and the slope of its soft cap.
+  __device__ __forceinline__ float power_of(float product, const Staged& of, int met, int number,
+                                            float& slope) const {
+    const float lse = kOfKeys ? of.lse[number / 4][number % 4] : own_lse;
+    if constexpr (!kBends) return product * factor + (kWeightPower - lse * kLog2OfE);
+    float score = __builtin_fmaf(product, scale, 0.0F);
+    if constexpr (C::kSoftCap) {
+      const float share = tanh_fast(score * inverse_cap);
+      score = share * cap;
+      slope = 1.0F - share * share;
+    }
+    if constexpr (kAlibi) {
+      const int further = number / 4 * 8 + number % 4;
+      const float apart = static_cast<float>(distance - met) - static_cast<float>(further);
+      score -= of.slope * __builtin_fabsf(apart);
+    }
+    if constexpr (!kReads) return (score - lse) * kLog2OfE + kWeightPower;
+    score += float_of_bits<Bias>(of.biases[number]);
+    const float log_sum = kOfKeys ? of.log_sum[number / 4][number % 4] : own_log_sum;
+    const float less = score - (kOfKeys ? usable(lse) : lse);
+    return (less - log_sum) * kLog2OfE + kWeightPower;
+  }
+
+  int own = 0, group = 0, distance = 0;
+  float factor = 0, scale = 0;
+  float cap = 0, inverse_cap = 0, kept_scale = 1, own_slope = 0;
+  float own_lse = 0, own_log_sum = 0, own_delta = 0;
+  u64 lse_address = 0, head_step = 0, array_step = 0;
+  int query_bytes = 0;
+  u64 bias = 0;
+  i64 bias_step = 0, bias_head_step = 0;
+  int last_met = 0;
+  float raised = kRaises ? (kOfKeys ? kRaisedGradient * 0x1p-14F : kRaisedGradient) : 1.0F;
+  bool is_lowered = false;
+};
+
+}  // namespace tessera::device
