@@ -27,7 +27,8 @@ class MfmaFmha : public EmulatedTest {
 
   static bool is_mfma(const KernelSpec& spec) {
     const Pipeline pipeline = spec.algorithm.pipeline;
-    return pipeline == Pipeline::qr || pipeline == Pipeline::qrasync;
+    return std::get<FmhaSignature>(spec.signature).kind == FmhaKind::forward &&
+           (pipeline == Pipeline::qr || pipeline == Pipeline::qrasync);
   }
 
   // The kernels of the essential sets, and some that are in none.

@@ -133,6 +133,13 @@ Verdict serves_gradients(const KernelSpec& spec, const FmhaProblem& p, const Tar
   for (const MovedTokens& t : gradient_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return {why};
   }
+  constexpr std::int64_t kMostStep = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t step = std::max(p.bias_strides[2], p.bias_strides[3]);
+  if (p.bias == FmhaBias::elementwise && step > kMostStep) {
+    return {fmt::format("queries and keys of the bias must be at most {} elements apart with {}, "
+                        "got {}",
+                        kMostStep, pipeline, step)};
+  }
   constexpr double kMostThreads = std::numeric_limits<std::uint32_t>::max();
   const double most = std::floor(kMostThreads / (kHipLanes * spec.algorithm.wave.m));
   const double blocks =

@@ -5,6 +5,7 @@
 
 #include "tessera/device/hip/fmha/backward_scores.h"
 #include "tessera/device/hip/fmha/gradient_arguments.h"
+#include "tessera/device/hip/fmha/kept_weights.h"
 #include "tessera/device/hip/fmha/tile_place.h"
 
 namespace tessera::device {
@@ -18,6 +19,10 @@ struct Turn {
 struct MetRange {
   int begin, end, sink;
 };
+// One that is the same in all lanes, in scalar registers.
+__device__ __forceinline__ MetRange uniform(const MetRange& x) {
+  return {uniform(x.begin), uniform(x.end), uniform(x.sink)};
+}
 
 // The rows of the first head, and where the next head begins.
 struct HeadsRows {
@@ -57,8 +62,9 @@ struct GradientPlace : TilePlace<C> {
     const u32 total = static_cast<u32>(kOfKeys ? a.key_total : a.query_total);
     const u32 heads = static_cast<u32>(kOfKeys ? g.heads_kv : g.heads);
     const u32 index = near_on_die<C::kXcds>(workgroup, total);
-    const u32 whole = index / tiles, batch = whole / heads, tile = index % tiles;
-    const int own_head = static_cast<int>(whole - batch * heads);
+    const u32 whole = index / tiles, tile = same_in_all(index % tiles);
+    const u32 batch = same_in_all(whole / heads);
+    const int own_head = uniform(static_cast<int>(whole - batch * heads));
     GradientPlace place;
     place.sequence = uniform_sequence<C::kLengths, FmhaPages::none>(g, batch);
     place.batch = static_cast<int>(batch);
@@ -107,7 +113,7 @@ struct GradientPlace : TilePlace<C> {
   // on with the tokens, except that keys of the sink are seen by all later queries.
   __device__ __forceinline__ MetRange met_by_some(int first, int last) const {
     const MetRange low = met_by(first), high = met_by(last);
-    return {low.begin, low.end > high.end ? low.end : high.end, high.sink};
+    return uniform(MetRange{low.begin, low.end > high.end ? low.end : high.end, high.sink});
   }
   __device__ __forceinline__ MetRange met_by_all(int first, int last) const {
     int least = first;
@@ -115,7 +121,7 @@ struct GradientPlace : TilePlace<C> {
       const i64 past = clamped(forward().sink, first, last);
       least = static_cast<int>(past);
     }
-    return {met_by(last).begin, met_by(least).end, 0};
+    return uniform(MetRange{met_by(last).begin, met_by(least).end, 0});
   }
 };
 

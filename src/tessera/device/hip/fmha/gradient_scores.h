@@ -38,11 +38,13 @@ class GradientScores {
   static constexpr bool kRaises = kSubnormalsVanish<In>;
   static constexpr float kWeightPower = kRaises && kOfKeys ? kRaisedWeights : 0.0F;
 
-  // What is known of a tile's queries, of dq's own query or of each query that is met; and biases.
+  // What is known of a tile's queries where they are met, and biases: of all blocks of the tile, or
+  // of one at a time where there would be too many registers.
+  static constexpr int kStaged = kOfKeys && kReads ? 1 : kBlocks, kStagedQuads = kStaged * 4;
   struct Staged {
-    Float4 lse[kOfKeys ? kQuads : 1], delta[kOfKeys ? kQuads : 1];
-    Float4 log_sum[kOfKeys && kReads ? kQuads : 1];
-    u32 biases[kReads ? kQuads * 4 : 1];
+    Float4 lse[kOfKeys ? kStagedQuads : 1], delta[kOfKeys ? kStagedQuads : 1];
+    Float4 log_sum[kOfKeys && kReads ? kStagedQuads : 1];
+    u32 biases[kReads ? kStagedQuads * 4 : 1];
     float slope;
   };
 
@@ -50,64 +52,67 @@ class GradientScores {
     const FmhaArguments& g = Place::forward();
     own = own_token < place.own_tokens() ? own_token : place.own_tokens() - 1;
     group = lane_group;
-    factor = g.scale * kLog2OfE;
-    scale = g.scale;
     const int offset = static_cast<int>(place.sequence.keys - place.sequence.queries);
     distance = own + (kOfKeys ? -offset : offset) - 4 * group;
-    if constexpr (C::kSoftCap) cap = g.soft_cap, inverse_cap = reciprocal(g.soft_cap);
-    if constexpr (C::kDropout) kept_scale = dropout_scale(g);
+    factor = of_lane(g.scale * kLog2OfE);
+    scale = of_lane(g.scale);
+    if constexpr (C::kSoftCap) {
+      cap = of_lane(g.soft_cap);
+      inverse_cap = of_lane(reciprocal(g.soft_cap));
+    }
+    if constexpr (C::kDropout) kept_scale = of_lane(dropout_scale(g));
     begin_queries(place);
     if constexpr (kReads) begin_biases(place);
-    if constexpr (kAlibi && !kOfKeys) own_slope = slope_of(place, 0);
-  }
-
-  // Asks for what weigh() needs of a tile.
-  __device__ __forceinline__ void fetch(Staged& to, const Place& place, const Turn& turn) const {
-    if constexpr (kOfKeys) fetch_queries(to, turn);
-    if constexpr (kReads) fetch_biases(to, turn);
-    if constexpr (kAlibi) to.slope = kOfKeys ? slope_of(place, turn.head) : own_slope;
-  }
-
-  template <class Drawn>
-  __device__ __forceinline__ void weigh(const Staged& of, int met, Drawn drawn,
-                                        Sum (&scores)[kBlocks], Sum (&dweights)[kBlocks]) const {
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      drawn.draw(b);
-#pragma unroll
-      for (int s = 0; s < 16; ++s) {
-        const int number = b * 16 + s;
-        float slope = 1;
-        const float weight = exp2_fast(power_of(scores[b][s], of, met, number, slope));
-        float dweight = dweights[b][s];
-        if constexpr (C::kDropout) dweight = drawn.kept(dweight * kept_scale, s);
-        float gradient = weight * (dweight - delta_of(of, number));
-        if constexpr (C::kSoftCap) gradient *= slope;
-        if constexpr (kRaises) gradient *= raised;
-        dweights[b][s] = gradient;
-        scores[b][s] = drawn.kept(weight, s);
-      }
+    if constexpr (kAlibi) {
+      slopes = uniform(bits<u64>(g.slopes + place.batch * g.slope_stride + place.head));
+      if constexpr (!kOfKeys) own_slope = slope_of(0);
     }
   }
 
-  // Takes what is not seen away; `met` is the tile's first token.
-  static __device__ __forceinline__ void hide(const MetRange& seen, int met, int group,
-                                              Sum (&scores)[kBlocks], Sum (&dweights)[kBlocks]) {
+  // Asks for what weigh() needs of a tile from block `block` on.
+  __device__ __forceinline__ void fetch(Staged& to, const Turn& turn, int block) const {
+    const int first = turn.met + block * 32 + 4 * group;
+    if constexpr (kOfKeys) fetch_queries(to, first, turn.head);
+    if constexpr (kReads) fetch_biases(to, first, turn.head);
+    if constexpr (kAlibi) to.slope = kOfKeys ? slope_of(turn.head) : own_slope;
+  }
+
+  // Of block `b` of the tile.
+  template <class Drawn>
+  __device__ __forceinline__ void weigh(Staged& of, const Turn& turn, int b, Drawn& drawn,
+                                        Sum& scores, Sum& dweights) const {
+    if (b > 0 && b % kStaged == 0) fetch(of, turn, b);
+    drawn.draw(b);
+    const float apart = static_cast<float>(distance - turn.met - b * 32);
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int from = met + b * 32 + 4 * group;
-      const int begin = not_ahead(seen.begin - from), end = not_ahead(seen.end - from);
-      const int sink = not_ahead(seen.sink - from);
+    for (int s = 0; s < 16; ++s) {
+      const int number = b % kStaged * 16 + s;
+      float slope = 1;
+      const float weight = exp2_fast(power_of(scores[s], of, apart, number, slope));
+      float dweight = dweights[s];
+      if constexpr (C::kDropout) dweight = drawn.kept(dweight * kept_scale, s);
+      float gradient = weight * (dweight - delta_of(of, number));
+      if constexpr (C::kSoftCap) gradient *= slope;
+      if constexpr (kRaises) gradient *= raised;
+      dweights[s] = gradient;
+      scores[s] = drawn.kept(weight, s);
+    }
+  }
+
+  // Takes what is not seen away; `met` is the block's first token. Bits of a word stand for tokens:
+  // comparisons would take more scalar registers than there are.
+  static __device__ __forceinline__ void hide(const MetRange& seen, int met, int group, Sum& scores,
+                                              Sum& dweights) {
+    const int from = met + 4 * group;
+    u32 tokens = first_tokens(seen.end - from) & ~first_tokens(seen.begin - from);
+    if constexpr (C::kMasked && !kOfKeys) {
+      tokens |= first_tokens((seen.sink < seen.end ? seen.sink : seen.end) - from);
+    }
 #pragma unroll
-      for (int s = 0; s < 16; ++s) {
-        const int at = s / 4 * 8 + s % 4;
-        bool is_seen = at >= begin;
-        if constexpr (C::kMasked && !kOfKeys) is_seen = is_seen || at < sink;
-        is_seen = is_seen && at < end;
-        scores[b][s] = is_seen ? scores[b][s] : 0.0F;
-        dweights[b][s] = is_seen ? dweights[b][s] : 0.0F;
-        if (s % 4 == 3) __builtin_amdgcn_sched_barrier(0);
-      }
+    for (int s = 0; s < 16; ++s) {
+      const int at = s / 4 * 8 + s % 4;
+      scores[s] = where_set(scores[s], tokens, at);
+      dweights[s] = where_set(dweights[s], tokens, at);
     }
   }
 
@@ -142,19 +147,26 @@ class GradientScores {
     return C::kDropout ? kept_scale * back : back;
   }
 
-  // As second operands, 16 tokens of the tile a chunk.
-  static __device__ __forceinline__ void round(const Sum (&from)[kBlocks],
-                                               Chunk (&to)[kBlocks * 2]) {
+  // A block as second operands, 16 tokens a chunk.
+  static __device__ __forceinline__ void round(const Sum& from, Chunk* to) {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int s = 0; s < 16; s += 2) {
-        to[b * 2 + s / 8][s % 8 / 2] = round_pair<In>(from[b][s], from[b][s + 1]);
-      }
+    for (int s = 0; s < 16; s += 2) {
+      to[s / 8][s % 8 / 2] = round_pair<In>(from[s], from[s + 1]);
     }
   }
 
  private:
+  // A number in a vector register: the loop has no scalar ones for it.
+  static __device__ __forceinline__ float of_lane(float x) {
+    return bits<float>(not_ahead(bits<int>(x)));
+  }
+
+  // Bits of so many tokens from the first one of 32 on.
+  static __device__ __forceinline__ u32 first_tokens(int count) {
+    const int in_word = count < 0 ? 0 : count < 32 ? count : 32;
+    return static_cast<u32>(0xffffffffULL >> (32 - in_word));
+  }
+
   // ---- queries ----
 
   __device__ __forceinline__ void begin_queries(const Place& place) {
@@ -166,8 +178,6 @@ class GradientScores {
         row_of_query(g, C::kLengths, place.batch, place.head, place.sequence.first_query);
     if constexpr (kOfKeys) {
       lse_address = uniform(bits<u64>(rows.lse + first));
-      head_step = static_cast<u64>(uniform(queries_of_head(g, C::kLengths) * 4));
-      array_step = head_step * static_cast<u64>(g.heads);
       query_bytes = static_cast<int>((place.sequence.queries + 3) / 4 * 16);
     } else {
       own_lse = usable(load_element(rows.lse + first + own));
@@ -180,14 +190,16 @@ class GradientScores {
     return lse == minus_infinity() ? -lse : lse;
   }
   // Loads of four behind the last query may bring anything; hide() takes it away.
-  __device__ __forceinline__ void fetch_queries(Staged& to, const Turn& turn) const {
-    const u64 lse = lse_address + static_cast<u64>(turn.head) * head_step;
-    const auto fetch_four = [&](u64 address, Float4(&quads)[kQuads]) {
+  __device__ __forceinline__ void fetch_queries(Staged& to, int first, int more_heads) const {
+    const FmhaArguments& g = Place::forward();
+    const u64 head_step = static_cast<u64>(queries_of_head(g, C::kLengths)) * 4;
+    const u64 array_step = head_step * static_cast<u64>(g.heads);
+    const u64 lse = lse_address + static_cast<u64>(more_heads) * head_step;
+    const auto fetch_four = [&](u64 address, Float4(&quads)[kStagedQuads]) {
       const Chunk buffer = make_buffer(address, query_bytes);
-      const int from = (turn.met + 4 * group) * 4;
 #pragma unroll
-      for (int i = 0; i < kQuads; ++i) {
-        quads[i] = bits<Float4>(raw_buffer_load_16(buffer, from + i * 32, 0, 0));
+      for (int i = 0; i < kStagedQuads; ++i) {
+        quads[i] = bits<Float4>(raw_buffer_load_16(buffer, first * 4 + i * 32, 0, 0));
       }
     };
     fetch_four(lse, to.lse);
@@ -206,29 +218,28 @@ class GradientScores {
     const auto* const first = static_cast<const Bias*>(g.bias) + place.batch * g.bias_stride[0] +
                               place.head * g.bias_stride[1];
     bias = bits<u64>(first + own * g.bias_stride[own_side]);
-    bias_step = g.bias_stride[met_side];
-    bias_head_step = g.bias_stride[1];
-    last_met = static_cast<int>(kOfKeys ? place.sequence.queries : place.sequence.keys) - 1;
+    bias_step = not_ahead(static_cast<int>(g.bias_stride[met_side]));
+    last_met =
+        not_ahead(static_cast<int>(kOfKeys ? place.sequence.queries : place.sequence.keys) - 1);
   }
-  __device__ __forceinline__ void fetch_biases(Staged& to, const Turn& turn) const {
-    const auto from = (Global<WordBits<Bias>>)(bias) + turn.head * bias_head_step;
-    const int first = turn.met + 4 * group;
+  __device__ __forceinline__ void fetch_biases(Staged& to, int first, int more_heads) const {
+    auto from = (Global<WordBits<Bias>>)(bias);
+    if constexpr (kOfKeys) from += more_heads * Place::forward().bias_stride[1];
 #pragma unroll
-    for (int i = 0; i < kQuads * 4; ++i) {
+    for (int i = 0; i < kStagedQuads * 4; ++i) {
       const int at = first + i / 4 * 8 + i % 4;
-      to.biases[i] = from[(at < last_met ? at : last_met) * bias_step];
+      to.biases[i] = from[i64{at < last_met ? at : last_met} * bias_step];
     }
   }
-  static __device__ __forceinline__ float slope_of(const Place& place, int more_heads) {
-    const FmhaArguments& g = Place::forward();
-    return load_element(g.slopes + place.batch * g.slope_stride + place.head + more_heads);
+  __device__ __forceinline__ float slope_of(int more_heads) const {
+    return ((Global<float>)(slopes))[more_heads];
   }
 
   // ---- scores ----
 
   // The logarithm of the weight of a product, and the slope of its soft cap.
-  __device__ __forceinline__ float power_of(float product, const Staged& of, int met, int number,
-                                            float& slope) const {
+  __device__ __forceinline__ float power_of(float product, const Staged& of, float apart,
+                                            int number, float& slope) const {
     const float lse = kOfKeys ? of.lse[number / 4][number % 4] : own_lse;
     if constexpr (!kBends) return product * factor + (kWeightPower - lse * kLog2OfE);
     float score = __builtin_fmaf(product, scale, 0.0F);
@@ -238,9 +249,8 @@ class GradientScores {
       slope = 1.0F - share * share;
     }
     if constexpr (kAlibi) {
-      const int further = number / 4 * 8 + number % 4;
-      const float apart = static_cast<float>(distance - met) - static_cast<float>(further);
-      score -= of.slope * __builtin_fabsf(apart);
+      const float further = static_cast<float>(number / 4 * 8 % 32 + number % 4);
+      score -= of.slope * __builtin_fabsf(apart - further);
     }
     if constexpr (!kReads) return (score - lse) * kLog2OfE + kWeightPower;
     score += float_of_bits<Bias>(of.biases[number]);
@@ -253,11 +263,10 @@ class GradientScores {
   float factor = 0, scale = 0;
   float cap = 0, inverse_cap = 0, kept_scale = 1, own_slope = 0;
   float own_lse = 0, own_log_sum = 0, own_delta = 0;
-  u64 lse_address = 0, head_step = 0, array_step = 0;
+  u64 lse_address = 0;
   int query_bytes = 0;
-  u64 bias = 0;
-  i64 bias_step = 0, bias_head_step = 0;
-  int last_met = 0;
+  u64 slopes = 0, bias = 0;
+  int bias_step = 0, last_met = 0;
   float raised = kRaises ? (kOfKeys ? kRaisedGradient * 0x1p-14F : kRaisedGradient) : 1.0F;
   bool is_lowered = false;
 };

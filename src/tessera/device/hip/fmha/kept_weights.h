@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/hip/lanes.h"
+#include "tessera/device/hip/memory.h"
 
 #if defined(__HIP__)
 #pragma clang force_cuda_host_device begin
@@ -18,6 +19,11 @@ namespace tessera::device {
 // A word that is the same in all lanes, in a scalar register.
 __device__ __forceinline__ u32 same_in_all(u32 x) {
   return static_cast<u32>(__builtin_amdgcn_readfirstlane(static_cast<int>(x)));
+}
+
+// x where the bit is set, else 0; no scalar register takes part.
+__device__ __forceinline__ float where_set(float x, u32 word, int bit) {
+  return bits<float>(bits<u32>(x) & (0U - (word >> bit & 1U)));
 }
 
 // All are kept.
@@ -87,8 +93,10 @@ class KeptQueries {
     asm volatile("" : "+s"(fresh.low), "+s"(fresh.high));
     const DropoutRow row = {query + block * 32 + lane % 32, head};
     const PhiloxWords<u32> drawn = dropout_words(fresh, row, part + lane / 32);
-    const int own = lane % 16;
-    const bool second = lane / 16 % 2 != 0;
+    // The compiler would keep all comparisons with it in scalar registers.
+    const int fresh_lane = not_ahead(lane);
+    const int own = fresh_lane % 16;
+    const bool second = fresh_lane / 16 % 2 != 0;
     u32 queries = 0;
 #pragma unroll
     for (int k = 0; k < 16; ++k) {
@@ -101,7 +109,7 @@ class KeptQueries {
     bits_kept = queries >> lane / 32 * 4;
   }
   __device__ __forceinline__ float kept(float weight, int number) const {
-    return (bits_kept >> (number / 4 * 8 + number % 4) & 1U) != 0 ? weight : 0.0F;
+    return where_set(weight, bits_kept, number / 4 * 8 + number % 4);
   }
 
  private:

@@ -3,11 +3,11 @@
 // meet the queries of all heads that read them and give dk and dv. Scores are made in both, so that
 // each gradient has one wave that adds it up, in one order.
 //
-// All products are made transposed, as in mfma_fmha.h. Of queries, which have keys' place below:
+// All products are made transposed, as in mfma_fmha.h. Where queries are the own tokens:
 //   scores^T   = keys x queries^T      a lane has 16 of 32 keys of its query, lane ^ 32 the others
 //   dweights^T = values x dout^T
 //   dq^T       = keys^T x dscores^T    dscores are the operand as the products left them
-// and of keys
+// and where keys are:
 //   scores     = queries x keys^T      a lane has 16 of 32 queries of its key
 //   dweights   = dout x values^T
 //   dv^T       = dout^T x weights
@@ -90,12 +90,12 @@ class MfmaGradients {
   }
 
  private:
-  __device__ __forceinline__ MfmaGradients(const Place& own_place, Shared* lds)
+  __device__ __forceinline__ MfmaGradients(const Place& place, Shared* lds)
       : memory(lds),
         thread(fresh_thread<kThreads>()),
         lane(thread % 64),
         wave(__builtin_amdgcn_readfirstlane(thread / 64)),
-        place(own_place),
+        workgroup(not_ahead(static_cast<int>(__builtin_amdgcn_workgroup_id_x()))),
         first_own(place.first_row + wave * kMfmaOwnTokens),
         met(place.met_rows()),
         met_values(place.met_values()),
@@ -105,9 +105,9 @@ class MfmaGradients {
         columns_v(met_values.rows, thread) {
     load_own(place.own_rows(), own);
     load_own(place.own_values(), own_values);
-    find_met();
+    find_met(place);
     scores_of.begin(place, first_own + lane % 32, lane / 32);
-    begin_dropout();
+    begin_dropout(place);
 #pragma unroll
     for (int d = 0; d < kHeadBlocks; ++d) sums[d] = Sum(0.0F);
 #pragma unroll
@@ -127,22 +127,24 @@ class MfmaGradients {
   }
 
   // Which tokens the own ones meet, and which tiles the workgroup and the wave need.
-  __device__ __forceinline__ void find_met() {
+  __device__ __forceinline__ void find_met(const Place& place) {
     const int last = place.first_row + kTileRows - 1;
     seen = place.met_by(first_own + lane % 32);
     some = place.met_by_some(first_own, first_own + kMfmaOwnTokens - 1);
     all = place.met_by_all(first_own, first_own + kMfmaOwnTokens - 1);
     walked = place.met_by_some(place.first_row, last);
     walked.begin = walked.begin / kMet * kMet;
-    heads = kOfKeys ? Place::heads_of_keys() : 1;
+    heads = kOfKeys ? uniform(Place::heads_of_keys()) : 1;
   }
-  __device__ __forceinline__ void begin_dropout() {
+  __device__ __forceinline__ void begin_dropout(const Place& place) {
     if constexpr (C::kDropout) {
       const FmhaArguments& g = Place::forward();
       const DropoutKey key = dropout_key(g);
-      dropout = {same_in_all(key.low), same_in_all(key.high), key.offset};
-      kept = g.kept;
-      dropped_head = static_cast<int>(dropout_row(g, place.batch, place.head, 0).head);
+      // The loop has no scalar registers for all this.
+      dropout = {same_in_all(key.low), same_in_all(key.high),
+                 static_cast<u32>(not_ahead(static_cast<int>(key.offset)))};
+      kept = not_ahead(g.kept);
+      dropped_head = not_ahead(static_cast<int>(dropout_row(g, place.batch, place.head, 0).head));
     }
   }
 
@@ -169,8 +171,10 @@ class MfmaGradients {
   }
   // The buffer of a turn; an empty one behind the last turn.
   __device__ __forceinline__ Chunk buffer_of(const HeadsRows& from, const Turn& turn) const {
-    Chunk buffer = from.template from<kMet>(turn);
-    buffer[2] = is_left(turn) ? buffer[2] : 0;
+    // The compiler would keep what each tile's address follows from in scalar registers.
+    const Turn fresh = {uniform_here(uniform(turn.met)), uniform_here(uniform(turn.head))};
+    Chunk buffer = from.template from<kMet>(fresh);
+    buffer[2] = is_left(fresh) ? buffer[2] : 0;
     return buffer;
   }
 
@@ -198,7 +202,7 @@ class MfmaGradients {
       barrier_between_copies();
       const bool active = is_active(turn);
       typename Scores::Staged of;
-      if (active) scores_of.fetch(of, place, turn);
+      if (active) scores_of.fetch(of, turn, 0);
       if (is_left(following)) copy(next, following);
       if (active) {
         Sum scores[kBlocks], dweights[kBlocks];
@@ -251,7 +255,7 @@ class MfmaGradients {
       Sum scores[kBlocks], dweights[kBlocks];
       Operands operands;
       typename Scores::Staged of;
-      if (active) scores_of.fetch(of, place, turn);
+      if (active) scores_of.fetch(of, turn, 0);
       if (active) multiply(memory, scores, dweights);
       barrier();  // rows of this tile and columns of the last one have been read
       columns.put(memory + kColumns, staged_columns);
@@ -274,18 +278,25 @@ class MfmaGradients {
                                                           dweights);
   }
 
-  __device__ __forceinline__ void weigh(const typename Scores::Staged& of, const Turn& turn,
+  __device__ __forceinline__ void weigh(typename Scores::Staged& of, const Turn& turn,
                                         Sum (&scores)[kBlocks], Sum (&dweights)[kBlocks],
                                         Operands& operands) {
-    scores_of.weigh(of, turn.met, drawn(turn), scores, dweights);
-    if (turn.met < all.begin || turn.met + kMet > all.end) {
-      Scores::hide(seen, turn.met, lane / 32, scores, dweights);
+    const bool at_edge = turn.met < all.begin || turn.met + kMet > all.end;
+    auto drawn = drawn_for(turn);
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      scores_of.weigh(of, turn, b, drawn, scores[b], dweights[b]);
+      if (at_edge) Scores::hide(seen, turn.met + b * 32, lane / 32, scores[b], dweights[b]);
+      if constexpr (kOfKeys) Scores::round(scores[b], operands.weights + b * 2);
+      if constexpr (!Scores::kRaises) Scores::round(dweights[b], operands.gradients + b * 2);
     }
-    scores_of.lower(dweights, sums);
-    if constexpr (kOfKeys) Scores::round(scores, operands.weights);
-    Scores::round(dweights, operands.gradients);
+    if constexpr (Scores::kRaises) {
+      scores_of.lower(dweights, sums);
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) Scores::round(dweights[b], operands.gradients + b * 2);
+    }
   }
-  __device__ __forceinline__ auto drawn(const Turn& turn) const {
+  __device__ __forceinline__ auto drawn_for(const Turn& turn) const {
     if constexpr (!C::kDropout) {
       return AllWeights();
     } else if constexpr (kOfKeys) {
@@ -308,8 +319,9 @@ class MfmaGradients {
   // ---- store ----
 
   template <class Rounded, int kCount>
-  __device__ __forceinline__ void store(void* data, const i64 (&stride)[kTokenStrides], i64 head,
-                                        i64 hdim, float factor, const Sum (&from)[kCount]) const {
+  __device__ __forceinline__ void store(const Place& place, void* data,
+                                        const i64 (&stride)[kTokenStrides], i64 head, i64 hdim,
+                                        float factor, const Sum (&from)[kCount]) const {
     Shared* const staging = memory + wave * Rounded::kBytes;
     const i64 first = kOfKeys ? place.sequence.first_key : place.sequence.first_query;
     In* const to =
@@ -320,21 +332,24 @@ class MfmaGradients {
                    static_cast<int>(hdim) / 8, lane);
   }
   __device__ __forceinline__ void store() const {
+    // The loop has no scalar registers for what is known anew here.
+    const Place place = Place::of_workgroup(static_cast<u32>(uniform(workgroup)), kTileRows);
     const FmhaBackwardArguments& a = Place::arguments().general.backward;
     const FmhaArguments& g = a.forward;
     if constexpr (!kOfKeys) {
-      store<Finished>(a.dq, a.dq_stride, place.head, g.hdim, scores_of.gradient_factor(), sums);
+      store<Finished>(place, a.dq, a.dq_stride, place.head, g.hdim, scores_of.gradient_factor(),
+                      sums);
     } else {
       const i64 head = place.head_kv(g);
-      store<Finished>(a.dk, a.dk_stride, head, g.hdim, scores_of.gradient_factor(), sums);
+      store<Finished>(place, a.dk, a.dk_stride, head, g.hdim, scores_of.gradient_factor(), sums);
       barrier();  // the other rows are staged elsewhere
-      store<FinishedV>(a.dv, a.dv_stride, head, g.hdim_v, scores_of.weight_factor(), sums_v);
+      store<FinishedV>(place, a.dv, a.dv_stride, head, g.hdim_v, scores_of.weight_factor(), sums_v);
     }
   }
 
   Shared* memory;
   int thread, lane, wave;
-  Place place;
+  int workgroup;
   int first_own;  // of the wave
   HeadsRows met, met_values;
   typename Met::LoadRows rows;
