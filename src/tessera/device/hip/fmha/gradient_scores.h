@@ -38,9 +38,9 @@ class GradientScores {
   static constexpr bool kRaises = kSubnormalsVanish<In>;
   static constexpr float kWeightPower = kRaises && kOfKeys ? kRaisedWeights : 0.0F;
 
-  // What is known of a tile's queries where they are met, and biases: of all blocks of the tile, or
-  // of one at a time where there would be too many registers.
-  static constexpr int kStaged = kOfKeys && kReads ? 1 : kBlocks, kStagedQuads = kStaged * 4;
+  // What is known of a tile's queries where they are met, and biases: of all quads of the tile, or
+  // of two at a time where there would be too many registers.
+  static constexpr int kStagedQuads = kOfKeys && kReads ? 2 : kQuads;
   struct Staged {
     Float4 lse[kOfKeys ? kStagedQuads : 1], delta[kOfKeys ? kStagedQuads : 1];
     Float4 log_sum[kOfKeys && kReads ? kStagedQuads : 1];
@@ -69,26 +69,27 @@ class GradientScores {
     }
   }
 
-  // Asks for what weigh() needs of a tile from block `block` on.
-  __device__ __forceinline__ void fetch(Staged& to, const Turn& turn, int block) const {
-    const int first = turn.met + block * 32 + 4 * group;
+  // Asks for what weigh() needs of a tile from quad `quad` on.
+  __device__ __forceinline__ void fetch(Staged& to, const Turn& turn, int quad) const {
+    const int first = turn.met + quad * 8 + 4 * group;
     if constexpr (kOfKeys) fetch_queries(to, first, turn.head);
     if constexpr (kReads) fetch_biases(to, first, turn.head);
     if constexpr (kAlibi) to.slope = kOfKeys ? slope_of(turn.head) : own_slope;
   }
 
-  // Of block `b` of the tile.
+  // The weights and gradients of block `b` of the tile.
   template <class Drawn>
   __device__ __forceinline__ void weigh(Staged& of, const Turn& turn, int b, Drawn& drawn,
                                         Sum& scores, Sum& dweights) const {
-    if (b > 0 && b % kStaged == 0) fetch(of, turn, b);
     drawn.draw(b);
-    const float apart = static_cast<float>(distance - turn.met - b * 32);
+    const float from = static_cast<float>(distance - turn.met - b * 32);
 #pragma unroll
     for (int s = 0; s < 16; ++s) {
-      const int number = b % kStaged * 16 + s;
+      const int quad = b * 4 + s / 4, number = quad % kStagedQuads * 4 + s % 4;
+      if (s % 4 == 0 && quad > 0 && quad % kStagedQuads == 0) fetch(of, turn, quad);
       float slope = 1;
-      const float weight = exp2_fast(power_of(scores[s], of, apart, number, slope));
+      const float weight = exp2_fast(
+          power_of(scores[s], of, from - static_cast<float>(s / 4 * 8 + s % 4), number, slope));
       float dweight = dweights[s];
       if constexpr (C::kDropout) dweight = drawn.kept(dweight * kept_scale, s);
       float gradient = weight * (dweight - delta_of(of, number));
@@ -249,8 +250,7 @@ class GradientScores {
       slope = 1.0F - share * share;
     }
     if constexpr (kAlibi) {
-      const float further = static_cast<float>(number / 4 * 8 % 32 + number % 4);
-      score -= of.slope * __builtin_fabsf(apart - further);
+      score -= of.slope * __builtin_fabsf(apart);
     }
     if constexpr (!kReads) return (score - lse) * kLog2OfE + kWeightPower;
     score += float_of_bits<Bias>(of.biases[number]);

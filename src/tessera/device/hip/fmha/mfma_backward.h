@@ -255,8 +255,10 @@ class MfmaGradients {
       Sum scores[kBlocks], dweights[kBlocks];
       Operands operands;
       typename Scores::Staged of;
-      if (active) scores_of.fetch(of, turn, 0);
+      // Biases of an element each take the registers that products leave.
+      if (active && !Scores::kReads) scores_of.fetch(of, turn, 0);
       if (active) multiply(memory, scores, dweights);
+      if (active && Scores::kReads) scores_of.fetch(of, turn, 0);
       barrier();  // rows of this tile and columns of the last one have been read
       columns.put(memory + kColumns, staged_columns);
       if constexpr (kOfKeys) columns_v.put(memory + kColumnsV, staged_columns_v);
