@@ -165,7 +165,7 @@ class GradientScores {
   // Bits of so many tokens from the first one of 32 on.
   static __device__ __forceinline__ u32 first_tokens(int count) {
     const int in_word = count < 0 ? 0 : count < 32 ? count : 32;
-    return static_cast<u32>(0xffffffffULL >> (32 - in_word));
+    return static_cast<u32>((u64{1} << in_word) - 1);
   }
 
   // ---- queries ----
