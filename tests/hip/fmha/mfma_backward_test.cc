@@ -21,7 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMostGradientLdsCycles = 1.05;                        // of what LDS needs at least
-constexpr std::int64_t kMostGradientProducts = std::int64_t{1} << 20;  // of a problem
+constexpr std::int64_t kMostGradientProducts = std::int64_t{1} << 19;  // of a problem
 // gfx90a raises gradients of fp16 as long as they are small.
 constexpr double kLargeGradient = 64;
 

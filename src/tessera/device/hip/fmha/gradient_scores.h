@@ -11,9 +11,8 @@
 
 namespace tessera::device {
 
-// gfx90a multiplies subnormal numbers of fp16 as zeros. Weights, which are at most about 1, are
-// 2^14 times as large there. Gradients are 2^10 times as large as long as all of a wave are small
-// enough.
+// gfx90a multiplies subnormal numbers of fp16 as zeros. Weights are 2^14 times as large there and
+// gradients 2^10 times, as long as all of a wave are small enough.
 #if defined(__gfx90a__)
 template <class In>
 inline constexpr bool kSubnormalsVanish = kSame<In, fp16>;
@@ -21,7 +20,7 @@ inline constexpr bool kSubnormalsVanish = kSame<In, fp16>;
 template <class In>
 inline constexpr bool kSubnormalsVanish = false;
 #endif
-inline constexpr float kRaisedWeights = 14, kRaisedGradient = 0x1p10F;
+inline constexpr float kRaisedPower = 14, kRaisedWeight = 0x1p14F, kRaisedGradient = 0x1p10F;
 inline constexpr float kLargestRaised = 0x1p15F;
 
 template <class C, bool kOfKeys>
@@ -36,7 +35,7 @@ class GradientScores {
   static constexpr bool kAlibi = C::kBias == FmhaBias::alibi;
   static constexpr bool kBends = C::kSoftCap || kReads || kAlibi;
   static constexpr bool kRaises = kSubnormalsVanish<In>;
-  static constexpr float kWeightPower = kRaises && kOfKeys ? kRaisedWeights : 0.0F;
+  static constexpr bool kRaisesWeights = kRaises && kOfKeys;
 
   // What is known of a tile's queries where they are met, and biases: of all quads of the tile, or
   // of two at a time where there would be too many registers.
@@ -117,34 +116,31 @@ class GradientScores {
     }
   }
 
-  // Gradients that are too large to be raised are put down, and so are `sums` of earlier ones.
+  // Weights, or gradients, that are too large to be raised are put down, and so are `sums` of
+  // earlier ones.
   template <int kCount>
-  __device__ __forceinline__ void lower(Sum (&dweights)[kBlocks], Sum (&sums)[kCount]) {
-    if constexpr (kRaises) {
-      float most = 0;
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-        for (int s = 0; s < 16; ++s) {
-          most = __builtin_fmaxf(most, __builtin_fabsf(dweights[b][s]));
-        }
-      }
-      if (is_lowered || __builtin_amdgcn_ballot_w64(!(most <= kLargestRaised)) == 0) return;
-      constexpr float kBack = 1 / kRaisedGradient;
-      is_lowered = true;
-      raised *= kBack;
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) dweights[b] *= kBack;
-#pragma unroll
-      for (int d = 0; d < kCount; ++d) sums[d] *= kBack;
-    }
+  __device__ __forceinline__ void lower_weights(Sum (&weights)[kBlocks], Sum (&sums)[kCount]) {
+    if (are_weights_lowered || are_small(weights)) return;
+    are_weights_lowered = true;
+    weight_power = 0;
+    raised *= kRaisedWeight;
+    multiply(weights, 1 / kRaisedWeight);
+    multiply(sums, 1 / kRaisedWeight);
+  }
+  template <int kCount>
+  __device__ __forceinline__ void lower_gradients(Sum (&gradients)[kBlocks], Sum (&sums)[kCount]) {
+    if (are_gradients_lowered || are_small(gradients)) return;
+    are_gradients_lowered = true;
+    raised *= 1 / kRaisedGradient;
+    multiply(gradients, 1 / kRaisedGradient);
+    multiply(sums, 1 / kRaisedGradient);
   }
   // What sums of gradients and of weights are multiplied with in the end.
   __device__ __forceinline__ float gradient_factor() const {
-    return kRaises && !is_lowered ? scale * (1 / kRaisedGradient) : scale;
+    return kRaises && !are_gradients_lowered ? scale * (1 / kRaisedGradient) : scale;
   }
   __device__ __forceinline__ float weight_factor() const {
-    const float back = kWeightPower != 0 ? 0x1p-14F : 1.0F;
+    const float back = kRaisesWeights && !are_weights_lowered ? 1 / kRaisedWeight : 1.0F;
     return C::kDropout ? kept_scale * back : back;
   }
 
@@ -162,6 +158,21 @@ class GradientScores {
     return bits<float>(not_ahead(bits<int>(x)));
   }
 
+  // Whether no lane of the wave has a number that is too large to be raised.
+  static __device__ __forceinline__ bool are_small(const Sum (&numbers)[kBlocks]) {
+    float most = 0;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int s = 0; s < 16; ++s) most = __builtin_fmaxf(most, __builtin_fabsf(numbers[b][s]));
+    }
+    return __builtin_amdgcn_ballot_w64(!(most <= kLargestRaised)) == 0;
+  }
+  template <int kCount>
+  static __device__ __forceinline__ void multiply(Sum (&numbers)[kCount], float by) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) numbers[i] *= by;
+  }
   // Bits of so many tokens from the first one of 32 on.
   static __device__ __forceinline__ u32 first_tokens(int count) {
     const int in_word = count < 0 ? 0 : count < 32 ? count : 32;
@@ -242,7 +253,8 @@ class GradientScores {
   __device__ __forceinline__ float power_of(float product, const Staged& of, float apart,
                                             int number, float& slope) const {
     const float lse = kOfKeys ? of.lse[number / 4][number % 4] : own_lse;
-    if constexpr (!kBends) return product * factor + (kWeightPower - lse * kLog2OfE);
+    const float more = kRaisesWeights ? weight_power : 0.0F;
+    if constexpr (!kBends) return product * factor + (more - lse * kLog2OfE);
     float score = __builtin_fmaf(product, scale, 0.0F);
     if constexpr (C::kSoftCap) {
       const float share = tanh_fast(score * inverse_cap);
@@ -252,11 +264,11 @@ class GradientScores {
     if constexpr (kAlibi) {
       score -= of.slope * __builtin_fabsf(apart);
     }
-    if constexpr (!kReads) return (score - lse) * kLog2OfE + kWeightPower;
+    if constexpr (!kReads) return (score - lse) * kLog2OfE + more;
     score += float_of_bits<Bias>(of.biases[number]);
     const float log_sum = kOfKeys ? of.log_sum[number / 4][number % 4] : own_log_sum;
     const float less = score - (kOfKeys ? usable(lse) : lse);
-    return (less - log_sum) * kLog2OfE + kWeightPower;
+    return (less - log_sum) * kLog2OfE + more;
   }
 
   int own = 0, group = 0, distance = 0;
@@ -267,8 +279,9 @@ class GradientScores {
   int query_bytes = 0;
   u64 slopes = 0, bias = 0;
   int bias_step = 0, last_met = 0;
-  float raised = kRaises ? (kOfKeys ? kRaisedGradient * 0x1p-14F : kRaisedGradient) : 1.0F;
-  bool is_lowered = false;
+  float weight_power = kRaisedPower;
+  float raised = kRaisesWeights ? kRaisedGradient / kRaisedWeight : kRaisedGradient;
+  bool are_weights_lowered = false, are_gradients_lowered = false;
 };
 
 }  // namespace tessera::device

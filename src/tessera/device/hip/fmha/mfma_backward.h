@@ -289,14 +289,20 @@ class MfmaGradients {
     for (int b = 0; b < kBlocks; ++b) {
       scores_of.weigh(of, turn, b, drawn, scores[b], dweights[b]);
       if (at_edge) Scores::hide(seen, turn.met + b * 32, lane / 32, scores[b], dweights[b]);
-      if constexpr (kOfKeys) Scores::round(scores[b], operands.weights + b * 2);
-      if constexpr (!Scores::kRaises) Scores::round(dweights[b], operands.gradients + b * 2);
+      if constexpr (!Scores::kRaises) round(b, scores, dweights, operands);
     }
     if constexpr (Scores::kRaises) {
-      scores_of.lower(dweights, sums);
+      if constexpr (kOfKeys) scores_of.lower_weights(scores, sums_v);
+      scores_of.lower_gradients(dweights, sums);
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) Scores::round(dweights[b], operands.gradients + b * 2);
+      for (int b = 0; b < kBlocks; ++b) round(b, scores, dweights, operands);
     }
+  }
+  static __device__ __forceinline__ void round(int block, const Sum (&weights)[kBlocks],
+                                               const Sum (&gradients)[kBlocks],
+                                               Operands& operands) {
+    if constexpr (kOfKeys) Scores::round(weights[block], operands.weights + block * 2);
+    Scores::round(gradients[block], operands.gradients + block * 2);
   }
   __device__ __forceinline__ auto drawn_for(const Turn& turn) const {
     if constexpr (!C::kDropout) {
