@@ -57,6 +57,19 @@ inline i64 row_of_query(const FmhaArguments& g, FmhaLengths lengths, i64 batch, 
   return head * queries_of_head(g, lengths) + before + token;
 }
 
+// The queries [begin, end) that see a key.
+struct FmhaQueries {
+  i64 begin, end;
+};
+template <bool kMasked>
+inline FmhaQueries queries_of(const FmhaArguments& g, const FmhaSequence& s, i64 key) {
+  if constexpr (!kMasked) return {0, s.queries};
+  const i64 diagonal = key - (g.at_end != 0 ? s.keys - s.queries : 0);
+  const bool has_end = g.window_left >= 0 && key >= g.sink;
+  const i64 begin = g.window_right < 0 ? 0 : clamped(diagonal - g.window_right, 0, s.queries);
+  return {begin, has_end ? clamped(diagonal + g.window_left + 1, begin, s.queries) : s.queries};
+}
+
 // A score's gradient: `weight` is exp(score - lse), `kept` what dropout multiplies it with,
 // `dweight` the product of dout and v, `delta` as above.
 template <class T>

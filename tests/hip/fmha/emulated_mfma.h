@@ -20,8 +20,9 @@ class EmulatedMfma : public MfmaProblems {
  protected:
   static bool is_mfma(const KernelSpec& spec) {
     const Pipeline pipeline = spec.algorithm.pipeline;
-    return pipeline == Pipeline::qr || pipeline == Pipeline::qrasync ||
-           pipeline == Pipeline::splitkv;
+    return signature(spec).kind != FmhaKind::backward &&
+           (pipeline == Pipeline::qr || pipeline == Pipeline::qrasync ||
+            pipeline == Pipeline::splitkv);
   }
 
   // MFMAs of the keys of a tile that a wave has, in the code and when it runs.

@@ -31,55 +31,19 @@ Source emit_backward_hip(const KernelSpec& spec, const Target&) {
                           std::span(kEntries).first(signature_in(spec).dbias ? 4 : 3));
 }
 
-// Blocks of an entry, along the sides of its grid.
-using HipBlocks = std::array<std::int64_t, 3>;
-struct BackwardHipBlocks {
-  HipBlocks queries, keys, biases;
-};
-BackwardHipBlocks backward_hip_blocks(const Algorithm& a, const FmhaProblem& p,
-                                      const device::FmhaArguments& g) {
-  BackwardHipBlocks blocks = {{tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch},
-                              {tile::ceil_div(p.seqlen_k, a.tile.m), p.heads_kv, p.batch},
-                              {0, 0, 0}};
-  if (!p.dbias) return blocks;
-  const auto [of] = device::sizes_of_dbias(g, static_cast<device::FmhaBias>(p.bias));
-  const std::int64_t query_blocks = of[2] > 1 ? tile::ceil_div(of[2], a.tile.m) : of[2];
-  const std::int64_t key_blocks = of[3] > 1 ? tile::ceil_div(of[3], a.tile.n) : of[3];
-  blocks.biases = {query_blocks * key_blocks, of[1], of[0]};
-  return blocks;
-}
-
-void add_backward_hip_step(std::uint8_t entry, const HipBlocks& blocks, const device::HipGrid& grid,
-                           int threads, Launch& launch) {
-  if (std::find(blocks.begin(), blocks.end(), 0) != blocks.end()) return;
-  Step step;
-  step.entry = entry;
-  step.block = {static_cast<unsigned>(threads), 1, 1};
-  std::copy_n(grid.side, 3, step.grid.begin());
-  launch.steps.push(step);
-}
-
 Launch bind_backward_hip(const KernelSpec& spec, const FmhaProblem& p, const Target&,
                          const FmhaOperands& o) {
   const int threads = backward_hip_threads(spec.algorithm);
-  const auto grid = [&](const HipBlocks& blocks) -> device::HipGrid {
-    const auto sides = hip_grid_of(blocks, threads);
-    return {{sides[0], sides[1], sides[2]}};
-  };
-  device::HipBackwardArguments g{};
-  g.backward = backward_arguments(p, o);
-  const BackwardHipBlocks blocks = backward_hip_blocks(spec.algorithm, p, g.backward.forward);
-  g.queries = grid(blocks.queries), g.keys = grid(blocks.keys), g.biases = grid(blocks.biases);
+  const BackwardHipSteps steps = backward_hip_steps(spec.algorithm.tile.m, p);
+  const device::HipBackwardArguments g = backward_hip_arguments(p, o, steps, threads);
   Launch launch;
   launch.arguments.set(g);
-  const auto lengths = static_cast<device::FmhaLengths>(p.lengths);
-  const std::int64_t floats = device::floats_of_rows(g.backward.forward, lengths);
-  launch.workspace.bytes = device::kHipBackwardCounters + static_cast<std::size_t>(floats) * 4;
+  launch.workspace.bytes = backward_hip_workspace(g, p);
   launch.workspace.address_offset = offsetof(device::HipBackwardArguments, workspace);
-  add_backward_hip_step(1, blocks.queries, g.queries, threads, launch);
-  add_backward_hip_step(0, blocks.keys, g.keys, threads, launch);
-  add_backward_hip_step(2, blocks.queries, g.queries, threads, launch);
-  if (p.dbias) add_backward_hip_step(3, blocks.biases, g.biases, threads, launch);
+  add_backward_hip_step(1, steps.queries, g.queries, threads, launch);
+  add_backward_hip_step(0, steps.keys, g.keys, threads, launch);
+  add_backward_hip_step(2, steps.queries, g.queries, threads, launch);
+  if (p.dbias) add_backward_hip_step(3, steps.biases, g.biases, threads, launch);
   return launch;
 }
 
@@ -104,6 +68,54 @@ Estimate estimate_backward_hip(const KernelSpec& spec, const FmhaProblem& p, con
 }
 
 }  // namespace
+
+BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& p) {
+  BackwardHipSteps steps = {{tile::ceil_div(p.seqlen_q, rows), p.heads, p.batch},
+                            {tile::ceil_div(p.seqlen_k, rows), p.heads_kv, p.batch},
+                            {0, 0, 0}};
+  if (!p.dbias) return steps;
+  const auto [of] =
+      device::sizes_of_dbias(arguments_of(p, {}), static_cast<device::FmhaBias>(p.bias));
+  const std::int64_t query_blocks = of[2] > 1 ? tile::ceil_div(of[2], rows) : of[2];
+  const std::int64_t key_blocks =
+      of[3] > 1 ? tile::ceil_div(of[3], std::int64_t{device::kHipDirectKeys}) : of[3];
+  steps.biases = {query_blocks * key_blocks, of[1], of[0]};
+  return steps;
+}
+
+device::HipBackwardArguments backward_hip_arguments(const FmhaProblem& p, const FmhaOperands& o,
+                                                    const BackwardHipSteps& steps, int threads) {
+  const auto grid = [&](const std::array<std::int64_t, 3>& blocks) -> device::HipGrid {
+    const auto sides = hip_grid_of(blocks, threads);
+    return {{sides[0], sides[1], sides[2]}};
+  };
+  device::HipBackwardArguments g{};
+  g.backward = backward_arguments(p, o);
+  g.queries = grid(steps.queries), g.keys = grid(steps.keys), g.biases = grid(steps.biases);
+  return g;
+}
+
+std::size_t backward_hip_workspace(const device::HipBackwardArguments& g, const FmhaProblem& p) {
+  const auto lengths = static_cast<device::FmhaLengths>(p.lengths);
+  const std::int64_t floats = device::floats_of_rows(g.backward.forward, lengths);
+  return device::kHipBackwardCounters + static_cast<std::size_t>(floats) * 4;
+}
+
+void add_backward_hip_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks,
+                           const device::HipGrid& grid, int threads, Launch& launch) {
+  if (std::find(blocks.begin(), blocks.end(), 0) != blocks.end()) return;
+  Step step;
+  step.entry = entry;
+  step.block = {static_cast<unsigned>(threads), 1, 1};
+  std::copy_n(grid.side, 3, step.grid.begin());
+  launch.steps.push(step);
+}
+
+Estimate backward_hip_bias_time(const FmhaProblem& p, const Target& target) {
+  return hip_direct_time(
+      {.products = scores(p) * double(p.hdim + p.hdim_v), .waste = 1, .share = 1, .bytes = 0},
+      target);
+}
 
 const Way kBackwardHip = {.backend = "hip",
                           .pipeline = Pipeline::direct,

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "tessera/device/hip/fmha/append_arguments.h"
+#include "tessera/device/hip/fmha/backward_arguments.h"
 #include "tessera/families/fmha/ways.h"
 #include "tessera/families/tile/text.h"
 
@@ -50,7 +52,49 @@ struct HipDirectWork {
 };
 Estimate hip_direct_time(const HipDirectWork& work, const Target& target);
 
+// The steps of the general kernels of gradients, as kernels by MFMA have them, too, for tiles of so
+// many queries: backward_hip.cc
+struct BackwardHipSteps {
+  std::array<std::int64_t, 3> queries, keys, biases;  // blocks along the sides of each grid
+};
+BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& problem);
+// The arguments, with the grids of the steps, and the bytes of the workspace.
+device::HipBackwardArguments backward_hip_arguments(const FmhaProblem& problem,
+                                                    const FmhaOperands& operands,
+                                                    const BackwardHipSteps& steps, int threads);
+std::size_t backward_hip_workspace(const device::HipBackwardArguments& arguments,
+                                   const FmhaProblem& problem);
+// Adds a step whose blocks are in such a grid.
+void add_backward_hip_step(std::uint8_t entry, const std::array<std::int64_t, 3>& blocks,
+                           const device::HipGrid& grid, int threads, Launch& launch);
+// What a gradient of a bias takes.
+Estimate backward_hip_bias_time(const FmhaProblem& problem, const Target& target);
+
 // direct_hip.cc
 extern const Rule kDirectHipRules[5];
+
+// ---- by matrix instructions: mfma_tokens.cc ----
+
+inline constexpr Shape3 kMfmaWarpTile = {32, 32, 16};
+inline constexpr int kPieceElements = 8;  // of 16 bits, that a lane moves at a time
+
+// Whether the target multiplies such numbers.
+bool has_mfma(const Case& c);
+std::string no_mfma_sentence(const Case& c);
+
+// Tokens of a tensor that lanes move by pieces, `rows` of them a tile.
+struct MovedTokens {
+  std::string_view name;
+  const FmhaStrides& strides;
+  std::int64_t sequences, heads, tokens, hdim;
+  int rows;
+  bool may_repeat = true;
+};
+// Why lanes cannot move the tensor's tokens; empty where they can.
+std::string stride_reason(const MovedTokens& tokens, std::string_view pipeline);
+// Why heads or lengths are not such that tokens are moved; empty where they are.
+std::string moved_size_reason(const FmhaProblem& problem, std::string_view pipeline);
+// Throws where the tensor does not begin at a piece.
+void refuse_pieces(std::string_view name, const void* base, Pipeline pipeline);
 
 }  // namespace tessera::fmha

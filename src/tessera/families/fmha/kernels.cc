@@ -241,7 +241,8 @@ std::span<const Way* const> Types::ways() {
       &kFlashCpu,         &kDirectGpu, &kFlashGpu,    &kFlash8Gpu,
       &kBackwardFlashGpu, &kSplitGpu,  &kBackwardCpu, &kBackwardDirectGpu,
       &kAppendCpu,        &kAppendGpu, &kQr,          &kQrasync,
-      &kSplitHip,         &kDirectHip, &kBackwardHip, &kAppendHip};
+      &kSplitHip,         &kDirectHip, &kBackwardQr,  &kBackwardQrasync,
+      &kBackwardHip,      &kAppendHip};
   return kAll;
 }
 

@@ -9,10 +9,9 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/base/error.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/extend.h"
-#include "tessera/families/fmha/ways.h"
+#include "tessera/families/fmha/hip.h"
 #include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/ceil_div.h"
@@ -22,8 +21,6 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kPieceBytes = 16;      // that a lane moves at a time
-constexpr int kPieceElements = 8;    // of 16 bits
 constexpr int kRegistersKept = 160;  // of a wave that is alone on its SIMD, or it would spill
 
 bool bends_scores(const FmhaSignature& s) { return s.soft_cap || s.bias != FmhaBias::none; }
@@ -96,14 +93,6 @@ int registers_left(const Case& c) {
 
 }  // namespace
 
-bool has_mfma(const Case& c) {
-  return std::any_of(
-      c.target.instructions.begin(), c.target.instructions.end(),
-      [&](const Instruction& i) { return i.name == "mfma" && i.a == c.signature.in; });
-}
-std::string mfma_sentence(const Case& c) {
-  return fmt::format("{} has no mfma for {}", c.target.name, to_string(c.signature.in));
-}
 bool has_mfma_types(const Case& c) {
   const FmhaSignature& s = c.signature;
   return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
@@ -144,7 +133,7 @@ std::string registers_sentence(const Case& c) {
 namespace {
 
 constexpr Rule kMfmaRules[] = {
-    {has_mfma, mfma_sentence},
+    {has_mfma, no_mfma_sentence},
     {has_mfma_types, mfma_types_sentence},
     {mfma_computes, mfma_computes_sentence},
     tile::kRowOf<Case, tile::kUnusedFields>,
@@ -205,18 +194,9 @@ std::vector<Algorithm> qrasync_algorithms(const Target& target) {
 
 // ---- which problems they serve ----
 
-constexpr std::int64_t kMostMovedTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
-constexpr std::int64_t kMostSpan = (std::int64_t{1} << 31) - (1 << 20);         // bytes of a tile
 constexpr std::int64_t kMostLanes = std::numeric_limits<std::uint32_t>::max();  // of a grid
 constexpr std::int64_t kMostPages = std::int64_t{1} << 30;
 
-struct MovedTokens {
-  std::string_view name;
-  const FmhaStrides& strides;
-  std::int64_t sequences, heads, tokens, hdim;
-  int rows;  // of a tile
-  bool may_repeat = true;
-};
 std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p) {
   const TokenCounts n = token_counts(p);
   // Rows of several heads, and tokens of pages, are found one by one.
@@ -226,53 +206,6 @@ std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p
            {"k", p.k_strides, n.parts, p.heads_kv, n.keys, p.hdim, keys, repeats},
            {"v", p.v_strides, n.parts, p.heads_kv, n.keys, p.hdim_v, keys, repeats},
            {"out", p.out_strides, n.sequences, p.heads, n.queries, p.hdim_v, rows}}};
-}
-
-// Why lanes cannot move the tensor's tokens; empty where they can.
-std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
-  if (t.hdim > 1 && t.strides[device::kTokenElement] != 1) {
-    return fmt::format("{} reads elements of {} that are neighbours, got a stride of {}", pipeline,
-                       t.name, t.strides[device::kTokenElement]);
-  }
-  const std::pair<std::int64_t, std::int64_t> sides[] = {
-      {t.sequences, t.strides[device::kTokenBatch]},
-      {t.heads, t.strides[device::kTokenHead]},
-      {t.tokens, t.strides[device::kToken]}};
-  for (const auto& [size, stride] : sides) {
-    if (size <= 1 || stride % kPieceElements == 0) continue;
-    return fmt::format("the strides of {} must be multiples of {} elements with {}, got {}", t.name,
-                       kPieceElements, pipeline, stride);
-  }
-  if (t.tokens <= 1) return {};
-  const std::int64_t stride = t.strides[device::kToken], most = kMostSpan / 2 / t.rows;
-  if (stride > most) {
-    return fmt::format("tokens of {} must be at most {} elements apart with {}, got {}", t.name,
-                       most, pipeline, stride);
-  }
-  if (t.may_repeat || stride >= t.hdim) return {};
-  return fmt::format("tokens of {} must not overlap with {}, got a stride of {} for heads of {}",
-                     t.name, pipeline, stride, t.hdim);
-}
-
-std::string mfma_size_reason(const KernelSpec& spec, const FmhaProblem& p) {
-  const std::string_view pipeline = to_string(spec.algorithm.pipeline);
-  for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, {"hdim_v", p.hdim_v}}) {
-    if (value % kPieceElements == 0) continue;
-    return fmt::format("{} must be a multiple of {} with {}, got {}", name, kPieceElements,
-                       pipeline, value);
-  }
-  const std::pair<std::string_view, std::int64_t> sizes[] = {
-      {"seqlen_q", p.seqlen_q},
-      {"seqlen_k", p.seqlen_k},
-      {"tokens_q", is_packed(p) ? p.tokens_q : 0},
-      {"tokens_k", is_packed(p) && !is_paged(p) ? p.tokens_k : 0},
-      {"page_size", p.page_size}};
-  for (const auto& [name, value] : sizes) {
-    if (value <= kMostMovedTokens) continue;
-    return fmt::format("{} must be at most {} with {}, got {}", name, kMostMovedTokens, pipeline,
-                       value);
-  }
-  return {};
 }
 
 // The kernel counts the bytes of a head's pages in 32 bits.
@@ -306,7 +239,7 @@ std::int64_t most_mfma_blocks(const device::MfmaFmhaShape& s) {
 std::string mfma_reason(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
   const std::string_view pipeline = to_string(spec.algorithm.pipeline);
   if (Verdict fits = serves_heads(spec, p, target); !fits) return fits.reason;
-  if (std::string why = mfma_size_reason(spec, p); !why.empty()) return why;
+  if (std::string why = moved_size_reason(p, pipeline); !why.empty()) return why;
   for (const MovedTokens& t : moved_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return why;
   }
@@ -366,15 +299,6 @@ Source emit_mfma(const KernelSpec& spec, const Target& target) {
 }
 
 // ---- the launch ----
-
-void refuse_pieces(std::string_view name, const void* base, Pipeline pipeline) {
-  const auto excess = reinterpret_cast<std::uintptr_t>(base) % kPieceBytes;
-  if (excess == 0) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("fmha: {} must be aligned to {} bytes for {}, got an address {} past a "
-                          "multiple of that; use a direct kernel",
-                          name, kPieceBytes, to_string(pipeline), excess));
-}
 
 // The distance of tokens, of which there is one, may be too large for the kernel.
 void drop_unused_strides(const FmhaProblem& p, device::FmhaArguments& g) {

@@ -11,14 +11,10 @@
 
 namespace tessera::fmha {
 
-inline constexpr Shape3 kMfmaWarpTile = {32, 32, 16};
-
 device::MfmaFmhaShape mfma_shape(const FmhaSignature& signature, const Algorithm& algorithm);
 std::int64_t mfma_lds_bytes(const FmhaSignature& signature, const Algorithm& algorithm);
 
-// Rules of all: the first four, and those of room behind the ones of a way's tile.
-bool has_mfma(const Case& c);
-std::string mfma_sentence(const Case& c);
+// Rules of all: the first ones behind has_mfma, and those of room behind the ones of a way's tile.
 bool has_mfma_types(const Case& c);
 std::string mfma_types_sentence(const Case& c);
 bool mfma_computes(const Case& c);

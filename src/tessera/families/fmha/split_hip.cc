@@ -38,7 +38,7 @@ bool is_split_hip_tile(const Algorithm& a) {
 }
 
 constexpr Rule kSplitHipRules[] = {
-    {has_mfma, mfma_sentence},
+    {has_mfma, no_mfma_sentence},
     {has_mfma_types, mfma_types_sentence},
     {mfma_computes, mfma_computes_sentence},
     tile::kRowOf<Case, tile::kUnusedFields>,

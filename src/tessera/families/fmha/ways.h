@@ -55,6 +55,8 @@ extern const Way kSplitHip;
 extern const Way kDirectHip;
 // backward_hip.cc
 extern const Way kBackwardHip;
+// mfma_backward.cc
+extern const Way kBackwardQr, kBackwardQrasync;
 // append_hip.cc
 extern const Way kAppendHip;
 // append.cc

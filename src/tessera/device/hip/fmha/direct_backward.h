@@ -13,6 +13,12 @@
 
 namespace tessera::device {
 
+// Whether lse has the logarithm of the sum, so that kernels by MFMA need not read it.
+template <class C>
+inline constexpr bool kJoinsSums = false;
+template <class C>
+requires(C::kJoinsSums) inline constexpr bool kJoinsSums<C> = true;
+
 template <class C>
 class DirectBackward : BackwardScores<C> {
   using Scores = BackwardScores<C>;
@@ -89,6 +95,7 @@ class DirectBackward : BackwardScores<C> {
       if (!is_far(of[r].lse)) continue;
       of[r].lse = top;
       of[r].log_sum = top == minus_infinity() ? 0.0F : log_fast(all);
+      if constexpr (kJoinsSums<C>) of[r].lse += of[r].log_sum, of[r].log_sum = 0;
     }
   }
 

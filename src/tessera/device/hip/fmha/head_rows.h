@@ -71,8 +71,11 @@ class TokenLoader {
   // ---- by registers ----
 
   __device__ __forceinline__ void fetch(Staged& to, int token) const {
+    fetch(to, rows.template from<kTokens>(token));
+  }
+  // The same of a buffer that begins at the tile's first token.
+  __device__ __forceinline__ void fetch(Staged& to, const Chunk& buffer) const {
     static_assert(!kCopies && kThreads % kChunks == 0);
-    const Chunk buffer = rows.template from<kTokens>(token);
     const int further_down = kRowsAtOnce * rows.fresh_pitch();
     const int from = not_ahead(offset[0]);
 #pragma unroll
@@ -91,7 +94,9 @@ class TokenLoader {
   // ---- by copies ----
 
   __device__ __forceinline__ void copy(Shared* tile, int token, int wave) const {
-    const Chunk buffer = rows.template from<kTokens>(token);
+    copy(tile, rows.template from<kTokens>(token), wave);
+  }
+  __device__ __forceinline__ void copy(Shared* tile, const Chunk& buffer, int wave) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       copy_to_shared(buffer, tile + (wave * 64 + i * kThreads) * 16,

@@ -8,6 +8,17 @@
 
 namespace tessera::device {
 
+// The index of the work that the workgroup has: a die gets neighbouring heads, whose tokens are in
+// its L2.
+template <int kXcds>
+__device__ __forceinline__ u32 near_on_die(u32 workgroup, u32 total) {
+  if constexpr (kXcds > 1) {
+    const u32 die = workgroup % kXcds, each = total / kXcds, left = total % kXcds;
+    return die * each + (die < left ? die : left) + workgroup / kXcds;
+  }
+  return workgroup;
+}
+
 template <class C>
 struct TilePlace {
   static constexpr bool kPacked = C::kLengths == FmhaLengths::packed;
@@ -20,12 +31,7 @@ struct TilePlace {
                                                            u32 workgroup, int rows) {
     const FmhaArguments& g = arguments.fmha;
     const u32 total = static_cast<u32>(arguments.total), tiles = static_cast<u32>(arguments.tiles);
-    u32 index = workgroup;
-    if constexpr (C::kXcds > 1 && !C::kSplit) {
-      // A die gets neighbouring heads, whose keys are in its L2.
-      const u32 die = index % C::kXcds, each = total / C::kXcds, left = total % C::kXcds;
-      index = die * each + (die < left ? die : left) + index / C::kXcds;
-    }
+    const u32 index = C::kSplit ? workgroup : near_on_die<C::kXcds>(workgroup, total);
     const u32 heads = static_cast<u32>(C::kSplit ? g.heads_kv : g.heads);
     const u32 whole = index / tiles, batch = whole / heads;
     // The last queries see most keys.

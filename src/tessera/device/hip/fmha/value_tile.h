@@ -29,7 +29,10 @@ class TransposedValues {
         row * 2 < rows.bytes ? (chunk / 2 * 16 + chunk % 2 * 4) * rows.pitch + row * 2 : kNowhere;
   }
   __device__ __forceinline__ void fetch(Staged& to, int key) const {
-    const Chunk buffer = rows.template from<kKeys>(key);
+    fetch(to, rows.template from<kKeys>(key));
+  }
+  // The same of a buffer that begins at the tile's first key.
+  __device__ __forceinline__ void fetch(Staged& to, const Chunk& buffer) const {
     const int from = not_ahead(first), pitch = rows.fresh_pitch();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -99,6 +102,9 @@ class CopiedValues {
   template <class Place>
   __device__ __forceinline__ void copy(Shared* tile, const Place& from, int wave) const {
     loader.copy(tile, from, wave);
+  }
+  __device__ __forceinline__ void copy(Shared* tile, const Chunk& buffer, int wave) const {
+    loader.copy(tile, buffer, wave);
   }
   __device__ __forceinline__ static Chunk read(const Shared* tile, int lane, int block, int pair) {
     const int element = lane / 16 % 2 * 16 + lane % 4 * 4;
