@@ -42,7 +42,7 @@ def _warp_tiles(arch: str) -> Dict[str, List[List[int]]]:
 
 def _traits() -> Set[Tuple[str, str, str]]:
     """What goes together on no target, whatever the epilogue."""
-    legal = {(trait.pipeline, trait.scheduler) for trait in valid_trait_configs()}
+    legal = set(valid_trait_configs())
     return {(pipeline, "*", scheduler) for pipeline in ("mem", "compv3", "compv4", "compv5")
             for scheduler in ("intrawave", "interwave") if (pipeline, scheduler) not in legal}
 

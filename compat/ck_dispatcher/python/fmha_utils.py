@@ -15,8 +15,10 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
+from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
 from tessera_ck import fmha as _fmha
+from tessera_ck import fmha_configs as _fmha_configs
 from tessera_ck import hints as _hints
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
@@ -32,8 +34,8 @@ __all__ = ["FmhaDispatcherLib", "FmhaKernelConfig", "FmhaKernelSpec", "FmhaProbl
 
 @dataclasses.dataclass
 class FmhaResult:
-    """success: it ran, and it was compared with the fp64 reference. outputs: everything that was
-    written, by name."""
+    """success: it ran; with verify it was compared with the fp64 reference. outputs: everything
+    that was written, by name."""
 
     success: bool
     output: Any = None
@@ -46,7 +48,8 @@ class FmhaResult:
 
 
 def _shape(*names: str) -> Any:
-    return property(lambda self: tuple(getattr(self, name) for name in ("batch", *names)))
+    """A method that gives the problem's numbers of these names, behind the batch."""
+    return lambda self: tuple(getattr(self, name) for name in ("batch", *names))
 
 
 @_fields.table(("batch", 2), ("nhead_q nhead_k", 8), ("seqlen_q seqlen_k hdim_q hdim_v", 128))
@@ -100,20 +103,53 @@ class FmhaKernelConfig:
                 words.append(f"{field.name.replace('_', '')}{value}")
         return "_".join(words)
 
+    def _all(self, *names: str) -> Tuple[int, ...]:
+        return tuple(getattr(self, name) for name in names)
+
+    @property
+    def tile(self) -> Tuple[int, ...]:
+        return self._all("tile_m0", "tile_n0", "tile_k0", "tile_n1", "tile_k1", "tile_k0max")
+
+    @property
+    def wave(self) -> Tuple[int, ...]:
+        return self._all(*(f"wave_{axis}{stage}" for stage in range(3) for axis in "mnk"))
+
+    @property
+    def warp(self) -> Tuple[int, ...]:
+        return self._all(*(f"warp_{axis}{stage}" for stage in range(3) for axis in "mnk"))
+
+    @property
+    def padding(self) -> Tuple[bool, ...]:
+        return tuple(map(bool, self._all("pad_s", "pad_sk", "pad_d", "pad_dv")))
+
     def to_codegen_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """What codegen/fmha/codegen.py takes as --config-json: {"arch", "signature",
+        "algorithm"}."""
+        return json.dumps(_fmha_configs.parts_of(self), sort_keys=True)
 
 
 def validate_fmha_config(config: FmhaKernelConfig) -> ValidationResult:
-    """Whether the target has kernels for the configuration, and the rule's sentence if not."""
+    """Whether the target has kernels for the configuration, and each rule's sentence if not. On the
+    original's targets its own rules are asked, too."""
     try:
         wish = _fmha.named_kernels(config, config.target())
+        if errors := _fmha_configs.original_errors(config):
+            return ValidationResult(False, errors)
         _fmha.builder_of(FmhaProblem(hdim_q=config.hdim_q, hdim_v=config.hdim_v), config.family,
                          config.data_type, mask_type=config.mask, bias_type=config.bias,
                          rope=config.rope, page_size=config.page_size).build()
     except Error as error:
         return ValidationResult(False, [str(error)])
     return result_of(wish)
+
+
+def _validate_batch_prefill_input_dtypes(api_family: str, data_type: str, Q: Any, K: Any, V: Any
+                                         ) -> None:
+    """Raises ValueError where batch_prefill would get queries of another type than its cache."""
+    types = [numpy.asarray(each).dtype for each in (Q, K, V)]
+    if api_family == "batch_prefill" and len(set(types)) > 1:
+        raise ValueError(f"batch_prefill with {data_type} does not yet support mixed Q/KV dtypes: "
+                         f"Q is {types[0]}, K {types[1]} and V {types[2]}")
 
 
 # ---- References ----------------------------------------------------------------------------------
@@ -192,7 +228,7 @@ class FmhaRunner(_libraries.LateRunner):
     def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
             bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
             has_logits: bool = False, has_sink: bool = False, has_skip: bool = False,
-            api_family: str = "fwd", data_type: str = "fp16", verify: bool = True, **kw: Any
+            api_family: str = "fwd", data_type: str = "fp16", verify: bool = False, **kw: Any
             ) -> FmhaResult:
         """kw: bias, slopes, window, num_splits, page_size, kv_lookup, rope, and the values of what
         the switches turn on: dropout, soft_cap, sink, skip. Where a switch has no value the
@@ -210,6 +246,7 @@ class FmhaRunner(_libraries.LateRunner):
         given.update({name: kw.pop(name) for name in (
             "window", "num_splits", "page_size", "kv_lookup", "rope") if name in kw})
         _checked.texts(api_family=api_family)
+        _validate_batch_prefill_input_dtypes(api_family, data_type, Q, K, V)
         _checked.sizes(**{name: given[name] for name in ("num_splits", "page_size", "sink", "skip")
                           if given.get(name) is not None})
         if given.get("window") is not None:
@@ -223,7 +260,7 @@ class FmhaRunner(_libraries.LateRunner):
     def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, lse: Any, dO: Any, prob: FmhaProblem,
                 mask_type: Any = 0, bias_type: Any = 0, has_dropout: bool = False,
                 has_dbias: bool = False, is_deterministic: bool = False, data_type: str = "fp16",
-                verify: bool = True, bias: Any = None) -> FmhaResult:
+                verify: bool = False, bias: Any = None) -> FmhaResult:
         """output: (dQ, dK, dV), with has_dbias also dbias."""
         given = {"mask_type": mask_type, "bias_type": bias_type, "dbias": has_dbias,
                  "dropout": _fmha.P_DROP if has_dropout else 0.0,
@@ -246,9 +283,9 @@ class FmhaRunner(_libraries.LateRunner):
              given: Dict[str, Any], arrays: Dict[str, Any], verify: bool) -> FmhaResult:
         _checked.fields(prob)
         _checked.texts(data_type=data_type)
-        shapes = (prob.q_shape, prob.k_shape, prob.v_shape)
+        shapes = (prob.q_shape(), prob.k_shape(), prob.v_shape())
         if family == "fwd_appendkv":
-            shapes = (prob.q_shape, (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
+            shapes = (prob.q_shape(), (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
                       (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_v))
         q, k, v = (_typed(x, data_type, shape, name)
                    for x, shape, name in zip(qkv, shapes, ("Q", "K", "V")))
@@ -274,7 +311,7 @@ def _typed(array: Any, dtype: str, shape: Sequence[int], name: str) -> Any:
     if given.size != math.prod(shape):
         raise Error(f"{name} must have the shape {tuple(shape)}, got {given.shape}")
     stored = {"fp8fp16": "fp8", "fp8bf16": "fp8", "fp8fp32": "fp8"}.get(dtype, dtype)
-    wanted = tessera._dtypes.numpy_dtype(stored, given.dtype)
+    wanted = _dtypes.numpy_dtype(stored, given.dtype)
     return numpy.ascontiguousarray(_checked.as_numbers(given.reshape(shape), wanted, name))
 
 

@@ -17,7 +17,7 @@ found = setup_gemm_dispatcher(KernelConfig(gfx_arch="TARGET"))
 assert found.success, found.error
 random = numpy.random.default_rng()
 a, b = (random.uniform(-1, 1, (64, 64)).astype("float16") for _ in range(2))
-result = found.dispatcher.run(a, b, 64, 64, 64)
+result = found.dispatcher.run(a, b, 64, 64, 64, verify=True)
 assert result.success, result
 assert result.time_ms > 0
 error = abs(result.output.astype("float64") - a.astype("float64") @ b.astype("float64")).max()
@@ -34,10 +34,11 @@ registry = GroupedConvRegistry(arch="TARGET")
 for direction in ("forward", "bwd_data", "bwd_weight"):
     problem = GroupedConvProblem(N=2, C=16, K=24, G=1, Hi=7, Wi=6, pad_h=1, pad_w=1, dtype="fp16",
                                  direction=direction)
-    shapes = {"forward": (problem.input_shape, problem.weight_shape),
-              "bwd_data": (problem.output_shape, problem.weight_shape),
-              "bwd_weight": (problem.input_shape, problem.output_shape)}[direction]
-    result = registry.run(problem, *(random.uniform(-1, 1, s).astype("float16") for s in shapes))
+    shapes = {"forward": (problem.input_shape(), problem.weight_shape()),
+              "bwd_data": (problem.output_shape(), problem.weight_shape()),
+              "bwd_weight": (problem.input_shape(), problem.output_shape())}[direction]
+    operands = [random.uniform(-1, 1, s).astype("float16") for s in shapes]
+    result = registry.run(problem, *operands, verify=True)
     assert result.success, result.error
     assert result.target == "TARGET", result.target
 '''
@@ -48,8 +49,9 @@ from fmha_utils import FmhaKernelConfig, FmhaProblem, FmhaRunner
 p = FmhaProblem(batch=1, nhead_q=4, nhead_k=2, seqlen_q=17, seqlen_k=33, hdim_q=64, hdim_v=64)
 runner = FmhaRunner(FmhaKernelConfig(data_type="fp16", gfx_arch="TARGET", hdim_q=64, hdim_v=64))
 random = numpy.random.default_rng()
-q, k, v = (random.uniform(-1, 1, s).astype("float16") for s in (p.q_shape, p.k_shape, p.v_shape))
-result = runner.run(q, k, v, p, mask_type=2)
+shapes = (p.q_shape(), p.k_shape(), p.v_shape())
+q, k, v = (random.uniform(-1, 1, s).astype("float16") for s in shapes)
+result = runner.run(q, k, v, p, mask_type=2, verify=True)
 assert result.success, result.error
 '''
 

@@ -25,7 +25,7 @@ class Attention(Case):
         self.runner = FmhaRunner.from_prebuilt()
         p = PROBLEM
         self.q, self.k, self.v = (self.draw(*shape, dtype="float16")
-                                  for shape in (p.q_shape, p.k_shape, p.v_shape))
+                                  for shape in (p.q_shape(), p.k_shape(), p.v_shape()))
 
     def near(self, result, wanted):
         self.assertTrue(result.success, result.error)
@@ -34,7 +34,7 @@ class Attention(Case):
 
     def test_forward_with_every_mask(self):
         for mask in (0, 1, 2, "causal"):
-            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=mask)
+            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=mask, verify=True)
             self.near(result, cpu_attention_fwd(self.q, self.k, self.v, PROBLEM.scale, mask))
         self.assert_here(result.target)
 
@@ -42,14 +42,14 @@ class Attention(Case):
         wanted = cpu_attention_fwd(self.q, self.k, self.v, PROBLEM.scale, 2)
         for family, how in (("fwd_splitkv", {"num_splits": 2}), ("fwd_pagedkv", {"page_size": 8}),
                             ("batch_prefill", {"page_size": 8, "kv_lookup": "sglang"})):
-            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=2,
+            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=2, verify=True,
                                      api_family=family, **how)
             self.near(result, wanted)
 
     def test_log_sum_exp_and_bias(self):
         bias = self.draw(2, 4, 5, 19, dtype="float16")
         result = self.runner.run(self.q, self.k, self.v, PROBLEM, bias_type=1, bias=bias,
-                                 has_lse=True)
+                                 verify=True, has_lse=True)
         self.assertTrue(result.success, result.error)
         scores = (PROBLEM.scale * self.q.astype("float64") @
                   numpy.repeat(self.k.astype("float64"), 2, 1).transpose(0, 1, 3, 2) + bias)
@@ -59,6 +59,7 @@ class Attention(Case):
 
     def test_switches_without_values(self):
         result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=3, window=(3, 0),
+                                 verify=True,
                                  bias_type=2, slopes=numpy.ones(4), has_dropout=True,
                                  has_logits=True, has_sink=True, has_skip=True)
         self.assertTrue(result.success, result.error)
@@ -66,11 +67,11 @@ class Attention(Case):
     def test_appending(self):
         p = PROBLEM
         k_new, v_new = self.k[:, :, :p.seqlen_q].copy(), self.v[:, :, :p.seqlen_q].copy()
-        result = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv")
+        result = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv", verify=True)
         self.assertTrue(result.success, result.error)
         numpy.testing.assert_array_equal(result.outputs["k"][:, :, :p.seqlen_q], k_new)
         numpy.testing.assert_array_equal(result.outputs["v"][:, :, :p.seqlen_q], v_new)
-        turned = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv",
+        turned = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv", verify=True,
                                  rope="half_rotated")
         self.assertTrue(turned.success, turned.error)
         angles = numpy.arange(5)[:, None] * 10000.0 ** (-numpy.arange(8) / 8)
@@ -82,7 +83,7 @@ class Attention(Case):
     def test_gradients(self):
         p = PROBLEM
         out, weights, lse = cpu_attention_fwd_with_intermediates(self.q, self.k, self.v, p.scale)
-        grad = self.draw(*p.o_shape, dtype="float16")
+        grad = self.draw(*p.o_shape(), dtype="float16")
         result = self.runner.run_bwd(self.q, self.k, self.v, out.astype("float16"),
                                      lse.astype("float32"), grad, p)
         self.assertTrue(result.success, result.error)
@@ -136,8 +137,8 @@ class SetUp(Case):
             p = FmhaProblem(1, 2, 2, 4, 6, 8, 8)
             runner = FmhaRunner.from_library(results[0].library_path)
             self.assertIsNone(runner._lib)
-            found = runner.run(self.draw(*p.q_shape), self.draw(*p.k_shape),
-                               self.draw(*p.v_shape), p, data_type="fp32")
+            found = runner.run(self.draw(*p.q_shape()), self.draw(*p.k_shape()),
+                               self.draw(*p.v_shape()), p, data_type="fp32", verify=True)
             self.assertTrue(found.success, found.error)
 
     def test_names_have_all_that_differs(self):
@@ -146,7 +147,7 @@ class SetUp(Case):
         self.assertEqual(len(names), 5)
         self.assertTrue(validate_fmha_config(FmhaKernelConfig()).is_valid)
         bad = validate_fmha_config(FmhaKernelConfig(mask="round"))
-        self.assertIn("mask_type must be one of", bad.errors[0])
+        self.assertIn("mask must be one of", bad.errors[0])
         self.assertIsInstance(fmha_compile_flags(), list)
 
     def test_determinism_is_of_a_call(self):

@@ -8,25 +8,29 @@ import numpy
 import tessera
 from tessera import Error
 
-from . import checked, hints
+from . import checked, dtypes, hints
 from .gemm import Wish, triple
 from .targets import Target, pipelines
 
 FAMILIES = ("fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv", "batch_prefill", "bwd")
 MASKS = {0: "no", 1: "top_left", 2: "bottom_right", 3: "generic"}
 BIASES = {0: "no", 1: "elementwise", 2: "alibi"}
+# Further spellings of the original's.
+SPELLINGS = {"causal": "top_left", "t": "top_left", "b": "bottom_right", "g": "generic",
+             "window_generic": "generic", "none": "no", "no_mask": "no", "no_bias": "no",
+             "bias": "elementwise", "elementwise_bias": "elementwise"}
 KINDS = {"bwd": "backward", "fwd_appendkv": "append"}
 # What the original's library takes where a caller only says that there is one.
 SOFT_CAP, P_DROP, SINK, PAGE = 30.0, 0.2, 4, 64
 
 
 def word_of(table: Dict[int, str], word: Any, what: str) -> str:
-    """A number or a word of a table as a word; "causal" is "top_left"."""
+    """A number or a word of a table as a word; "causal" is "top_left", and "bias" "elementwise"."""
     if isinstance(word, int) and word in table:
         return table[word]
     if not isinstance(word, (int, str)):
         raise Error(f"{what} must be a text or a number, got a {type(word).__name__}")
-    found = "top_left" if word == "causal" else "no" if word == "none" else word
+    found = SPELLINGS.get(str(word), word)
     if found not in table.values():
         raise Error(f"{what} must be one of {', '.join(table.values())}, got '{word}'")
     return found
@@ -105,7 +109,7 @@ def own_operands(problem: tessera.Problem, p: Any, page: int, given: Dict[str, A
         return getattr(numpy, operand.name)(angles).astype(numpy.float32)
 
     def empty(operand: Any) -> Any:
-        dtype = tessera._dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype", None))
+        dtype = dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype", None))
         order = sorted(range(len(operand.shape)), key=lambda i: -operand.strides[i])
         made = numpy.zeros([operand.shape[i] for i in order], dtype)
         return made.transpose(numpy.argsort(order))
@@ -127,7 +131,7 @@ def fitted(array: Any, operand: tessera.Operand) -> Any:
     once: slopes of (heads,) are those of every sequence."""
     once = tuple(1 if stride == 0 else size for size, stride in zip(operand.shape, operand.strides))
     given = numpy.asarray(array)
-    wanted = tessera._dtypes.numpy_dtype(operand.dtype, given.dtype)
+    wanted = dtypes.numpy_dtype(operand.dtype, given.dtype)
     if given.size == 1:
         given = numpy.full(once, checked.as_numbers(given, wanted, operand.name).reshape(()))
     if given.size == numpy.prod(once, dtype=int):
