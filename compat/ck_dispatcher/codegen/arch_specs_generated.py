@@ -54,6 +54,9 @@ WARP_TILE_SUPPORTED_COMBINATIONS = {arch: _warp_tiles(arch) for arch in _ARCHS}
 PRESHUFFLE_WARP_TILE_SUPPORTED_COMBINATIONS = WARP_TILE_SUPPORTED_COMBINATIONS
 LDS_CAPACITY_LIMITS = {arch: _targets.dispatcher_of(arch).target.get("shared_memory_bytes", 0)
                        for arch in _ARCHS}
+# Bytes of a unit; gfx1250, which Tessera has no row for, as the original documents it.
+LDS_TOTAL_CAPACITY_BY_ARCH = {"gfx1250": 327680, **{
+    arch: size for arch, size in LDS_CAPACITY_LIMITS.items() if arch.startswith("gfx")}}
 TRAIT_UNSUPPORTED_COMBINATIONS = _traits()
 
 

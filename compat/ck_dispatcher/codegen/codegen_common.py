@@ -10,10 +10,20 @@ import _paths  # noqa: F401
 from tessera_ck import gemm as _gemm
 from tessera_ck import targets as _targets
 
+from vector_sizes import (ELEMENT_BYTES, _native_ab_vector_size,  # noqa: F401
+                          gemm_contiguous_dims, gemm_native_vector_sizes,
+                          gemm_problem_vector_sizes)
+
 log = logging.getLogger(__name__)
 
 ANY_INT = -1
 ANY = "*"
+_VEC_ELEMENT_BYTES = ELEMENT_BYTES
+
+
+def normalize_gfx_arch(arch: str) -> str:
+    """"gfx950:sramecc+:xnack-" is gfx950; what is no target stays as it is."""
+    return arch.partition(":")[0]
 
 
 @dataclasses.dataclass(frozen=True)
