@@ -81,13 +81,16 @@ class KernelConfig:
             print(f"{indent}{name:9} {text}")
 
 
+STATUS_OK, STATUS_ERROR, STATUS_NO_KERNEL, STATUS_UNSUPPORTED = 0, -1, -2, -3
+
+
 @dataclasses.dataclass
 class GemmResult:
     """One product. `success`: it ran. `verified`: it was compared with the fp64 reference, too."""
 
     output: Any
     time_ms: float
-    status: int  # 0, -1 error, -2 no kernel
+    status: int  # 0, -1 error, -2 no kernel for the problem, -3 the kernel refused it
     tflops: float
     kernel_name: str
     error: str = ""
@@ -96,7 +99,11 @@ class GemmResult:
 
     @property
     def success(self) -> bool:
-        return self.status == 0
+        return self.status == STATUS_OK
+
+    @property
+    def unsupported(self) -> bool:
+        return self.status == STATUS_UNSUPPORTED
 
     @property
     def C(self) -> Any:
@@ -104,7 +111,8 @@ class GemmResult:
 
 
 def _status_of(error: Error) -> int:
-    return -2 if error.code in ("unsupported", "not_found", "illegal_spec") else -1
+    missing = error.code in ("unsupported", "not_found", "illegal_spec")
+    return STATUS_NO_KERNEL if missing else STATUS_ERROR
 
 
 class DispatcherLib(_libraries.Library):
@@ -159,10 +167,11 @@ class DispatcherLib(_libraries.Library):
 
     def run_gemm(self, A: Any, B: Any, C: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
                  verify: bool = False) -> Tuple[int, float]:
-        """(status, ms): 0; -1 error, -2 no kernel, with the sentence in `last_error`."""
+        """(status, ms): a STATUS_*, with the sentence in `last_error`."""
         self.last_error, self.last_kernel = self.refusal(), ""
         if self.last_error or not self.wish.kernels:
-            return -1 if self.wish.kernels else -2, -1.0
+            return STATUS_ERROR if self.wish.kernels else STATUS_NO_KERNEL, -1.0
+        plan = None
         try:
             plan = self._plan(M, N, K)
             arrays = {"a": A, "b": B, "out": C, **{f"d{i}": d for i, d in enumerate(D)}}
@@ -174,7 +183,8 @@ class DispatcherLib(_libraries.Library):
             return 0, seconds * 1e3
         except Error as error:
             self.last_error = str(error)
-            return _status_of(error), -1.0
+            refused = plan is not None and error.code == "unsupported"
+            return STATUS_UNSUPPORTED if refused else _status_of(error), -1.0
 
     def _run_packed(self, plan: Any, arrays: Dict[str, Any], verify: bool) -> float:
         """The library's reference needs B as it was, so that the comparison is made here."""
