@@ -160,9 +160,14 @@ def cpu_attention_fwd(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0) 
 
 
 def cpu_attention_fwd_with_intermediates(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0
-                                         ) -> Tuple[Any, Any, Any]:
-    """(out, probabilities, lse)"""
-    return _fmha.reference(Q, K, V, scale, mask_type)[:3]
+                                         ) -> Tuple[Any, Any]:
+    """(out, probabilities)"""
+    return _fmha.reference(Q, K, V, scale, mask_type)[:2]
+
+
+def cpu_attention_lse(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0) -> Any:
+    """The logarithm of the sum of each query's exponentials, which run_bwd() takes."""
+    return _fmha.reference(Q, K, V, scale, mask_type)[2]
 
 
 def cpu_attention_bwd(Q: Any, K: Any, V: Any, out: Any, dO: Any, P: Any, scale: float

@@ -56,6 +56,34 @@ assert result.success, result.error
 '''
 
 
+# Tiles of the original's that Tessera does not have are wishes there.
+THEIRS = '''
+import numpy
+from fmha_utils import FmhaKernelConfig, FmhaProblem, setup_fmha_dispatcher
+from grouped_conv_utils import (GroupedConvKernelConfig, GroupedConvProblem, GroupedConvRegistry)
+
+random = numpy.random.default_rng()
+p = FmhaProblem(batch=1, nhead_q=2, nhead_k=2, seqlen_q=9, seqlen_k=20, hdim_q=128, hdim_v=128)
+made = setup_fmha_dispatcher(FmhaKernelConfig(
+    hdim_q=128, hdim_v=128, pipeline="qr", tile_m0=64, tile_n0=128, gfx_arch="TARGET"))
+assert made.success, made.error
+q, k, v = (random.uniform(-1, 1, s).astype("float16")
+           for s in (p.q_shape(), p.k_shape(), p.v_shape()))
+result = made.runner.run(q, k, v, p, verify=True)
+assert result.success, result.error
+
+registry = GroupedConvRegistry("theirs")
+registry.add(GroupedConvKernelConfig(
+    ndim_spatial=3, arch="TARGET", tile_m=16, tile_n=64, tile_k=128, wave_m=1, wave_n=4,
+    warp_tile_m=16, warp_tile_n=16, warp_tile_k=32, pipeline="compv3"))
+problem = GroupedConvProblem(N=1, C=16, K=24, G=1, Di=3, Hi=4, Wi=5, Z=2, Y=2, X=2)
+result = registry.build(verbose=False)["forward", 3].run(
+    *(random.uniform(-1, 1, s).astype("float16")
+      for s in (problem.input_shape(), problem.weight_shape())), problem, verify=True)
+assert result.success, result.error
+'''
+
+
 @unittest.skipUnless(os.path.isfile(EMULATOR), f"there is no emulator, {EMULATOR}")
 @unittest.skipUnless(shutil.which("clang++-22") and shutil.which("llvm-objdump-22"),
                      "there is no clang++-22 or no llvm-objdump-22")
@@ -73,6 +101,9 @@ class EmulatedAmd(Case):
 
     def test_convolutions(self):
         self.emulate(CONV, "gfx942")
+
+    def test_tiles_of_the_originals(self):
+        self.emulate(THEIRS, "gfx942")
 
     def test_attention(self):
         self.emulate(FMHA, "gfx942")

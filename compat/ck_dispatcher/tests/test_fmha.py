@@ -11,6 +11,7 @@ from support import SEED, Case
 from fmha_utils import (FmhaDispatcherLib, FmhaKernelConfig, FmhaKernelSpec, FmhaProblem,
                         FmhaRegistry, FmhaRunner, FmhaValidator, cpu_attention_bwd,
                         cpu_attention_fwd, cpu_attention_fwd_with_intermediates,
+                        cpu_attention_lse,
                         fmha_compile_flags, setup_fmha_dispatcher, setup_multiple_fmha_dispatchers,
                         spec_to_config, validate_fmha_config)
 from tessera_ck import targets
@@ -82,7 +83,9 @@ class Attention(Case):
 
     def test_gradients(self):
         p = PROBLEM
-        out, weights, lse = cpu_attention_fwd_with_intermediates(self.q, self.k, self.v, p.scale)
+        given = self.q, self.k, self.v, p.scale
+        out, weights = cpu_attention_fwd_with_intermediates(*given)
+        lse = cpu_attention_lse(*given)
         grad = self.draw(*p.o_shape(), dtype="float16")
         result = self.runner.run_bwd(self.q, self.k, self.v, out.astype("float16"),
                                      lse.astype("float32"), grad, p)
@@ -113,7 +116,8 @@ class Validators(Case):
 
     def test_the_reference_against_its_definition(self):
         q, k, v = self.draw(1, 1, 2, 3), self.draw(1, 1, 4, 3), self.draw(1, 1, 4, 2)
-        out, p, lse = cpu_attention_fwd_with_intermediates(q, k, v, 0.5, 1)
+        out, p = cpu_attention_fwd_with_intermediates(q, k, v, 0.5, 1)
+        lse = cpu_attention_lse(q, k, v, 0.5, 1)
         for i in range(2):
             e = [numpy.exp(0.5 * float(q[0, 0, i].astype("f8") @ k[0, 0, j])) for j in range(i + 1)]
             self.assertAlmostEqual(lse[0, 0, i], numpy.log(sum(e)), places=5)
@@ -149,6 +153,15 @@ class SetUp(Case):
         bad = validate_fmha_config(FmhaKernelConfig(mask="round"))
         self.assertIn("mask must be one of", bad.errors[0])
         self.assertIsInstance(fmha_compile_flags(), list)
+
+    def test_a_tile_of_the_originals_is_a_wish_on_amd(self):
+        for arch, corrections in (("gfx942", 1), ("sm90a", 0)):
+            found = validate_fmha_config(FmhaKernelConfig(
+                pipeline="qr" if corrections else "tmaws", tile_m0=64, tile_n0=128, hdim_q=128,
+                hdim_v=128, gfx_arch=arch))
+            self.assertEqual(found.is_valid, bool(corrections), found)
+            told = found.warnings if corrections else found.errors
+            self.assertRegex(" ".join(told), "64x128x128")
 
     def test_determinism_is_of_a_call(self):
         problem = tessera.Problem("fmha kind=backward batch=2 heads=16 seqlen_q=4096 seqlen_k=4096 "

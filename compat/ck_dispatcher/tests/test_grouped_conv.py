@@ -16,7 +16,7 @@ from grouped_conv_utils import (GpuGroupedConvRunner, GroupedConvDispatcherLib,
                                 get_grouped_conv_default_config,
                                 setup_multiple_grouped_conv_dispatchers,
                                 validate_grouped_conv_config)
-from tessera_ck import targets
+from tessera_ck import conv, targets
 
 
 def small(**fields):
@@ -182,6 +182,17 @@ class Registries(Case):
         result = runner.run(self.draw(*p.input_shape()), self.draw(*p.weight_shape()), p,
                             verify=True)
         self.assertTrue(result.success, result.error)
+
+    def test_a_tile_of_the_originals_is_a_wish_on_amd(self):
+        config = GroupedConvKernelConfig(
+            ndim_spatial=3, arch="gfx942", tile_m=16, tile_n=64, tile_k=128, wave_m=1, wave_n=4,
+            warp_tile_m=16, warp_tile_n=16, warp_tile_k=32, pipeline="compv3")
+        found = conv.wish_of(config, targets.resolve("gfx942"))
+        self.assertTrue(found.kernels)
+        self.assertIn("tile 16x64x128 is no kernel's on gfx942", found.corrections[0])
+        for fields in ({"wave_m": 3}, {"warp_tile_k": 99}, {"tile_n": 65}):
+            wrong = dataclasses.replace(config, **fields)
+            self.assertEqual(conv.wish_of(wrong, targets.resolve("gfx942")).kernels, [])
 
     def test_paths_of_several(self):
         with tempfile.TemporaryDirectory() as folder:

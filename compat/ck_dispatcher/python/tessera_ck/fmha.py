@@ -1,7 +1,7 @@
 """The original's words for attention, and Tessera's: problems, kernels, arrays of a launch."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
@@ -142,33 +142,49 @@ def fitted(array: Any, operand: tessera.Operand) -> Any:
     return numpy.broadcast_to(stored, operand.shape)
 
 
+def _matching(target: Target, **patterns: str) -> Tuple[List[str], str]:
+    """(the kernels that match, a sentence where there are none)"""
+    try:
+        found = tessera.KernelSet("ck_dispatcher", target.word).op("fmha").where(**patterns).kernels
+    except Error as error:
+        return [], str(error)
+    return found, "" if found else f"{target.name} has no kernel of attention with " + ", ".join(
+        f"{key}={word}" for key, word in patterns.items())
+
+
+def _essential(target: Target, kind: str, dtype: str, notes: List[str]) -> Wish:
+    """The shipped set of a kind and a type."""
+    try:
+        shipped = tessera.KernelSet("ck_dispatcher", target.word).preselected(
+            f"{kind}_{dtype}_essential")
+        return Wish(shipped.kernels, notes, False)
+    except Error as error:
+        return Wish([], [str(error)], False)
+
+
 def named_kernels(config: Any, target: Target) -> Wish:
     """The kernels for a configuration: those of the shipped set of its kind and type, or the ones
-    that its tile and pipeline name where the target has such a pipeline."""
+    that its tile and pipeline name where the target has such a pipeline. On AMD's GPUs a tile may
+    be one of the original's that Tessera does not have; then it is the set's, too."""
     there = pipelines(target, "fmha")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for attention"], False)
     ignored = hints.of_config(config)
     kind = KINDS.get(config.family, "forward")
-    kernels = tessera.KernelSet("ck_dispatcher", target.word)
     if config.pipeline in there:
-        patterns = {"kind": kind, "in": config.data_type, "pipeline": config.pipeline,
-                    "tile": triple(config.tile_m0, config.tile_n0, config.tile_k0max)}
-        try:
-            found = kernels.op("fmha").where(**patterns).kernels
-        except Error as error:
-            return Wish([], [str(error)], True)
+        tile = triple(config.tile_m0, config.tile_n0, config.tile_k0max)
+        patterns = {"kind": kind, "in": config.data_type, "pipeline": config.pipeline}
+        found, why = _matching(target, **patterns, tile=tile)
         if found:
             return Wish(found, ignored, True)
-        return Wish([], [f"{target.name} has no kernel of attention with " + ", ".join(
-            f"{key}={word}" for key, word in patterns.items())], True)
+        if target.backend == "hip":
+            note = (f"tile {tile} is no kernel's of attention on {target.name}; its kernels for "
+                    "this kind and type are taken")
+            return _essential(target, kind, config.data_type, [note, *ignored])
+        return Wish([], [why], True)
     note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
             "kernels for this kind and type are taken")
-    try:
-        return Wish(kernels.preselected(f"{kind}_{config.data_type}_essential").kernels,
-                    [note, *ignored], False)
-    except Error as error:
-        return Wish([], [str(error)], False)
+    return _essential(target, kind, config.data_type, [note, *ignored])
 
 
 def file_name(spec: Dict[str, Any]) -> str:
