@@ -24,18 +24,20 @@ from tessera_ck import targets as _targets
 from tessera_ck.codegen_runner import CodegenResult, CodegenRunner
 from tessera_ck.registry_json import gemm_registry_json
 
-from dispatcher_common import (ValidationResult, auto_correct_kernel_config, detect_gpu_arch,
-                               get_arch_filter_data, get_build_dir, get_codegen_dir,
-                               get_dispatcher_root, get_generated_kernels_dir,
-                               print_auto_correction, print_kernel_config, validate_kernel_config)
+from dispatcher_common import (ValidationResult, auto_correct_kernel_config,
+                               cleanup_generated_kernels, detect_gpu_arch, get_arch_filter_data,
+                               get_build_dir, get_codegen_dir, get_dispatcher_root,
+                               get_generated_kernels_dir, print_auto_correction,
+                               print_kernel_config, validate_kernel_config)
 
 __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "GemmResult",
            "GemmRunner", "GemmSetupResult", "KernelConfig", "Registry", "ValidationResult",
-           "Validator", "auto_correct_kernel_config", "cleanup_gemm", "detect_gpu_arch",
-           "get_arch_filter_data", "get_build_dir", "get_codegen_dir", "get_dispatcher_root",
-           "get_generated_kernels_dir", "is_preshuffle_supported", "preshuffle_weight_matrix",
-           "print_auto_correction", "print_kernel_config", "reset_for_example",
-           "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
+           "Validator", "auto_correct_kernel_config", "cleanup_gemm", "cleanup_generated_kernels",
+           "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_codegen_dir",
+           "get_dispatcher_root", "get_generated_kernels_dir", "is_preshuffle_supported",
+           "preshuffle_weight_matrix", "print_auto_correction", "print_kernel_config",
+           "reset_for_example", "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers",
+           "validate_kernel_config"]
 
 
 @_fields.table(

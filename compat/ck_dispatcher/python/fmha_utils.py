@@ -18,6 +18,7 @@ from tessera_ck import checked as _checked
 from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
 from tessera_ck import fmha as _fmha
+from tessera_ck import fmha_calls as _fmha_calls
 from tessera_ck import fmha_configs as _fmha_configs
 from tessera_ck import hints as _hints
 from tessera_ck import libraries as _libraries
@@ -216,19 +217,31 @@ class FmhaRunner(_libraries.LateRunner):
 
     _make_library, _make_config = FmhaDispatcherLib, FmhaKernelConfig
 
-    def __init__(self, config: Optional[FmhaKernelConfig] = None,
-                 library_path: Optional[Any] = None) -> None:
-        super().__init__(library_path, config)
+    def __init__(self, config: Any = None, library_path: Optional[Any] = None) -> None:
+        """config: an FmhaKernelConfig, or an FmhaDispatcherLib, which knows its target."""
+        is_library = isinstance(config, FmhaDispatcherLib)
+        super().__init__(None if is_library else library_path,
+                         config.config if is_library else config)
+        if is_library:
+            self._lib = config
+
+    @property
+    def kernel_count(self) -> int:
+        return self.lib.kernel_count()
 
     @classmethod
-    def from_prebuilt(cls) -> "FmhaRunner":
-        """With the kernels that are shipped for this machine."""
-        return cls(FmhaKernelConfig())
+    def from_prebuilt(cls, arch: Optional[str] = None) -> "FmhaRunner":
+        """With the kernels that are shipped for a target; None: this machine."""
+        return cls(FmhaKernelConfig(gfx_arch=arch))
 
     @classmethod
-    def from_library(cls, path: Any) -> "FmhaRunner":
-        """path: of setup_multiple_fmha_dispatchers()."""
-        return cls(None, path)
+    def from_library(cls, path: Any, arch: Optional[str] = None) -> "FmhaRunner":
+        """path: of setup_multiple_fmha_dispatchers(). Where a target is named it must be the
+        file's."""
+        runner = cls(None, path)
+        if arch is not None and runner.lib.target.name != _targets.resolve(arch).name:
+            raise Error(f"{path} holds kernels for {runner.lib.target.name}, not for {arch}")
+        return runner
 
     def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
             bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
@@ -237,11 +250,20 @@ class FmhaRunner(_libraries.LateRunner):
             ) -> FmhaResult:
         """kw: bias, slopes, window, num_splits, page_size, kv_lookup, rope, and the values of what
         the switches turn on: dropout, soft_cap, sink, skip. Where a switch has no value the
-        original's is taken: dropout 0.2 with seed 1, soft cap 30, 4 sink tokens, 1 query.
+        original's is taken: dropout 0.2 with seed 1, soft cap 30, 4 sink tokens, 1 query. The
+        original's window_left, window_right, rope_type and paged_kv are taken, too, and its short
+        words of families.
 
         Families with pages put K and V into pages that follow each other. fwd_appendkv writes K and
         V, the new ones, into an empty cache, and turns Q where rope asks for it.
         """
+        try:
+            api_family = _fmha_calls.translated(api_family, prob.seqlen_q, kw)
+        except Error as error:
+            return FmhaResult(False, error=str(error))
+        if kw.get("skip_min_seqlen_q"):
+            has_skip, kw["skip"] = True, kw["skip_min_seqlen_q"]
+        kw.pop("skip_min_seqlen_q", None)
         given = {"mask_type": mask_type, "bias_type": bias_type, "lse": has_lse}
         for name, is_on, usual in (("dropout", has_dropout, _fmha.P_DROP),
                                    ("soft_cap", has_logits, _fmha.SOFT_CAP),
@@ -262,15 +284,21 @@ class FmhaRunner(_libraries.LateRunner):
         return self._guarded(lambda: self._run((Q, K, V), prob, api_family, data_type, given,
                                                arrays, verify))
 
-    def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, lse: Any, dO: Any, prob: FmhaProblem,
-                mask_type: Any = 0, bias_type: Any = 0, has_dropout: bool = False,
-                has_dbias: bool = False, is_deterministic: bool = False, data_type: str = "fp16",
+    def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, LSE: Any, dO: Any, prob: FmhaProblem,
+                data_type: str = "fp16", mask_type: Any = 0, bias_type: Any = 0,
+                has_dropout: bool = False, has_dbias: bool = False, is_deterministic: bool = False,
+                is_group_mode: bool = False, is_store_randval: bool = False, tile_n0: int = 128,
                 verify: bool = False, bias: Any = None) -> FmhaResult:
-        """output: (dQ, dK, dV), with has_dbias also dbias."""
+        """output: (dQ, dK, dV), with has_dbias also dbias. tile_n0 changes nothing."""
+        try:
+            _fmha_calls.plain("run_bwd()", {"is_group_mode": is_group_mode,
+                                            "is_store_randval": is_store_randval})
+        except Error as error:
+            return FmhaResult(False, error=str(error))
         given = {"mask_type": mask_type, "bias_type": bias_type, "dbias": has_dbias,
                  "dropout": _fmha.P_DROP if has_dropout else 0.0,
                  "deterministic": is_deterministic}
-        arrays = {"out": out, "lse": lse, "dout": dO}
+        arrays = {"out": out, "lse": LSE, "dout": dO}
         if bias is not None:
             arrays["bias"] = bias
         return self._guarded(lambda: self._run((Q, K, V), prob, "bwd", data_type, given, arrays,

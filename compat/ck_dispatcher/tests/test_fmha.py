@@ -11,9 +11,8 @@ from support import SEED, Case
 from fmha_utils import (FmhaDispatcherLib, FmhaKernelConfig, FmhaKernelSpec, FmhaProblem,
                         FmhaRegistry, FmhaRunner, FmhaValidator, cpu_attention_bwd,
                         cpu_attention_fwd, cpu_attention_fwd_with_intermediates,
-                        cpu_attention_lse,
-                        fmha_compile_flags, setup_fmha_dispatcher, setup_multiple_fmha_dispatchers,
-                        spec_to_config, validate_fmha_config)
+                        cpu_attention_lse, fmha_compile_flags, setup_fmha_dispatcher,
+                        setup_multiple_fmha_dispatchers, spec_to_config, validate_fmha_config)
 from tessera_ck import targets
 
 PROBLEM = FmhaProblem(batch=2, nhead_q=4, nhead_k=2, seqlen_q=5, seqlen_k=19, hdim_q=16, hdim_v=24)
@@ -80,6 +79,29 @@ class Attention(Case):
         wanted = numpy.concatenate([x * numpy.cos(angles) - y * numpy.sin(angles),
                                     x * numpy.sin(angles) + y * numpy.cos(angles)], axis=-1)
         self.near(turned, wanted)
+
+    def test_the_originals_words_of_a_call(self):
+        p, arrays = PROBLEM, (self.q, self.k, self.v)
+        plain = self.runner.run(*arrays, p, window=(2, 0))
+        words = dict(perm=1, is_v_rowmajor=1, is_group_mode=0, traits_hdim_q=0, kv_layout=0)
+        same = self.runner.run(*arrays, p, window_left=2, window_right=0, **words)
+        numpy.testing.assert_array_equal(plain.output, same.output)
+        for family in ("splitkv", "pagedkv"):
+            found = self.runner.run(*arrays, p, api_family=family, num_splits=2, page_size=8,
+                                    paged_kv=int(family == "pagedkv"), verify=True)
+            self.assertTrue(found.success, found.error)
+        new = [x[:, :, :p.seqlen_q].copy() for x in arrays[1:]]
+        turned = [self.runner.run(self.q, *new, p, api_family=family, **word).output
+                  for family, word in (("appendkv", {"rope_type": 1, "seqlen_knew": p.seqlen_q}),
+                                       ("fwd_appendkv", {"rope": "interleaved"}))]
+        numpy.testing.assert_array_equal(*turned)
+        for word, value in (("perm", 0), ("is_group_mode", 1), ("rope_type", 7)):
+            self.assertIn(word, self.runner.run(*arrays, p, **{word: value}).error)
+        lib = FmhaDispatcherLib(FmhaKernelConfig())
+        runner = FmhaRunner(lib, lib.target.name)
+        self.assertEqual(runner.kernel_count, lib.kernel_count())
+        self.assertTrue(runner.run(*arrays, p).success)
+        self.assertEqual(FmhaRunner.from_prebuilt("gfx942").lib.target.name, "gfx942")
 
     def test_gradients(self):
         p = PROBLEM
