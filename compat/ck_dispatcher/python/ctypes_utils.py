@@ -26,18 +26,18 @@ from tessera_ck.registry_json import gemm_registry_json
 
 from dispatcher_common import (ValidationResult, auto_correct_kernel_config,
                                cleanup_generated_kernels, detect_gpu_arch, get_arch_filter_data,
-                               get_build_dir, get_codegen_dir, get_dispatcher_root,
+                               get_build_dir, get_ck_root, get_codegen_dir, get_dispatcher_root,
                                get_generated_kernels_dir, print_auto_correction,
                                print_kernel_config, validate_kernel_config)
 
 __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "GemmResult",
            "GemmRunner", "GemmSetupResult", "KernelConfig", "Registry", "ValidationResult",
            "Validator", "auto_correct_kernel_config", "cleanup_gemm", "cleanup_generated_kernels",
-           "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_codegen_dir",
-           "get_dispatcher_root", "get_generated_kernels_dir", "is_preshuffle_supported",
-           "preshuffle_weight_matrix", "print_auto_correction", "print_kernel_config",
-           "reset_for_example", "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers",
-           "validate_kernel_config"]
+           "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_ck_root",
+           "get_codegen_dir", "get_dispatcher_root", "get_generated_kernels_dir",
+           "is_preshuffle_supported", "preshuffle_weight_matrix", "print_auto_correction",
+           "print_kernel_config", "reset_for_example", "setup_gemm_dispatcher",
+           "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
 
 
 @_fields.table(
@@ -341,6 +341,10 @@ class Dispatcher:
         self.registry = registry
         self._lib = lib or registry.lib
 
+    def __repr__(self) -> str:
+        return (f"Dispatcher(registry={self.registry.name!r}, "
+                f"kernels={len(self.registry.get_kernels())})")
+
     def _lib_for(self, M: int, N: int, K: int) -> DispatcherLib:
         configs = self.registry.get_kernels()
         if len(configs) < 2 and (self._lib or not configs):
@@ -426,7 +430,9 @@ def setup_multiple_gemm_dispatchers(configs: Sequence[KernelConfig],
 
 def is_preshuffle_supported(pipeline: str = "preshufflev2", layout: str = "rcr",
                             dtype: str = "fp16", arch: Optional[str] = None) -> bool:
-    """Whether the target has kernels that read a B packed before."""
+    """Whether the target has kernels that read a B packed before. A target may stand first, too."""
+    if arch is None and _targets.plain_name(pipeline) in _targets.rows():
+        arch = pipeline
     target = _targets.resolve(arch)
     return bool(_gemm.legal_kernels(target, dtype, layout, ["preshuffle"]))
 

@@ -246,19 +246,20 @@ class FmhaRunner(_libraries.LateRunner):
     def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
             bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
             has_logits: bool = False, has_sink: bool = False, has_skip: bool = False,
-            api_family: str = "fwd", data_type: str = "fp16", verify: bool = False, **kw: Any
+            api_family: str = "fwd", data_type: Any = None, verify: bool = False, **kw: Any
             ) -> FmhaResult:
-        """kw: bias, slopes, window, num_splits, page_size, kv_lookup, rope, and the values of what
-        the switches turn on: dropout, soft_cap, sink, skip. Where a switch has no value the
-        original's is taken: dropout 0.2 with seed 1, soft cap 30, 4 sink tokens, 1 query. The
-        original's window_left, window_right, rope_type and paged_kv are taken, too, and its short
-        words of families.
+        """data_type: the configuration's if left out. kw: bias, slopes, window, num_splits,
+        page_size, kv_lookup, rope, and the values of what the switches turn on: dropout, soft_cap,
+        sink, skip. Where a switch has no value the original's is taken: dropout 0.2 with seed 1,
+        soft cap 30, 4 sink tokens, 1 query. The original's window_left, window_right, rope_type and
+        paged_kv are taken, too, and its short words of families.
 
         Families with pages put K and V into pages that follow each other. fwd_appendkv writes K and
         V, the new ones, into an empty cache, and turns Q where rope asks for it.
         """
         try:
             api_family = _fmha_calls.translated(api_family, prob.seqlen_q, kw)
+            data_type = self.lib.config.data_type if data_type is None else data_type
         except Error as error:
             return FmhaResult(False, error=str(error))
         if kw.get("skip_min_seqlen_q"):
@@ -285,7 +286,7 @@ class FmhaRunner(_libraries.LateRunner):
                                                arrays, verify))
 
     def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, LSE: Any, dO: Any, prob: FmhaProblem,
-                data_type: str = "fp16", mask_type: Any = 0, bias_type: Any = 0,
+                data_type: Any = None, mask_type: Any = 0, bias_type: Any = 0,
                 has_dropout: bool = False, has_dbias: bool = False, is_deterministic: bool = False,
                 is_group_mode: bool = False, is_store_randval: bool = False, tile_n0: int = 128,
                 verify: bool = False, bias: Any = None) -> FmhaResult:
@@ -293,6 +294,7 @@ class FmhaRunner(_libraries.LateRunner):
         try:
             _fmha_calls.plain("run_bwd()", {"is_group_mode": is_group_mode,
                                             "is_store_randval": is_store_randval})
+            data_type = self.lib.config.data_type if data_type is None else data_type
         except Error as error:
             return FmhaResult(False, error=str(error))
         given = {"mask_type": mask_type, "bias_type": bias_type, "dbias": has_dbias,
@@ -404,10 +406,12 @@ def setup_fmha_dispatcher(config: FmhaKernelConfig, output_dir: Optional[Any] = 
 def setup_multiple_fmha_dispatchers(
         configs: Sequence[FmhaKernelConfig], output_dir: Optional[Any] = None,
         verbose: bool = False, max_workers: Optional[int] = None, executor: Any = None,
-        progress_callback: Optional[Callable[[int, int], None]] = None) -> List[FmhaSetupResult]:
-    """Builds the kernels of all configurations, `max_workers` at a time; progress_callback(done,
-    total) is called after each. library_path is a file for FmhaRunner.from_library(). The library
-    has threads of its own, so that an executor is not needed, and not used."""
+        progress_callback: Optional[Callable[[str, int, int], None]] = None
+        ) -> List[FmhaSetupResult]:
+    """Builds the kernels of all configurations, `max_workers` at a time, and calls
+    progress_callback("compile", done, total) after each. library_path is a file for
+    FmhaRunner.from_library(). The library has threads of its own, so that an executor is not
+    needed, and not used."""
     _hints.of_argument("executor", executor)
     results = []
     for config in configs:
@@ -418,7 +422,7 @@ def setup_multiple_fmha_dispatchers(
         if verbose:
             print(result.error or f"{config.target()}: {result.library_path}")
         if progress_callback is not None:
-            progress_callback(len(results), len(configs))
+            progress_callback("compile", len(results), len(configs))
     return results
 
 
@@ -477,8 +481,8 @@ class FmhaKernelSpec:
     tile_k0: int = 32
 
 
-def spec_to_config(spec: FmhaKernelSpec, data_type: str = "fp16", gfx_arch: Optional[str] = None
+def spec_to_config(spec: FmhaKernelSpec, dtype: str = "fp16", arch: Optional[str] = None
                    ) -> FmhaKernelConfig:
-    return FmhaKernelConfig(data_type=data_type, hdim_q=spec.hdim, hdim_v=spec.hdim,
-                            gfx_arch=gfx_arch, pipeline=spec.pipeline, tile_m0=spec.tile_m0,
+    return FmhaKernelConfig(data_type=dtype, hdim_q=spec.hdim, hdim_v=spec.hdim,
+                            gfx_arch=arch, pipeline=spec.pipeline, tile_m0=spec.tile_m0,
                             tile_n0=spec.tile_n0, tile_k0=spec.tile_k0, tile_k0max=spec.hdim)

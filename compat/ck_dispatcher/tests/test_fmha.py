@@ -155,7 +155,7 @@ class SetUp(Case):
             configs = [FmhaKernelConfig(data_type="fp32"), FmhaKernelConfig(gfx_arch="gfx950")]
             results = setup_multiple_fmha_dispatchers(
                 configs, folder, progress_callback=lambda *place: seen.append(place))
-            self.assertEqual(seen, [(1, 2), (2, 2)])
+            self.assertEqual(seen, [("compile", 1, 2), ("compile", 2, 2)])
             self.assertTrue(results[0].success, results[0].error)
             self.assertTrue(pathlib.Path(results[0].library_path).is_file())
             if not targets.pipelines(targets.resolve("gfx950"), "fmha"):
@@ -199,7 +199,15 @@ class SetUp(Case):
         self.assertFalse(registry.register_kernel(spec_to_config(FmhaKernelSpec(hdim=64))))
         self.assertEqual(registry.select(PROBLEM).hdim_q, 64)
         self.assertIsNone(registry.select(PROBLEM, "bf16"))
-        self.assertTrue(setup_fmha_dispatcher(registry.kernels[0]).success)
+        made = setup_fmha_dispatcher(registry.kernels[0])
+        self.assertTrue(made.success)
+
+        config = spec_to_config(FmhaKernelSpec(hdim=64), dtype="fp32", arch=None)
+        self.assertEqual((config.data_type, config.hdim_v), ("fp32", 64))
+        p = FmhaProblem(1, 2, 2, 4, 6, 64, 64)
+        found = setup_fmha_dispatcher(config).runner.run(*(self.draw(*shape) for shape in (
+            p.q_shape(), p.k_shape(), p.v_shape())), p, verify=True)  # its type is the config's
+        self.assertTrue(found.success, found.error)
 
 
 if __name__ == "__main__":

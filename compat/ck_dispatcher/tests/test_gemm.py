@@ -184,6 +184,8 @@ class Variants(Case):
         ok, _, _ = Validator().check(tessera.matmul(a, packed), a.astype("float64") @ b)
         self.assertTrue(ok)
         self.assertTrue(ctypes_utils.is_preshuffle_supported(dtype="fp32"))
+        self.assertEqual(*(ctypes_utils.is_preshuffle_supported(**given) for given in (
+            {"pipeline": "sm90a"}, {"arch": "sm90a"})))
 
 
 class Named(Case):
