@@ -42,7 +42,7 @@ def _warp_tiles(arch: str) -> Dict[str, List[List[int]]]:
 
 def _traits() -> Set[Tuple[str, str, str]]:
     """What goes together on no target, whatever the epilogue."""
-    legal = {(trait.pipeline, trait.scheduler) for trait in valid_trait_configs()}
+    legal = set(valid_trait_configs())
     return {(pipeline, "*", scheduler) for pipeline in ("mem", "compv3", "compv4", "compv5")
             for scheduler in ("intrawave", "interwave") if (pipeline, scheduler) not in legal}
 
@@ -54,6 +54,19 @@ WARP_TILE_SUPPORTED_COMBINATIONS = {arch: _warp_tiles(arch) for arch in _ARCHS}
 PRESHUFFLE_WARP_TILE_SUPPORTED_COMBINATIONS = WARP_TILE_SUPPORTED_COMBINATIONS
 LDS_CAPACITY_LIMITS = {arch: _targets.dispatcher_of(arch).target.get("shared_memory_bytes", 0)
                        for arch in _ARCHS}
+# Bytes of a unit of the original's targets, also of those that Tessera has no row for.
+LDS_TOTAL_CAPACITY_BY_ARCH = {
+    **{arch: size << 10 for arch, size in (
+        ("gfx908", 64), ("gfx90a", 64), ("gfx942", 64), ("gfx950", 160), ("gfx1100", 64),
+        ("gfx1200", 64), ("gfx1201", 64), ("gfx1250", 320))},
+    **{arch: size for arch, size in LDS_CAPACITY_LIMITS.items() if arch.startswith("gfx")}}
+# Pipelines with two buffers for A and B whatever the configuration says, and the others.
+DOUBLE_BUFFERED_PIPELINES = ("compv4", "compv6", "preshufflev1", "preshufflev2", "comp_async")
+SINGLE_BUFFERED_PIPELINES = ("mem", "compv1", "compv2", "compv3", "compv5", "wavelet", "default")
+LDS_CAPACITY_LIMITS_BY_ARCH = {
+    arch: {**{pipeline: size for pipeline in SINGLE_BUFFERED_PIPELINES},
+           **{pipeline: size // 2 for pipeline in DOUBLE_BUFFERED_PIPELINES}}
+    for arch, size in LDS_TOTAL_CAPACITY_BY_ARCH.items()}
 TRAIT_UNSUPPORTED_COMBINATIONS = _traits()
 
 
@@ -79,11 +92,22 @@ def get_warp_tile_combos(arch: str, dtype_key: str) -> List[List[int]]:
     return tiles.get(dtype_key) or tiles.get(f"{dtype_key}_{dtype_key}_fp32", [])
 
 
-def get_lds_limit(pipeline: str, arch: str = "gfx942") -> int:
-    """The bytes of shared memory that a pipeline may use; 0 where the target has none."""
-    row = _targets.dispatcher_of(arch).target
-    fraction = row.get("pipeline_limits", {}).get(pipeline, {}).get("shared_memory_fraction", 1.0)
-    return int(row.get("shared_memory_bytes", 0) * fraction)
+def get_lds_limit(arch: str = "gfx942", pipeline: str = "default",
+                  double_smem_buffer: bool = False) -> int:
+    """The bytes of shared memory that the tiles of A and B may use in a pipeline; 0 where the
+    target has none. The older order, (pipeline, arch), is taken, too. An unknown target has the
+    least that any has."""
+    if arch in LDS_CAPACITY_LIMITS_BY_ARCH["gfx942"] or pipeline in LDS_CAPACITY_LIMITS:
+        arch, pipeline = pipeline, arch
+    name = arch.partition(":")[0]
+    if name in LDS_CAPACITY_LIMITS and name not in LDS_CAPACITY_LIMITS_BY_ARCH:
+        limits = _targets.dispatcher_of(name).target.get("pipeline_limits", {})
+        fraction = limits.get(pipeline, {}).get("shared_memory_fraction", 1.0)
+        return int(LDS_CAPACITY_LIMITS[name] * fraction)
+    limits = LDS_CAPACITY_LIMITS_BY_ARCH.get(name) or min(
+        LDS_CAPACITY_LIMITS_BY_ARCH.values(), key=lambda each: each["default"])
+    limit = limits.get(pipeline, limits["default"])
+    return min(limit, limits["default"] // 2) if double_smem_buffer else limit
 
 
 def is_trait_combo_unsupported(pipeline: str, epilogue: str, scheduler: str) -> bool:

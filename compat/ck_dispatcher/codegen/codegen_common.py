@@ -4,16 +4,26 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import _paths  # noqa: F401
 from tessera_ck import gemm as _gemm
 from tessera_ck import targets as _targets
 
+from vector_sizes import (ELEMENT_BYTES, _native_ab_vector_size,  # noqa: F401
+                          gemm_contiguous_dims, gemm_native_vector_sizes,
+                          gemm_problem_vector_sizes)
+
 log = logging.getLogger(__name__)
 
 ANY_INT = -1
 ANY = "*"
+_VEC_ELEMENT_BYTES = ELEMENT_BYTES
+
+
+def normalize_gfx_arch(arch: str) -> str:
+    """"gfx950:sramecc+:xnack-" is gfx950; what is no target stays as it is."""
+    return arch.partition(":")[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +48,10 @@ class TileConfig:
             (self.tile_k, self.warp_k, self.warp_tile_k)))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(unsafe_hash=True)
 class TraitConfigBase:
+    """pipeline and scheduler; pad_m, pad_n and pad_k, which change nothing here."""
+
     pipeline: str
     epilogue: str
     scheduler: str
@@ -123,13 +135,20 @@ def parallel_generate(generate_fn: Callable[[Any], Any], items: Iterable[Any],
     if not parallel or len(work) < 2:
         for item in work:
             results.append(generate_fn(item))
-            log.info("generated %d of %d", len(results), len(work))
+            _log_one(item, len(results), len(work))
         return results
     with concurrent.futures.ThreadPoolExecutor(max_workers) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(generate_fn, x) for x in work]):
+        pending = {pool.submit(generate_fn, item): item for item in work}
+        for done in concurrent.futures.as_completed(pending):
             results.append(done.result())
-            log.info("generated %d of %d", len(results), len(work))
+            _log_one(pending[done], len(results), len(work))
     return results
+
+
+def _log_one(item: Any, done: int, count: int) -> None:
+    """Names the kernel that was generated."""
+    name = getattr(item, "name", item)
+    log.info("generated %s, %d of %d", item if callable(name) else name, done, count)
 
 
 def generate_cpp_compilation_unit(name: str) -> str:
@@ -199,12 +218,11 @@ def valid_warp_configs(arch: Optional[str] = None, dtype: str = "fp16") -> List[
     return [list(_gemm.numbers(word)) for word in tiles] or [[32, 32, 16]]
 
 
-def valid_trait_configs() -> List[TraitConfigBase]:
-    """Pipelines and schedulers that go together."""
-    made = [TraitConfigBase(pipeline, "cshuffle", scheduler)
-            for pipeline in ("mem", "compv3", "compv4", "compv5")
-            for scheduler in ("intrawave", "interwave")]
-    return [trait for trait in made if trait.is_valid()]
+def valid_trait_configs() -> List[Tuple[str, str]]:
+    """The pairs of pipeline and scheduler that go together."""
+    return [(pipeline, scheduler) for pipeline in ("compv3", "compv4", "compv5", "mem")
+            for scheduler in ("intrawave", "interwave")
+            if TraitConfigBase(pipeline, "cshuffle", scheduler).is_valid()]
 
 
 def _is_any(config: Any, names: Sequence[str], wildcard: Any) -> bool:

@@ -19,7 +19,18 @@ from tessera_ck import targets as _targets
 from tessera_ck.codegen_runner import NAMES, generate
 
 from codegen_common import registration
-from grouped_conv_utils import GroupedConvKernelConfig
+from grouped_conv_generators import (CKTileGroupedConvKernelGenerator,
+                                     GroupedConvDispatcherWrapperGenerator,
+                                     GroupedConvKernelConfig, GroupedConvLayout,
+                                     GroupedConvTraitConfig, GroupedConvTypeMappings,
+                                     GroupedConvVariant, UnifiedGroupedConvCodegen,
+                                     get_default_configs)
+from grouped_conv_utils import GroupedConvKernelConfig as Wanted
+
+__all__ = ["CKTileGroupedConvKernelGenerator", "GroupedConvDispatcherWrapperGenerator",
+           "GroupedConvKernelConfig", "GroupedConvLayout", "GroupedConvTraitConfig",
+           "GroupedConvTypeMappings", "GroupedConvVariant", "UnifiedGroupedConvCodegen",
+           "get_default_configs"]
 
 SIZES = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "warp_m": 2, "warp_n": 2, "warp_k": 1,
          "warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16}
@@ -52,14 +63,14 @@ def parse() -> argparse.Namespace:
         ("--two-stage", False))
 
 
-def configs_of(options: argparse.Namespace) -> List[GroupedConvKernelConfig]:
+def configs_of(options: argparse.Namespace) -> List[Wanted]:
     how = dict(arch=options.arch, scheduler=options.scheduler, epilogue=options.epilogue)
     if options.pipeline:
         how.update(pipeline=options.pipeline)
         for prefix, theirs in (("tile", "tile"), ("wave", "warp"), ("warp_tile", "warp_tile")):
             how.update({f"{prefix}_{axis}": getattr(options, f"{theirs}_{axis}")
                         for axis in "mnk"})
-    return [GroupedConvKernelConfig(variant=variant, ndim_spatial=ndim, dtype=dtype, **how)
+    return [Wanted(variant=variant, ndim_spatial=ndim, dtype=dtype, **how)
             for dtype in options.datatype for variant in options.variant
             for ndim in options.ndim_spatial]
 

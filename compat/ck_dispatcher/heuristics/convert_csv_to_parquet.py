@@ -6,16 +6,70 @@
 
 The output has Tessera's columns; --output may also end in .csv or .sqlite. --dtype and --variant
 say what neither columns nor kernels' names do; short names of kernels need --wave and --warp-tile.
+With --op-type gemm_universal the CSV of a GEMM sweep becomes a table with the original's columns,
+by the caller's pandas and pyarrow.
 """
 from __future__ import annotations
 
+import pathlib
 import sys
+from typing import Any
 
 import _paths  # noqa: F401
+from tessera import Error
 from tessera_ck import conv as _conv
 from tessera_ck import scripts as _scripts
 
-import foreign_rows
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "codegen"))
+
+from arch_specs_generated import LDS_TOTAL_CAPACITY_BY_ARCH  # noqa: E402
+
+import foreign_rows  # noqa: E402
+from frames import (CANONICAL_COLUMNS, pandas, parse_kernel_name,  # noqa: E402
+                    save_parquet)
+
+_CDNA = {"hw_simds_per_cu": 4, "hw_shader_engines": 32, "hw_max_waves_per_cu": 32,
+         "hw_wavefront_size": 64, "hw_l1_cache_kb": 32, "hw_l2_cache_kb": 4096,
+         "hw_l3_cache_kb": 262144, "hw_num_xcd": 8}
+_MACHINES = {"gfx942": {**_CDNA, "hw_num_cus": 304, "hw_max_clock_mhz": 2100},
+             "gfx950": {**_CDNA, "hw_num_cus": 256, "hw_max_clock_mhz": 2400},
+             "gfx1250": {"hw_num_cus": 256, "hw_simds_per_cu": 4, "hw_max_clock_mhz": 2400,
+                         "hw_wavefront_size": 32}}
+# The numbers of the original's machines; others are not guessed.
+HW_PROFILES = {arch: {**numbers, "hw_lds_capacity": LDS_TOTAL_CAPACITY_BY_ARCH[arch]}
+               for arch, numbers in _MACHINES.items()}
+
+
+def convert_csv_to_parquet(csv_path: Any, parquet_path: Any, arch: str = "gfx950",
+                           op_type: str = "gemm_universal") -> Any:
+    """The CSV of a GEMM sweep (kernel, M, N, K, latency_ms, tflops, verified) as a table with the
+    original's columns and the machine's, which is written and returned. A row whose kernel's name
+    says no tile is left out."""
+    given = pandas().read_csv(csv_path)
+    lacks = [name for name in ("kernel", "M", "N", "K", "latency_ms", "tflops")
+             if name not in given.columns]
+    if lacks:
+        raise Error(f"{csv_path} has no column '{lacks[0]}'", "parse_error")
+    rows = []
+    for each in given.to_dict("records"):
+        row = parse_kernel_name(str(each["kernel"]))
+        if "tile_m" not in row:
+            continue
+        seconds = float(each["latency_ms"]) * 1e-3
+        is_valid = seconds > 0 and bool(each.get("verified", True))
+        rows.append({**row, "op_type": op_type, "arch": arch, "kernel_name": each["kernel"],
+                     **{axis.lower(): int(each[axis]) for axis in "MNK"}, "split_k": 1,
+                     "measured_tflops": float(each["tflops"]), "is_valid": is_valid,
+                     "latency_ms": float(each["latency_ms"]), "run_id": pathlib.Path(csv_path).stem,
+                     **HW_PROFILES.get(arch.partition(":")[0], {})})
+    if not rows:
+        raise Error(f"{csv_path} holds no measurement of a GEMM kernel", "not_found")
+    table = pandas().DataFrame(rows)
+    for name in CANONICAL_COLUMNS:
+        if name not in table.columns:
+            table[name] = None
+    save_parquet(table, parquet_path)
+    return table
 
 
 def main() -> int:
@@ -23,8 +77,12 @@ def main() -> int:
         __doc__, ("--input", str), ("--output", str), ("--arch", None, "this machine if left out"),
         ("--dtype", None), ("--variant", None, "forward, bwd_data or bwd_weight"),
         ("--wave", None, "2x2x1"), ("--warp-tile", None, "32x32x16"),
-        ("--op-type", "grouped_conv", "", {"choices": ["grouped_conv"]}),
+        ("--op-type", "grouped_conv", "", {"choices": ["grouped_conv", "gemm_universal"]}),
         ("--kernel-pattern", "", "part of the kernels' names"))
+    if options.op_type == "gemm_universal":
+        table = convert_csv_to_parquet(options.input, options.output, options.arch or "gfx950")
+        print(f"{len(table)} measurements in {options.output}")
+        return 0
     fields = {"wave": options.wave, "warp_tile": options.warp_tile}
     if options.variant:
         fields["direction"] = _conv.DIRECTIONS[_conv.variant_word(options.variant)][0]

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import inspect
 import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -43,11 +44,37 @@ def code_of(field: str, word: Any) -> float:
 
 
 class FeatureEngine(abc.ABC):
-    """What a model sees. Subclasses say the names and how they are computed."""
+    """What a model sees. Subclasses say the names and how they are computed.
+
+    ENCODING_VERSION: a model is evaluated by an engine of the version with which it was trained.
+    """
+
+    ENCODING_VERSION = 0
 
     def __init__(self, hardware: Dict[str, float]) -> None:
         self.hardware = dict(hardware)
         self.hardware["total_simds"] = hardware["num_cus"] * hardware["simds_per_cu"]
+
+    @property
+    def _hw(self) -> Dict[str, float]:
+        """The original's name of the machine's numbers."""
+        return self.hardware
+
+    @property
+    def hardware_config(self) -> Dict[str, float]:
+        """The machine's numbers that the class takes, without those that follow from them. Raises
+        TypeError where the class hides what it takes, or holds a number that it does not take."""
+        taken = inspect.signature(type(self).__init__).parameters.values()
+        if any(each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in taken):
+            raise TypeError(f"what {type(self).__name__} takes cannot be resolved from the "
+                            "signature of its __init__")
+        names = {each.name for each in taken} - {"self"}
+        held = {name: value for name, value in self.hardware.items() if name != "total_simds"}
+        for name in held:
+            if name not in names:
+                raise TypeError(f"{type(self).__name__} holds '{name}', which its __init__ does "
+                                "not accept")
+        return held
 
     @abc.abstractmethod
     def get_feature_names(self) -> List[str]:
@@ -88,18 +115,25 @@ class FeatureEngine(abc.ABC):
         kernel; the same numbers as extract()."""
         if hasattr(rows, "to_dict"):
             rows = rows.to_dict("records")
+        if not len(rows):
+            return numpy.zeros((0, len(self.get_feature_names() if names is None else names)))
         return numpy.stack([self.extract(row, row, names) for row in rows])
 
     def validate_config(self, config: Dict[str, Any]) -> bool:
-        return all(holds(config) for holds in self.get_constraints())
+        """Whether every field has one of the space's values, and the constraints hold. A constraint
+        on fields that are not there cannot be broken."""
+        space = self.get_parameter_space()
+        if any(config[name] not in values for name, values in space.items() if name in config):
+            return False
+        return all(_holds(constraint, config) for constraint in self.get_constraints())
 
     def project_to_valid(self, config: Dict[str, Any]) -> Dict[str, Any]:
         """The nearest values of the parameter space."""
         projected = dict(config)
         for name, values in self.get_parameter_space().items():
-            given = projected.get(name, values[0])
-            if given in values:
+            if name not in projected or projected[name] in values:
                 continue
+            given = projected[name]
             numbers = [value for value in values if isinstance(value, (int, float))]
             if numbers and isinstance(given, (int, float)):
                 projected[name] = min(numbers, key=lambda value: abs(value - given))
@@ -120,8 +154,16 @@ class MachineFeatureEngine(FeatureEngine):
                                       dataclasses.fields(MachineFeatureEngine)})
 
     def room_for(self, config: Dict[str, Any]) -> float:
-        """The bytes that a block's tiles may take; compv4 holds two of each."""
-        return self.hardware["lds_capacity"] / (2 if config["pipeline"] == "compv4" else 1)
+        """The bytes that a block's tiles may take; the original gives compv4 32 KB."""
+        return min(self.hardware["lds_capacity"], 32768) if config["pipeline"] == "compv4" else (
+            self.hardware["lds_capacity"])
+
+
+def _holds(constraint: Callable[[Dict[str, Any]], bool], config: Dict[str, Any]) -> bool:
+    try:
+        return constraint(config)
+    except KeyError:
+        return True
 
 
 def interwave_is_mem(config: Dict[str, Any]) -> bool:

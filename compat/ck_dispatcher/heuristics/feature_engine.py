@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import _paths  # noqa: F401
 from tessera import Error
-from tessera_ck import fields as _fields
 
 from feature_base import (CODES, DTYPE_BYTES, FeatureEngine, HARDWARE, MachineFeatureEngine,
                           TILES, TOO_SMALL, code_of, first_of, interwave_is_mem, lds_features,
                           tile_features)
-from feature_engine_grouped_conv import GroupedConvFeatureEngine
+from feature_engine_grouped_conv import (GroupedConvFeatureEngine,
+                                         GroupedConvLatestFeatureEngine)
 
 PROBLEM = ("M", "N", "K", "split_k", "log2_M", "log2_N", "log2_K", "log2_MNK",
            "arithmetic_intensity", "aspect_ratio_mn", "aspect_ratio_mk", "aspect_ratio_nk",
@@ -31,21 +31,23 @@ PADDING = tuple(f"{word}_{axis}" for word in ("needs_padding", "has_padding_when
     "missing_any_required_padding",)
 
 
-@_fields.table(("extended", False), eq=False)
+PIPELINE_MAP, SCHEDULER_MAP, EPILOGUE_MAP, LAYOUT_MAP = (
+    CODES[field] for field in ("pipeline", "scheduler", "epilogue", "layout"))
+_HARDWARE = tuple(f"hw_{name}" for name in HARDWARE)
+
+
 class GemmUniversalFeatureEngine(MachineFeatureEngine):
-    """The 55 features that are documented; extended=True: with the 17 of the later engine."""
+    """The 72 features of the later engine, which hold the 55 that are documented."""
 
     def get_feature_names(self) -> List[str]:
-        hardware = tuple(f"hw_{name}" for name in HARDWARE)
-        middle = (*TILES, *SMALL, *PADDING) if self.extended else TILES
-        return [*PROBLEM, *KERNEL, *middle, *hardware]
+        return [*PROBLEM, *KERNEL, *TILES, *SMALL, *PADDING, *_HARDWARE]
 
     def get_categorical_features(self) -> List[str]:
         return ["layout", "pipeline", "scheduler", "epilogue"]
 
     def compute(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> Dict[str, float]:
         sizes = tuple(float(first_of(problem, axis, axis.lower())) for axis in "MNK")
-        element = DTYPE_BYTES[str(problem.get("dtype", kernel.get("dtype", "fp16")))]
+        element = DTYPE_BYTES[str(problem.get("dtype", "fp8"))]
         found = _problem_features(sizes, problem, element)
         found.update(_kernel_features(kernel, element, self.hardware["lds_capacity"]))
         found.update(_interaction(sizes, found, self.hardware["num_cus"]))
@@ -63,7 +65,7 @@ class GemmUniversalFeatureEngine(MachineFeatureEngine):
 
     def get_constraints(self) -> List[Callable[[Dict[str, Any]], bool]]:
         def tiles_fit_lds(config: Dict[str, Any]) -> bool:
-            element = DTYPE_BYTES[str(config.get("dtype", "fp16"))]
+            element = DTYPE_BYTES[str(config.get("dtype", "fp8"))]
             used = (config["tile_m"] + config["tile_n"]) * config["tile_k"] * element
             return used <= self.room_for(config)
 
@@ -78,6 +80,18 @@ class GemmUniversalFeatureEngine(MachineFeatureEngine):
         return [tiles_fit_lds, waves_are_2_to_8, warp_tiles_divide_tiles, interwave_is_mem]
 
 
+class GemmDocumentedFeatureEngine(GemmUniversalFeatureEngine):
+    """The 55 features that are documented."""
+
+    def get_feature_names(self) -> List[str]:
+        return [*PROBLEM, *KERNEL, *TILES, *_HARDWARE]
+
+
+# What stands for a field that a kernel's row does not have.
+_USUAL = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "warp_m": 2, "warp_n": 2, "warp_k": 1,
+          "warp_tile_m": 32, "warp_tile_n": 32, "warp_tile_k": 16}
+
+
 def _problem_features(sizes: Sequence[float], problem: Dict[str, Any], element: float
                       ) -> Dict[str, float]:
     m, n, k = sizes
@@ -90,7 +104,7 @@ def _problem_features(sizes: Sequence[float], problem: Dict[str, Any], element: 
 
 
 def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) -> Dict[str, float]:
-    found = {name: float(first_of(kernel, name)) for name in SHAPES}
+    found = {name: float(kernel.get(name, _USUAL[name])) for name in SHAPES}
     for field, usual in (("pipeline", "compv4"), ("scheduler", "intrawave"),
                          ("epilogue", "cshuffle")):
         found[field] = code_of(field, kernel.get(field, usual))
@@ -120,13 +134,37 @@ def _interaction(sizes: Sequence[float], kernel: Dict[str, float], units: float
     return found
 
 
+# The engine of each operation, by the name that feature_spec.json has.
+OPERATION_ENGINES = {"gemm_universal": "GemmUniversalFeatureEngine",
+                     "gemm_streamk": "GemmUniversalFeatureEngine",
+                     "gemm_universal_vec": "GemmUniversalVecFeatureEngine",
+                     "grouped_conv": "GroupedConvFeatureEngine"}
+
+
+def feature_engine_class(name: str) -> Any:
+    """The class of a name. Raises ValueError for one that is unknown."""
+    known = {each.__name__: each for each in (
+        GemmUniversalFeatureEngine, GemmDocumentedFeatureEngine, GroupedConvFeatureEngine,
+        GroupedConvLatestFeatureEngine)}
+    if name == "GemmUniversalVecFeatureEngine":
+        from feature_engine_vec import GemmUniversalVecFeatureEngine
+        return GemmUniversalVecFeatureEngine
+    if name not in known:
+        raise ValueError(f"there is no feature engine '{name}'; there are {', '.join(known)} and "
+                         "GemmUniversalVecFeatureEngine")
+    return known[name]
+
+
 def engine_for(op_type: str, hardware: Optional[Dict[str, Any]] = None) -> FeatureEngine:
     """The engine of a model's operation; hardware: num_cus, lds_capacity, ... of feature_spec."""
     known = {key: value for key, value in (hardware or {}).items()
              if key in HARDWARE and key != "total_simds"}
-    if op_type.startswith("gemm"):
-        return GemmUniversalFeatureEngine(**known)
-    if op_type.startswith("grouped_conv"):
-        return GroupedConvFeatureEngine(**known)
+    name = OPERATION_ENGINES.get(op_type)
+    if name is None and op_type.startswith("grouped_conv"):
+        name = "GroupedConvFeatureEngine"
+    if name is None and op_type.startswith("gemm"):
+        name = "GemmUniversalFeatureEngine"
+    if name is not None:
+        return feature_engine_class(name)(**known)  # type: ignore[no-any-return]
     raise Error(f"there are no features of '{op_type}'; there are those of gemm_universal and "
                 "grouped_conv", "not_found")

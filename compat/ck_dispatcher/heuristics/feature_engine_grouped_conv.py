@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 from feature_base import (DTYPE_BYTES, HARDWARE, MachineFeatureEngine, TILES, TOO_SMALL, code_of,
                           first_of, interwave_is_mem, lds_features, tile_features)
@@ -30,12 +30,22 @@ INTERACTION = (
     "waves_per_max_occ", "wave_quant_efficiency", "log_k_per_active_cu", "is_subwave")
 
 
-class GroupedConvFeatureEngine(MachineFeatureEngine):
-    """The 113 features of the latest engine."""
+# What the latest engine has beyond the 97 features of the one before it.
+LATEST = ("K_per_C", "gemm_k_per_block", *INTERACTION[INTERACTION.index("log_gemm_m_n_ratio"):])
 
-    def get_feature_names(self) -> List[str]:
+
+class GroupedConvFeatureEngine(MachineFeatureEngine):
+    """The 97 features of the original's tests. A tile's depth is what they call the block's size.
+    """
+
+    depth: Tuple[str, ...] = ("block_size", "gemm_k_per_block", "tile_k")
+
+    def _all_names(self) -> List[str]:
         return [*PROBLEM, *DEPTH, *GROUP, *KERNEL, *SUFFIX, *INTERACTION,
                 *(f"hw_{name}" for name in HARDWARE)]
+
+    def get_feature_names(self) -> List[str]:
+        return [name for name in self._all_names() if name not in LATEST]
 
     def get_categorical_features(self) -> List[str]:
         return ["pipeline"]
@@ -43,7 +53,7 @@ class GroupedConvFeatureEngine(MachineFeatureEngine):
     def compute(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> Dict[str, float]:
         element = DTYPE_BYTES[str(problem.get("dtype", kernel.get("dtype", "bf16")))]
         found = _problem_features(problem, element)
-        found.update(_kernel_features(kernel, element, self.hardware["lds_capacity"]))
+        found.update(_kernel_features(kernel, element, self.hardware["lds_capacity"], self.depth))
         found.update(_interaction(found, self.hardware))
         found.update(self.hardware_features())
         return found
@@ -61,6 +71,15 @@ class GroupedConvFeatureEngine(MachineFeatureEngine):
             return rows * config["gemm_k_per_block"] * element <= self.room_for(config)
 
         return [tiles_fit_lds, interwave_is_mem]
+
+
+class GroupedConvLatestFeatureEngine(GroupedConvFeatureEngine):
+    """The 113 features of the latest engine, which knows the depth of a tile."""
+
+    depth = ("gemm_k_per_block", "tile_k", "block_size")
+
+    def get_feature_names(self) -> List[str]:
+        return self._all_names()
 
 
 def _out(size: float, filters: float, pad: float, stride: float, dilation: float) -> float:
@@ -108,11 +127,12 @@ def _group_features(p: Dict[str, float]) -> Dict[str, float]:
             "is_small_batch_grouped": float(p["N"] < 8 and p["G"] > 1), "K_per_C": p["K"] / p["C"]}
 
 
-def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) -> Dict[str, float]:
+def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float,
+                     depth: Tuple[str, ...]) -> Dict[str, float]:
     # Old tables have no depth of a tile; what they call the block's size was taken for it.
-    found = {name: float(first_of(kernel, name, *old)) for name, *old in (
-        ("gemm_m_per_block", "tile_m"), ("gemm_n_per_block", "tile_n"),
-        ("gemm_k_per_block", "tile_k", "block_size"))}
+    found = {name: float(first_of(kernel, *names)) for name, names in (
+        ("gemm_m_per_block", ("gemm_m_per_block", "tile_m")),
+        ("gemm_n_per_block", ("gemm_n_per_block", "tile_n")), ("gemm_k_per_block", depth))}
     block = float(kernel.get("block_size", 256))
     word = str(kernel.get("pipeline", "compv3"))
     m, n, k = found.values()

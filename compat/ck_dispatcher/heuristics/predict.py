@@ -5,6 +5,7 @@
 """
 from __future__ import annotations
 
+import inspect
 import json
 import pathlib
 import sys
@@ -21,7 +22,7 @@ from tessera_ck import problems as _problems
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
-from feature_engine import FeatureEngine, engine_for
+from feature_engine import FeatureEngine, OPERATION_ENGINES, feature_engine_class
 
 TARGETS = ("tflops", "latency", "bandwidth")
 
@@ -30,9 +31,9 @@ class Predictor:
     """A model folder: of train.py, of `tessera train`, or of the original.
 
     A folder of the original is evaluated on the features that its feature_spec.json names; they are
-    computed by feature_engine, None meaning the one of the folder's operation. Raises
-    FileNotFoundError where there is no model, and Error with the first feature that cannot be
-    computed.
+    computed by feature_engine, None meaning the one that the folder names or that its operation
+    has. Raises FileNotFoundError where there is no model, and ValueError for a folder whose
+    features the engine cannot compute, or encodes otherwise.
     """
 
     def __init__(self, model_dir: Any, feature_engine: Optional[FeatureEngine] = None) -> None:
@@ -41,11 +42,42 @@ class Predictor:
         self.op_type = _problems.op_type_of(self.spec, self.model_dir)
         self.is_tessera = (self.model_dir / "manifest.json").is_file() or \
             self.spec.get("feature_engine") == "tessera"
-        self._engine = feature_engine
+        self._engine, self._engine_is_given = feature_engine, feature_engine is not None
         self._models: Dict[str, Any] = {}
         if not any(self._file(target) for target in TARGETS):
             raise FileNotFoundError(f"{self.model_dir} holds no model: none of " + ", ".join(
                 f"model_{target}.lgbm[.gz]" for target in TARGETS) + " and no manifest.json")
+        self._log_targets = tuple(self.spec.get("log_targets", ()))
+        self._feature_indices: Any = None
+        if not self.is_tessera:
+            self._check_version()
+            if not self.spec.get("feature_indices"):
+                self._feature_indices = self._places_of(self.spec.get("feature_names") or [])
+
+    def _check_version(self) -> None:
+        version, name = self.spec.get("feature_encoding_version", 0), type(self.engine).__name__
+        if self._engine_is_given or version == self.engine.ENCODING_VERSION:
+            return
+        raise ValueError(f"{self.model_dir} has another feature encoding version: it was trained "
+                         f"at version {version}, and {name} is of version "
+                         f"{self.engine.ENCODING_VERSION}")
+
+    def _places_of(self, names: Sequence[str]) -> Any:
+        """Where the names stand in the engine's; None where they are the engine's own."""
+        known = self.engine.get_feature_names()
+        if not names or list(names) == known:
+            return None
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{self.model_dir} asks for the feature '{name}', which "
+                                 f"{type(self.engine).__name__} cannot supply")
+        return numpy.array([known.index(name) for name in names])
+
+    def select_features(self, rows: Any) -> Any:
+        """The columns of the engine's features that the model has, in its order."""
+        return rows if self._feature_indices is None else rows[:, self._feature_indices]
+
+    _select_features = select_features
 
     def _read_spec(self) -> Dict[str, Any]:
         file = self.model_dir / "feature_spec.json"
@@ -75,11 +107,15 @@ class Predictor:
                                     else _forest.read(file))
         return self._models[target]
 
+    _load_model = _model
+
     @property
     def engine(self) -> FeatureEngine:
         if self._engine is None:
-            self._engine = engine_for(self.op_type, self.spec.get("hardware"))
+            self._engine = _engine_for_spec({"op_type": self.op_type, **self.spec})
         return self._engine
+
+    feature_engine = engine
 
     # ---- One kernel ------------------------------------------------------------------------------
 
@@ -126,11 +162,13 @@ class Predictor:
         if len(names) != len(forest.feature_names):
             raise Error(f"{self.model_dir}: feature_spec.json has {len(names)} features and the "
                         f"model {len(forest.feature_names)}; the two must be equal", "parse_error")
-        usual = {"dtype": self.spec.get("dtype", "fp16")}
-        rows = numpy.stack([self.engine.extract({**usual, **problem}, kernel, names)
+        if self._feature_indices is None:
+            self._feature_indices = self._places_of(names)
+        usual = {name: self.spec[name] for name in ("dtype", "arch") if self.spec.get(name)}
+        rows = numpy.stack([self.engine.extract({**usual, **problem}, kernel)
                             for kernel in kernels])
-        values = forest.predict(rows)
-        if target in self.spec.get("log_targets", []):
+        values = forest.predict(self.select_features(rows))
+        if target in self._log_targets:
             return numpy.expm1(values)
         return numpy.maximum(values, 0.0)
 
@@ -152,6 +190,23 @@ class Predictor:
         if target == "latency":
             return seconds * 1e3
         return (whole.flops / 1e12 if target == "tflops" else whole.bytes / 1e9) / seconds
+
+
+def _engine_for_spec(spec: Dict[str, Any]) -> FeatureEngine:
+    """The engine that a feature_spec.json names, or that its operation has; GEMM's where it says
+    neither. Raises ValueError for a name that is unknown."""
+    name, op_type = spec.get("feature_engine"), str(spec.get("op_type", ""))
+    if name in (None, "tessera"):
+        name = OPERATION_ENGINES.get(op_type, "GemmUniversalFeatureEngine")
+        if op_type.startswith("grouped_conv"):
+            name = "GroupedConvFeatureEngine"
+    kind = feature_engine_class(str(name))
+    if name == "GroupedConvFeatureEngine" and not set(spec.get("feature_names", [])) <= set(
+            kind().get_feature_names()):
+        kind = feature_engine_class("GroupedConvLatestFeatureEngine")
+    taken = inspect.signature(kind.__init__).parameters
+    hardware = {key: value for key, value in (spec.get("hardware") or {}).items() if key in taken}
+    return kind(**hardware)  # type: ignore[no-any-return]
 
 
 def kernel_name(config: Dict[str, Any]) -> str:

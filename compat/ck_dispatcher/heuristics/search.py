@@ -29,15 +29,16 @@ class SurrogateSearch:
 
     def __init__(self, predictor: Predictor, feature_engine: Optional[FeatureEngine] = None,
                  strategy: str = "random", seed: int = 42) -> None:
-        if strategy not in STRATEGIES:
-            raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got '{strategy}'")
         self.predictor, self.strategy, self.seed = predictor, strategy, seed
-        self._engine = feature_engine
+        self._engine = feature_engine  # may be false, as an object with a length of 0 is
 
     def search(self, problem: Dict[str, Any], budget: int = 500, top_k: int = 10, **kw: Any
                ) -> List[Tuple[Dict[str, Any], float]]:
         """(configuration, predicted TFLOPS) of the best, best first. kw, for "de": pop_size 20,
         mutation_rate 0.3, crossover_rate 0.7."""
+        if self.strategy not in STRATEGIES:
+            raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, got "
+                             f"'{self.strategy}'")
         chance = random.Random(self.seed)
         if self.predictor.is_tessera:
             return self._of_legal(problem, budget, top_k, chance)
@@ -67,7 +68,9 @@ class SurrogateSearch:
 
     @property
     def engine(self) -> FeatureEngine:
-        return self._engine or self.predictor.engine
+        return self.predictor.feature_engine if self._engine is None else self._engine
+
+    _fe = engine
 
     def _score(self, problem: Dict[str, Any], config: Dict[str, Any]) -> float:
         return self.predictor.predict_tflops(problem, config)

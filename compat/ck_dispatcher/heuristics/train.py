@@ -4,7 +4,9 @@
     train.py --data_dir data --out_dir models/gemm_universal_fp16_avx512 --op gemm_universal
         --dtype fp16 [--targets tflops,latency,bandwidth] [--warm_start DIR]
 
-Tessera's own folder of each quantity lies in OUT_DIR/{tflops,latency,bandwidth}.
+Tessera's own folder of each quantity lies in OUT_DIR/{tflops,latency,bandwidth}. Where the
+measurements have the original's columns (kernel_name, measured_tflops), the models have the
+original's form instead, and are trained by the LightGBM of the Python that runs this script.
 """
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import json
 import pathlib
 import shutil
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional, Sequence
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -23,7 +25,17 @@ from tessera_ck import gemm as _gemm
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
+from frame_training import (DEFAULT_PARAMS, TARGET_COLUMNS, base_operation, build_feature_spec,
+                            build_hw_kwargs, check_arch_matches_data, check_feature_compatibility,
+                            compute_group_keys, compute_tflops_efficiency, get_feature_engine,
+                            load_warm_start_model, run_cv, train_final_model, train_folder)
+from frames import build_training_dataset, original_files
 from judging import data_files
+
+__all__ = ["DEFAULT_PARAMS", "TARGET_COLUMNS", "base_operation", "build_feature_spec",
+           "build_hw_kwargs", "build_training_dataset", "check_arch_matches_data",
+           "check_feature_compatibility", "compute_group_keys", "compute_tflops_efficiency",
+           "get_feature_engine", "load_warm_start_model", "run_cv", "train_final_model"]
 
 QUANTITIES = {"tflops": "tflops", "latency": "seconds", "bandwidth": "bandwidth"}
 LOGGED = ("tflops", "bandwidth")
@@ -34,11 +46,15 @@ PARAMETERS = {"max_depth": 15, "learning_rate": 0.02, "min_data_in_leaf": 10,
 LEAVES, TREES, PATIENCE, SEED = 255, 2000, 50, 42
 
 
-def parse() -> argparse.Namespace:
-    return _scripts.parsed(
+OPERATIONS = ("gemm_universal", "gemm_universal_vec", "gemm_streamk", "grouped_conv",
+              "grouped_conv_forward", "grouped_conv_bwd_data", "grouped_conv_bwd_weight", "fmha")
+
+
+def build_arg_parser() -> argparse.ArgumentParser:
+    return _scripts.parser_of(
         __doc__, ("--data_dir", str, "a folder of measurements, or a file"),
         ("--out_dir", None, "models/<op>_<dtype>_<arch> if left out", {"type": pathlib.Path}),
-        ("--operation --op", "gemm_universal"),
+        ("--operation --op", "gemm_universal", "", {"choices": OPERATIONS}),
         ("--direction", None, "forward, bwd_data, bwd_weight"), ("--dtype", "fp16"),
         ("--arch", None, "of the measurements; this machine's"), ("--targets", "tflops"),
         ("--n_splits", 5), ("--tune", False, "accepted; parameters are given by --param"),
@@ -55,9 +71,9 @@ def op_of(options: argparse.Namespace) -> str:
     if word.startswith("grouped_conv"):
         direction = options.direction or word.partition("grouped_conv_")[2] or "forward"
         return f"grouped_conv_{_conv.variant_word(direction)}"
-    if not word.startswith("gemm"):
-        raise Error(f"there is no operation '{word}'; there are gemm_universal, gemm_streamk and "
-                    "grouped_conv", "not_found")
+    if word == "gemm_universal_vec":
+        raise Error("gemm_universal_vec is for measurements of the original's kernels, in its "
+                    "columns", "unsupported")
     return _gemm.STREAMK if word == _gemm.STREAMK else "gemm_universal"
 
 
@@ -102,15 +118,46 @@ def trees_of(manifest: Dict[str, Any], folder: pathlib.Path) -> int:
     return len(forest.read(folder / manifest["file"]).trees)
 
 
-def main() -> int:
-    options = parse()
-    op = op_of(options)
+def has_original_columns(place: str) -> bool:
+    """Whether a folder's tables are the original's: some are, and it has nothing of Tessera's; or
+    there is nothing at all, which build_training_dataset() says."""
+    path = pathlib.Path(place)
+    return not path.exists() or bool(original_files(place))
+
+
+def train_original(options: argparse.Namespace, quantities: Sequence[str]) -> int:
+    """Trains models of the original's form."""
+    word = options.operation
+    if word.startswith("grouped_conv"):
+        options.operation = "grouped_conv"
+    table = build_training_dataset(options.data_dir, op_type=base_operation(options.operation),
+                                   dtype=options.dtype)
+    known = TARGET_COLUMNS[base_operation(options.operation)]
+    for each in quantities:
+        if each not in known:
+            raise Error(f"{word} has no quantity '{each}' in the original's columns", "not_found")
+    given = {name: float(value) if "." in value else int(value)
+             for name, value in (each.split("=", 1) for each in options.param)}
+    params = {**DEFAULT_PARAMS, "n_estimators": options.n_estimators, **given}
+    folder = options.out_dir or pathlib.Path("models") / (
+        f"{word}_{options.dtype}_{options.arch or 'gfx950'}")
+    for line in train_folder(table, options, folder, quantities, params):
+        print(line)
+    print(folder)
+    return 0
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    options = build_arg_parser().parse_args(argv)
     quantities: List[str] = options.targets.split(",")
     unknown = [each for each in quantities if each not in QUANTITIES]
     if unknown:
         raise Error(f"--targets knows {', '.join(QUANTITIES)}, got '{unknown[0]}'", "not_found")
     if options.tune:
         print("--tune changes nothing: parameters are given by --param", file=sys.stderr)
+    if options.operation != "fmha" and has_original_columns(options.data_dir):
+        return train_original(options, quantities)
+    op = op_of(options)
     target = _targets.resolve(options.arch)
     folder = options.out_dir or pathlib.Path("models") / f"{op}_{options.dtype}_{target.name}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
+from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
 from tessera_ck import gemm as _gemm
 from tessera_ck import hints as _hints
@@ -23,18 +24,20 @@ from tessera_ck import targets as _targets
 from tessera_ck.codegen_runner import CodegenResult, CodegenRunner
 from tessera_ck.registry_json import gemm_registry_json
 
-from dispatcher_common import (ValidationResult, auto_correct_kernel_config, detect_gpu_arch,
-                               get_arch_filter_data, get_build_dir, get_codegen_dir,
-                               get_dispatcher_root, get_generated_kernels_dir,
-                               print_auto_correction, print_kernel_config, validate_kernel_config)
+from dispatcher_common import (ValidationResult, auto_correct_kernel_config,
+                               cleanup_generated_kernels, detect_gpu_arch, get_arch_filter_data,
+                               get_build_dir, get_ck_root, get_codegen_dir, get_dispatcher_root,
+                               get_generated_kernels_dir, print_auto_correction,
+                               print_kernel_config, validate_kernel_config)
 
 __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "GemmResult",
            "GemmRunner", "GemmSetupResult", "KernelConfig", "Registry", "ValidationResult",
-           "Validator", "auto_correct_kernel_config", "cleanup_gemm", "detect_gpu_arch",
-           "get_arch_filter_data", "get_build_dir", "get_codegen_dir", "get_dispatcher_root",
-           "get_generated_kernels_dir", "is_preshuffle_supported", "preshuffle_weight_matrix",
-           "print_auto_correction", "print_kernel_config", "reset_for_example",
-           "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
+           "Validator", "auto_correct_kernel_config", "cleanup_gemm", "cleanup_generated_kernels",
+           "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_ck_root",
+           "get_codegen_dir", "get_dispatcher_root", "get_generated_kernels_dir",
+           "is_preshuffle_supported", "preshuffle_weight_matrix", "print_auto_correction",
+           "print_kernel_config", "reset_for_example", "setup_gemm_dispatcher",
+           "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
 
 
 @_fields.table(
@@ -61,6 +64,14 @@ class KernelConfig:
     def target(self) -> _targets.Target:
         return _targets.resolve(self.gfx_arch)
 
+    @property
+    def wave_str(self) -> str:
+        return _fields.shape(self, "wave")
+
+    @property
+    def warp_str(self) -> str:
+        return _fields.shape(self, "warp")
+
     def print_config(self, indent: str = "  ") -> None:
         for name, text in (
                 ("types", f"A={self.dtype_a} B={self.dtype_b} C={self.dtype_c} "
@@ -72,13 +83,16 @@ class KernelConfig:
             print(f"{indent}{name:9} {text}")
 
 
+STATUS_OK, STATUS_ERROR, STATUS_NO_KERNEL, STATUS_UNSUPPORTED = 0, -1, -2, -3
+
+
 @dataclasses.dataclass
 class GemmResult:
-    """One product. `success`: it ran, and it was compared with the fp64 reference."""
+    """One product. `success`: it ran. `verified`: it was compared with the fp64 reference, too."""
 
     output: Any
     time_ms: float
-    status: int  # 0, -1 error, -2 no kernel
+    status: int  # 0, -1 error, -2 no kernel for the problem, -3 the kernel refused it
     tflops: float
     kernel_name: str
     error: str = ""
@@ -87,7 +101,11 @@ class GemmResult:
 
     @property
     def success(self) -> bool:
-        return self.status == 0 and self.verified
+        return self.status == STATUS_OK
+
+    @property
+    def unsupported(self) -> bool:
+        return self.status == STATUS_UNSUPPORTED
 
     @property
     def C(self) -> Any:
@@ -95,7 +113,8 @@ class GemmResult:
 
 
 def _status_of(error: Error) -> int:
-    return -2 if error.code in ("unsupported", "not_found", "illegal_spec") else -1
+    missing = error.code in ("unsupported", "not_found", "illegal_spec")
+    return STATUS_NO_KERNEL if missing else STATUS_ERROR
 
 
 class DispatcherLib(_libraries.Library):
@@ -149,11 +168,12 @@ class DispatcherLib(_libraries.Library):
         return self._plan_of((M, N, K), lambda: _gemm.problem_of(self.config, M, N, K))
 
     def run_gemm(self, A: Any, B: Any, C: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
-                 verify: bool = True) -> Tuple[int, float]:
-        """(status, ms): 0; -1 error, -2 no kernel, with the sentence in `last_error`."""
+                 verify: bool = False) -> Tuple[int, float]:
+        """(status, ms): a STATUS_*, with the sentence in `last_error`."""
         self.last_error, self.last_kernel = self.refusal(), ""
         if self.last_error or not self.wish.kernels:
-            return -1 if self.wish.kernels else -2, -1.0
+            return STATUS_ERROR if self.wish.kernels else STATUS_NO_KERNEL, -1.0
+        plan = None
         try:
             plan = self._plan(M, N, K)
             arrays = {"a": A, "b": B, "out": C, **{f"d{i}": d for i, d in enumerate(D)}}
@@ -165,7 +185,8 @@ class DispatcherLib(_libraries.Library):
             return 0, seconds * 1e3
         except Error as error:
             self.last_error = str(error)
-            return _status_of(error), -1.0
+            refused = plan is not None and error.code == "unsupported"
+            return STATUS_UNSUPPORTED if refused else _status_of(error), -1.0
 
     def _run_packed(self, plan: Any, arrays: Dict[str, Any], verify: bool) -> float:
         """The library's reference needs B as it was, so that the comparison is made here."""
@@ -194,7 +215,6 @@ class DispatcherLib(_libraries.Library):
 
 def _stored(array: Any, dtype: str, letter: str, what: str) -> Any:
     """The matrix in the type and the order of the kernel; copied only where either differs."""
-    from tessera import _dtypes
     wanted = _dtypes.numpy_dtype(dtype, getattr(array, "dtype", None))
     given = numpy.asarray(array)
     if given.ndim != 2:
@@ -209,10 +229,10 @@ class GemmRunner:
     def __init__(self, lib: DispatcherLib) -> None:
         self.lib = lib
 
-    def run(self, A: Any, B: Any, dtype: Any = None, D: Sequence[Any] = (), verify: bool = True
+    def run(self, A: Any, B: Any, dtype: Any = None, D: Sequence[Any] = (), verify: bool = False
             ) -> GemmResult:
-        """dtype: of the result, where it is not the configuration's. Without verify the result
-        cannot be a success."""
+        """dtype: of the result, where it is not the configuration's. verify: the result is compared
+        with the fp64 reference, and a wrong one is no success."""
         config = self.lib.config
         word = config.dtype_c if dtype is None else tessera._dtypes.word_of(dtype, "dtype")
         if word != config.dtype_c:
@@ -230,7 +250,7 @@ class GemmRunner:
             a = _stored(A, config.dtype_a, letters[0], "A")
             b = _stored(B, config.dtype_b, letters[1], "B")
             d = [_stored(each, config.dtype_c, letters[2], "D") for each in D]
-            out_type = tessera._dtypes.numpy_dtype(config.dtype_c, a.dtype)
+            out_type = _dtypes.numpy_dtype(config.dtype_c, a.dtype)
             out = numpy.empty((M, N), out_type, order="C" if letters[2] == "r" else "F")
         except Error as error:
             return GemmResult(None, -1.0, -1, 0.0, "", str(error), False, self.lib.target.name)
@@ -321,6 +341,10 @@ class Dispatcher:
         self.registry = registry
         self._lib = lib or registry.lib
 
+    def __repr__(self) -> str:
+        return (f"Dispatcher(registry={self.registry.name!r}, "
+                f"kernels={len(self.registry.get_kernels())})")
+
     def _lib_for(self, M: int, N: int, K: int) -> DispatcherLib:
         configs = self.registry.get_kernels()
         if len(configs) < 2 and (self._lib or not configs):
@@ -344,7 +368,7 @@ class Dispatcher:
         return self.select_kernel(M, N, K) is not None
 
     def run(self, A: Any, B: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
-            verify: bool = True) -> GemmResult:
+            verify: bool = False) -> GemmResult:
         _checked.sizes(M=M, N=N, K=K)
         shapes = numpy.shape(A), numpy.shape(B)
         if shapes != ((M, K), (K, N)):
@@ -406,7 +430,9 @@ def setup_multiple_gemm_dispatchers(configs: Sequence[KernelConfig],
 
 def is_preshuffle_supported(pipeline: str = "preshufflev2", layout: str = "rcr",
                             dtype: str = "fp16", arch: Optional[str] = None) -> bool:
-    """Whether the target has kernels that read a B packed before."""
+    """Whether the target has kernels that read a B packed before. A target may stand first, too."""
+    if arch is None and _targets.plain_name(pipeline) in _targets.rows():
+        arch = pipeline
     target = _targets.resolve(arch)
     return bool(_gemm.legal_kernels(target, dtype, layout, ["preshuffle"]))
 

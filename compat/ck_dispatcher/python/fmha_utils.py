@@ -15,8 +15,11 @@ import numpy
 import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
+from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
 from tessera_ck import fmha as _fmha
+from tessera_ck import fmha_calls as _fmha_calls
+from tessera_ck import fmha_configs as _fmha_configs
 from tessera_ck import hints as _hints
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
@@ -32,8 +35,8 @@ __all__ = ["FmhaDispatcherLib", "FmhaKernelConfig", "FmhaKernelSpec", "FmhaProbl
 
 @dataclasses.dataclass
 class FmhaResult:
-    """success: it ran, and it was compared with the fp64 reference. outputs: everything that was
-    written, by name."""
+    """success: it ran; with verify it was compared with the fp64 reference. outputs: everything
+    that was written, by name."""
 
     success: bool
     output: Any = None
@@ -46,7 +49,8 @@ class FmhaResult:
 
 
 def _shape(*names: str) -> Any:
-    return property(lambda self: tuple(getattr(self, name) for name in ("batch", *names)))
+    """A method that gives the problem's numbers of these names, behind the batch."""
+    return lambda self: tuple(getattr(self, name) for name in ("batch", *names))
 
 
 @_fields.table(("batch", 2), ("nhead_q nhead_k", 8), ("seqlen_q seqlen_k hdim_q hdim_v", 128))
@@ -100,20 +104,53 @@ class FmhaKernelConfig:
                 words.append(f"{field.name.replace('_', '')}{value}")
         return "_".join(words)
 
+    def _all(self, *names: str) -> Tuple[int, ...]:
+        return tuple(getattr(self, name) for name in names)
+
+    @property
+    def tile(self) -> Tuple[int, ...]:
+        return self._all("tile_m0", "tile_n0", "tile_k0", "tile_n1", "tile_k1", "tile_k0max")
+
+    @property
+    def wave(self) -> Tuple[int, ...]:
+        return self._all(*(f"wave_{axis}{stage}" for stage in range(3) for axis in "mnk"))
+
+    @property
+    def warp(self) -> Tuple[int, ...]:
+        return self._all(*(f"warp_{axis}{stage}" for stage in range(3) for axis in "mnk"))
+
+    @property
+    def padding(self) -> Tuple[bool, ...]:
+        return tuple(map(bool, self._all("pad_s", "pad_sk", "pad_d", "pad_dv")))
+
     def to_codegen_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        """What codegen/fmha/codegen.py takes as --config-json: {"arch", "signature",
+        "algorithm"}."""
+        return json.dumps(_fmha_configs.parts_of(self), sort_keys=True)
 
 
 def validate_fmha_config(config: FmhaKernelConfig) -> ValidationResult:
-    """Whether the target has kernels for the configuration, and the rule's sentence if not."""
+    """Whether the target has kernels for the configuration, and each rule's sentence if not. On the
+    original's targets its own rules are asked, too."""
     try:
         wish = _fmha.named_kernels(config, config.target())
+        if errors := _fmha_configs.original_errors(config):
+            return ValidationResult(False, errors)
         _fmha.builder_of(FmhaProblem(hdim_q=config.hdim_q, hdim_v=config.hdim_v), config.family,
                          config.data_type, mask_type=config.mask, bias_type=config.bias,
                          rope=config.rope, page_size=config.page_size).build()
     except Error as error:
         return ValidationResult(False, [str(error)])
     return result_of(wish)
+
+
+def _validate_batch_prefill_input_dtypes(api_family: str, data_type: str, Q: Any, K: Any, V: Any
+                                         ) -> None:
+    """Raises ValueError where batch_prefill would get queries of another type than its cache."""
+    types = [numpy.asarray(each).dtype for each in (Q, K, V)]
+    if api_family == "batch_prefill" and len(set(types)) > 1:
+        raise ValueError(f"batch_prefill with {data_type} does not yet support mixed Q/KV dtypes: "
+                         f"Q is {types[0]}, K {types[1]} and V {types[2]}")
 
 
 # ---- References ----------------------------------------------------------------------------------
@@ -124,9 +161,14 @@ def cpu_attention_fwd(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0) 
 
 
 def cpu_attention_fwd_with_intermediates(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0
-                                         ) -> Tuple[Any, Any, Any]:
-    """(out, probabilities, lse)"""
-    return _fmha.reference(Q, K, V, scale, mask_type)[:3]
+                                         ) -> Tuple[Any, Any]:
+    """(out, probabilities)"""
+    return _fmha.reference(Q, K, V, scale, mask_type)[:2]
+
+
+def cpu_attention_lse(Q: Any, K: Any, V: Any, scale: float, mask_type: Any = 0) -> Any:
+    """The logarithm of the sum of each query's exponentials, which run_bwd() takes."""
+    return _fmha.reference(Q, K, V, scale, mask_type)[2]
 
 
 def cpu_attention_bwd(Q: Any, K: Any, V: Any, out: Any, dO: Any, P: Any, scale: float
@@ -175,32 +217,54 @@ class FmhaRunner(_libraries.LateRunner):
 
     _make_library, _make_config = FmhaDispatcherLib, FmhaKernelConfig
 
-    def __init__(self, config: Optional[FmhaKernelConfig] = None,
-                 library_path: Optional[Any] = None) -> None:
-        super().__init__(library_path, config)
+    def __init__(self, config: Any = None, library_path: Optional[Any] = None) -> None:
+        """config: an FmhaKernelConfig, or an FmhaDispatcherLib, which knows its target."""
+        is_library = isinstance(config, FmhaDispatcherLib)
+        super().__init__(None if is_library else library_path,
+                         config.config if is_library else config)
+        if is_library:
+            self._lib = config
+
+    @property
+    def kernel_count(self) -> int:
+        return self.lib.kernel_count()
 
     @classmethod
-    def from_prebuilt(cls) -> "FmhaRunner":
-        """With the kernels that are shipped for this machine."""
-        return cls(FmhaKernelConfig())
+    def from_prebuilt(cls, arch: Optional[str] = None) -> "FmhaRunner":
+        """With the kernels that are shipped for a target; None: this machine."""
+        return cls(FmhaKernelConfig(gfx_arch=arch))
 
     @classmethod
-    def from_library(cls, path: Any) -> "FmhaRunner":
-        """path: of setup_multiple_fmha_dispatchers()."""
-        return cls(None, path)
+    def from_library(cls, path: Any, arch: Optional[str] = None) -> "FmhaRunner":
+        """path: of setup_multiple_fmha_dispatchers(). Where a target is named it must be the
+        file's."""
+        runner = cls(None, path)
+        if arch is not None and runner.lib.target.name != _targets.resolve(arch).name:
+            raise Error(f"{path} holds kernels for {runner.lib.target.name}, not for {arch}")
+        return runner
 
     def run(self, Q: Any, K: Any, V: Any, prob: FmhaProblem, mask_type: Any = 0,
             bias_type: Any = 0, has_lse: bool = False, has_dropout: bool = False,
             has_logits: bool = False, has_sink: bool = False, has_skip: bool = False,
-            api_family: str = "fwd", data_type: str = "fp16", verify: bool = True, **kw: Any
+            api_family: str = "fwd", data_type: Any = None, verify: bool = False, **kw: Any
             ) -> FmhaResult:
-        """kw: bias, slopes, window, num_splits, page_size, kv_lookup, rope, and the values of what
-        the switches turn on: dropout, soft_cap, sink, skip. Where a switch has no value the
-        original's is taken: dropout 0.2 with seed 1, soft cap 30, 4 sink tokens, 1 query.
+        """data_type: the configuration's if left out. kw: bias, slopes, window, num_splits,
+        page_size, kv_lookup, rope, and the values of what the switches turn on: dropout, soft_cap,
+        sink, skip. Where a switch has no value the original's is taken: dropout 0.2 with seed 1,
+        soft cap 30, 4 sink tokens, 1 query. The original's window_left, window_right, rope_type and
+        paged_kv are taken, too, and its short words of families.
 
         Families with pages put K and V into pages that follow each other. fwd_appendkv writes K and
         V, the new ones, into an empty cache, and turns Q where rope asks for it.
         """
+        try:
+            api_family = _fmha_calls.translated(api_family, prob.seqlen_q, kw)
+            data_type = self.lib.config.data_type if data_type is None else data_type
+        except Error as error:
+            return FmhaResult(False, error=str(error))
+        if kw.get("skip_min_seqlen_q"):
+            has_skip, kw["skip"] = True, kw["skip_min_seqlen_q"]
+        kw.pop("skip_min_seqlen_q", None)
         given = {"mask_type": mask_type, "bias_type": bias_type, "lse": has_lse}
         for name, is_on, usual in (("dropout", has_dropout, _fmha.P_DROP),
                                    ("soft_cap", has_logits, _fmha.SOFT_CAP),
@@ -210,6 +274,7 @@ class FmhaRunner(_libraries.LateRunner):
         given.update({name: kw.pop(name) for name in (
             "window", "num_splits", "page_size", "kv_lookup", "rope") if name in kw})
         _checked.texts(api_family=api_family)
+        _validate_batch_prefill_input_dtypes(api_family, data_type, Q, K, V)
         _checked.sizes(**{name: given[name] for name in ("num_splits", "page_size", "sink", "skip")
                           if given.get(name) is not None})
         if given.get("window") is not None:
@@ -220,15 +285,22 @@ class FmhaRunner(_libraries.LateRunner):
         return self._guarded(lambda: self._run((Q, K, V), prob, api_family, data_type, given,
                                                arrays, verify))
 
-    def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, lse: Any, dO: Any, prob: FmhaProblem,
-                mask_type: Any = 0, bias_type: Any = 0, has_dropout: bool = False,
-                has_dbias: bool = False, is_deterministic: bool = False, data_type: str = "fp16",
-                verify: bool = True, bias: Any = None) -> FmhaResult:
-        """output: (dQ, dK, dV), with has_dbias also dbias."""
+    def run_bwd(self, Q: Any, K: Any, V: Any, out: Any, LSE: Any, dO: Any, prob: FmhaProblem,
+                data_type: Any = None, mask_type: Any = 0, bias_type: Any = 0,
+                has_dropout: bool = False, has_dbias: bool = False, is_deterministic: bool = False,
+                is_group_mode: bool = False, is_store_randval: bool = False, tile_n0: int = 128,
+                verify: bool = False, bias: Any = None) -> FmhaResult:
+        """output: (dQ, dK, dV), with has_dbias also dbias. tile_n0 changes nothing."""
+        try:
+            _fmha_calls.plain("run_bwd()", {"is_group_mode": is_group_mode,
+                                            "is_store_randval": is_store_randval})
+            data_type = self.lib.config.data_type if data_type is None else data_type
+        except Error as error:
+            return FmhaResult(False, error=str(error))
         given = {"mask_type": mask_type, "bias_type": bias_type, "dbias": has_dbias,
                  "dropout": _fmha.P_DROP if has_dropout else 0.0,
                  "deterministic": is_deterministic}
-        arrays = {"out": out, "lse": lse, "dout": dO}
+        arrays = {"out": out, "lse": LSE, "dout": dO}
         if bias is not None:
             arrays["bias"] = bias
         return self._guarded(lambda: self._run((Q, K, V), prob, "bwd", data_type, given, arrays,
@@ -246,9 +318,9 @@ class FmhaRunner(_libraries.LateRunner):
              given: Dict[str, Any], arrays: Dict[str, Any], verify: bool) -> FmhaResult:
         _checked.fields(prob)
         _checked.texts(data_type=data_type)
-        shapes = (prob.q_shape, prob.k_shape, prob.v_shape)
+        shapes = (prob.q_shape(), prob.k_shape(), prob.v_shape())
         if family == "fwd_appendkv":
-            shapes = (prob.q_shape, (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
+            shapes = (prob.q_shape(), (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_q),
                       (prob.batch, prob.nhead_k, prob.seqlen_q, prob.hdim_v))
         q, k, v = (_typed(x, data_type, shape, name)
                    for x, shape, name in zip(qkv, shapes, ("Q", "K", "V")))
@@ -274,7 +346,7 @@ def _typed(array: Any, dtype: str, shape: Sequence[int], name: str) -> Any:
     if given.size != math.prod(shape):
         raise Error(f"{name} must have the shape {tuple(shape)}, got {given.shape}")
     stored = {"fp8fp16": "fp8", "fp8bf16": "fp8", "fp8fp32": "fp8"}.get(dtype, dtype)
-    wanted = tessera._dtypes.numpy_dtype(stored, given.dtype)
+    wanted = _dtypes.numpy_dtype(stored, given.dtype)
     return numpy.ascontiguousarray(_checked.as_numbers(given.reshape(shape), wanted, name))
 
 
@@ -334,10 +406,12 @@ def setup_fmha_dispatcher(config: FmhaKernelConfig, output_dir: Optional[Any] = 
 def setup_multiple_fmha_dispatchers(
         configs: Sequence[FmhaKernelConfig], output_dir: Optional[Any] = None,
         verbose: bool = False, max_workers: Optional[int] = None, executor: Any = None,
-        progress_callback: Optional[Callable[[int, int], None]] = None) -> List[FmhaSetupResult]:
-    """Builds the kernels of all configurations, `max_workers` at a time; progress_callback(done,
-    total) is called after each. library_path is a file for FmhaRunner.from_library(). The library
-    has threads of its own, so that an executor is not needed, and not used."""
+        progress_callback: Optional[Callable[[str, int, int], None]] = None
+        ) -> List[FmhaSetupResult]:
+    """Builds the kernels of all configurations, `max_workers` at a time, and calls
+    progress_callback("compile", done, total) after each. library_path is a file for
+    FmhaRunner.from_library(). The library has threads of its own, so that an executor is not
+    needed, and not used."""
     _hints.of_argument("executor", executor)
     results = []
     for config in configs:
@@ -348,7 +422,7 @@ def setup_multiple_fmha_dispatchers(
         if verbose:
             print(result.error or f"{config.target()}: {result.library_path}")
         if progress_callback is not None:
-            progress_callback(len(results), len(configs))
+            progress_callback("compile", len(results), len(configs))
     return results
 
 
@@ -407,8 +481,8 @@ class FmhaKernelSpec:
     tile_k0: int = 32
 
 
-def spec_to_config(spec: FmhaKernelSpec, data_type: str = "fp16", gfx_arch: Optional[str] = None
+def spec_to_config(spec: FmhaKernelSpec, dtype: str = "fp16", arch: Optional[str] = None
                    ) -> FmhaKernelConfig:
-    return FmhaKernelConfig(data_type=data_type, hdim_q=spec.hdim, hdim_v=spec.hdim,
-                            gfx_arch=gfx_arch, pipeline=spec.pipeline, tile_m0=spec.tile_m0,
+    return FmhaKernelConfig(data_type=dtype, hdim_q=spec.hdim, hdim_v=spec.hdim,
+                            gfx_arch=arch, pipeline=spec.pipeline, tile_m0=spec.tile_m0,
                             tile_n0=spec.tile_n0, tile_k0=spec.tile_k0, tile_k0max=spec.hdim)

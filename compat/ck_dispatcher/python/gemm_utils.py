@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import itertools
 import json
 import pathlib
@@ -11,33 +13,56 @@ import numpy
 
 import tessera
 from tessera import Error
+from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
+from tessera_ck import float_bits as _bits
 from tessera_ck import gemm as _gemm
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 
 from ctypes_utils import DispatcherLib as GemmDispatcherLib
-from ctypes_utils import GemmResult, GemmRunner, KernelConfig
+from ctypes_utils import (STATUS_NO_KERNEL, STATUS_OK, STATUS_UNSUPPORTED, GemmResult, GemmRunner,
+                          KernelConfig)
 from ctypes_utils import setup_multiple_gemm_dispatchers as _setup
 
-__all__ = ["GemmDispatcherLib", "GemmKernelConfig", "GemmProblem", "GemmResult", "GpuGemmRunner",
-           "expand_sweep", "normalize_gfx_arch", "numpy_dtype_for", "output_dtype_for",
-           "setup_multiple_gemm_dispatchers"]
+__all__ = ["STATUS_NO_KERNEL", "STATUS_OK", "STATUS_UNSUPPORTED", "GemmDispatcherLib",
+           "GemmKernelConfig", "GemmProblem", "GemmResult", "GpuGemmRunner",
+           "GpuGroupedGemmRunner", "GpuMultiDGemmRunner", "GroupedGemmProblem",
+           "GroupedGemmResult", "MultiDGemmResult", "expand_sweep", "normalize_gfx_arch",
+           "numpy_dtype_for", "output_dtype_for", "setup_multiple_gemm_dispatchers"]
+
+# The original's, of which Tessera has rows.
+_SUPPORTED_ARCHES = tuple(each for each in ("gfx90a", "gfx942", "gfx950")
+                          if each in _targets.rows())
 
 
 def normalize_gfx_arch(arch: Optional[str]) -> str:
-    """The row's name: "gfx942:sramecc+" is gfx942. Raises Error for an unknown one."""
-    return _targets.resolve(arch).name
+    """"gfx942:sramecc+" is gfx942; None is the target that is used here; what is no target stays as
+    it is."""
+    return _targets.resolve(None).name if arch is None else arch.partition(":")[0]
 
 
-def numpy_dtype_for(dtype: str) -> Any:
-    """NumPy's type for a word; bf16, fp8 and bf8 need the package ml_dtypes."""
-    if dtype in ("bf16", "fp8", "bf8"):
-        try:
-            import ml_dtypes  # noqa: F401
-        except ImportError:
-            raise Error(f"arrays of {dtype} need the package ml_dtypes", "unsupported") from None
-    return tessera._dtypes.numpy_dtype(dtype)
+def _resolve_arch(arch: Optional[str] = None) -> str:
+    """The plain name. Raises ValueError for a name that is no target."""
+    return _validate_arch(arch if arch is not None else _targets.resolve(None).name)
+
+
+def _validate_arch(arch: str) -> str:
+    name = normalize_gfx_arch(arch)
+    if name not in _SUPPORTED_ARCHES and (name.startswith("gfx") or name not in _targets.rows()):
+        raise ValueError(f"the GEMM bridge has no target '{name}' (from '{arch}'); it has " +
+                         ", ".join(_SUPPORTED_ARCHES))
+    return name
+
+
+def numpy_dtype_for(dtype: str, use_ocp: Optional[bool] = None) -> Any:
+    """NumPy's type for a word; bf16, fp8 and bf8 need the package ml_dtypes. use_ocp=False: the
+    form of fp8 and bf8 that gfx942 reads; else that of OCP, in which Tessera takes its arrays."""
+    if use_ocp is False and dtype in _bits.PARTS:
+        name = {"fp8": "float8_e4m3fnuz", "bf8": "float8_e5m2fnuz"}[dtype]
+        _dtypes.numpy_dtype(dtype)  # says what is missing
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+    return _dtypes.numpy_dtype(dtype)
 
 
 def output_dtype_for(dtype: str) -> str:
@@ -75,6 +100,20 @@ class GemmKernelConfig:
         """Lossless: Tessera's name of the one kernel that the fields describe."""
         return _gemm.named_kernel(self.to_ctypes_config(), _targets.resolve(self.gfx_arch))
 
+    @property
+    def dtype_a(self) -> str:
+        return str(self.dtype)
+
+    dtype_b = dtype_a
+
+    @property
+    def dtype_c(self) -> str:
+        return output_dtype_for(self.dtype)
+
+    @property
+    def dtype_acc(self) -> str:
+        return "int32" if self.dtype == "int8" else "fp32"
+
     def to_dict(self) -> Dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -96,8 +135,35 @@ class GemmKernelConfig:
             given.update({f"{ours}_{axis}": given.pop(f"{theirs}_{axis}") for axis in "mnk"})
         given.update(zip(("layout_a", "layout_b", "layout_c"),
                          ({"r": "row", "c": "col"}[letter] for letter in layout[:3])))
-        return KernelConfig(dtype_a=dtype, dtype_b=dtype, dtype_c=output_dtype_for(dtype),
-                            dtype_acc="int32" if dtype == "int8" else "fp32", **given)
+        return KernelConfig(dtype_a=dtype, dtype_b=dtype, dtype_c=self.dtype_c,
+                            dtype_acc=self.dtype_acc, **given)
+
+
+def _by_operand(made: Any) -> Any:
+    """GemmKernelConfig also by dtype_a, dtype_b, dtype_c, dtype_acc, layout_a, layout_b, layout_c,
+    as far as they say one type and one layout."""
+    plain = made.__init__
+
+    @functools.wraps(plain)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        types = {name: given.pop(name) for name in ("dtype_a", "dtype_b", "dtype_c", "dtype_acc")
+                 if name in given}
+        layouts = {name: given.pop(name) for name in ("layout_a", "layout_b", "layout_c")
+                   if name in given}
+        if layouts:
+            given["layout"] = "".join(layouts.get(f"layout_{each}", usual)[0]
+                                      for each, usual in zip("abc", ("row", "col", "row")))
+        given.setdefault("dtype", types.get("dtype_a", types.get("dtype_b", "fp16")))
+        plain(self, *args, **given)
+        for name, value in types.items():
+            if value != getattr(self, name):
+                raise Error(f"{name} must be {getattr(self, name)} where the type is "
+                            f"{self.dtype}, got {value}")
+    made.__init__ = init
+    return made
+
+
+_by_operand(GemmKernelConfig)
 
 
 def expand_sweep(sweep: Dict[str, Any], dtype: str = "fp16", layout: str = "rcr",
@@ -151,9 +217,164 @@ class GpuGemmRunner(_libraries.LateRunner):
         return self.lib.get_kernel_name()
 
     def run(self, A: Any, B: Any, problem: Optional[GemmProblem] = None, D: Sequence[Any] = (),
-            verify: bool = True) -> GemmResult:
+            verify: bool = False) -> GemmResult:
         if problem is not None and (numpy.shape(A), numpy.shape(B)) != (
                 (problem.M, problem.K), (problem.K, problem.N)):
             raise Error(f"A and B have the shapes {numpy.shape(A)} and {numpy.shape(B)}, but the "
                         f"problem asks for {(problem.M, problem.K)} and {(problem.K, problem.N)}")
         return GemmRunner(self.lib).run(A, B, D=D, verify=verify)
+
+
+# ---- Several products, and products with further operands ----------------------------------------
+
+@dataclasses.dataclass
+class MultiDGemmResult(GemmResult):
+    """A product to which operands D were added or multiplied."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedGemmProblem:
+    """groups: (M, N, K) of each product."""
+
+    groups: List[Any]
+
+    @property
+    def group_count(self) -> int:
+        return len(self.groups)
+
+    @property
+    def flops(self) -> float:
+        return sum(2.0 * m * n * k for m, n, k in self.groups)
+
+    def to_dict(self) -> Dict[str, Any]:
+        return {"groups": [list(group) for group in self.groups]}
+
+    @classmethod
+    def from_dict(cls, data: Dict[str, Any]) -> "GroupedGemmProblem":
+        return cls([tuple(group) for group in data["groups"]])
+
+
+@dataclasses.dataclass
+class GroupedGemmResult:
+    """time_ms: of all products. status: the first that is not 0."""
+
+    outputs: List[Any]
+    time_ms: float
+    status: int
+    tflops: float
+    kernel_name: str
+    error: str = ""
+
+    success = GemmResult.success
+    unsupported = GemmResult.unsupported
+
+
+class GpuMultiDGemmRunner(GpuGemmRunner):
+    def run(self, A: Any, B: Any, Ds: Sequence[Any] = (),  # type: ignore[override]
+            problem: Optional[GemmProblem] = None, verify: bool = False) -> MultiDGemmResult:
+        """Ds: an array, or as many as the configuration says, each of the result's shape."""
+        done = super().run(A, B, problem, [Ds] if hasattr(Ds, "shape") else list(Ds), verify)
+        return MultiDGemmResult(output=done.output, time_ms=done.time_ms, status=done.status,
+                                tflops=done.tflops, kernel_name=done.kernel_name,
+                                error=done.error, verified=done.verified, target=done.target)
+
+
+class GpuGroupedGemmRunner(GpuGemmRunner):
+    """Products of unequal sizes by one kernel. Each is a launch of its own."""
+
+    def run(self, As: Sequence[Any], Bs: Sequence[Any],  # type: ignore[override]
+            problem: Optional[GroupedGemmProblem] = None, verify: bool = False
+            ) -> GroupedGemmResult:
+        if len(As) != len(Bs) or (problem is not None and len(As) != problem.group_count):
+            raise Error(f"there are {len(As)} A and {len(Bs)} B" + (
+                f" for {problem.group_count} groups" if problem is not None else ""))
+        sizes = problem.groups if problem is not None else [None] * len(As)
+        done = [super(GpuGroupedGemmRunner, self).run(a, b, size and GemmProblem(*size), (), verify)
+                for a, b, size in zip(As, Bs, sizes)]
+        bad = next((each for each in done if each.status), None)
+        time_ms = sum(each.time_ms for each in done) if bad is None else -1.0
+        flops = sum(2.0 * a.shape[0] * a.shape[1] * b.shape[1] for a, b in zip(As, Bs))
+        return GroupedGemmResult([each.output for each in done], time_ms, bad.status if bad else 0,
+                                 flops / (time_ms * 1e9) if time_ms > 0 else 0.0,
+                                 done[0].kernel_name if done else "", bad.error if bad else "")
+
+
+# ---- Operands as bytes, under the original's names -----------------------------------------------
+
+_C_NP = {"fp16": numpy.float16, "bf16": numpy.uint16, "fp32": numpy.float32, "int32": numpy.int32}
+_PLAIN = {"fp16": numpy.float16, "fp32": numpy.float32, "int8": numpy.int8}
+_output_dtype, _use_ocp_fp8 = output_dtype_for, _bits.uses_ocp
+_fp32_to_bf16_u16, _bf16_u16_to_fp32 = _bits.bf16_bits, _bits.bf16_values
+_fp8_decode_table, _fp8_encode = _bits.decoded, _bits.encoded
+
+
+def _fnuz_decode_table(exponent_bits: int, fraction_bits: int) -> Any:
+    return _bits.decoded(exponent_bits, fraction_bits, False)
+
+
+def _fp32_to_fp8_u8(values: Any, use_ocp: Optional[bool] = None) -> Any:
+    return _bits.bytes_of(values, "fp8", use_ocp)
+
+
+def _fp8_u8_to_fp32(bits: Any, use_ocp: Optional[bool] = None) -> Any:
+    return _bits.values_of(bits, "fp8", use_ocp)
+
+
+def _fp32_to_bf8_u8(values: Any, use_ocp: Optional[bool] = None) -> Any:
+    return _bits.bytes_of(values, "bf8", use_ocp)
+
+
+def _bf8_u8_to_fp32(bits: Any, use_ocp: Optional[bool] = None) -> Any:
+    return _bits.values_of(bits, "bf8", use_ocp)
+
+
+def _fp32_to_fp8_ocp_u8(values: Any) -> Any:
+    return _bits.bytes_of(values, "fp8", True)
+
+
+def _fp32_to_bf8_ocp_u8(values: Any) -> Any:
+    return _bits.bytes_of(values, "bf8", True)
+
+
+def _dtype_from_kernel_name(name: str) -> str:
+    """fp16 where the name says nothing."""
+    return (name.split("_") + ["fp16"])[1]
+
+
+def _layout_from_kernel_name(name: str) -> str:
+    """rcr where the name says nothing."""
+    word = (name.split("_") + ["", ""])[2]
+    return word if len(word) == 3 and set(word) <= {"r", "c"} else "rcr"
+
+
+def _cshuffle_store_ok(m_repeat: int, n_repeat: int, warp_tile_m: int, warp_tile_n: int) -> bool:
+    """Whether CK's own store through shared memory is right for a shape; Tessera's kernels have no
+    such limit. It is not where a wave repeats a tile of 32 an odd number of times."""
+    return not any(repeat > 1 and repeat % 2 and tile == 32
+                   for repeat, tile in ((m_repeat, warp_tile_m), (n_repeat, warp_tile_n)))
+
+
+def _encode_operand(values: Any, dtype: str, use_ocp: Optional[bool] = None) -> Any:
+    """A dense array of an operand's bits; bf16 as uint16, fp8 and bf8 as uint8."""
+    if dtype == "bf16":
+        return _bits.bf16_bits(values)
+    if dtype in _bits.PARTS:
+        return numpy.ascontiguousarray(_bits.bytes_of(values, dtype, use_ocp))
+    if dtype not in _PLAIN:
+        raise ValueError(f"operands are of fp16, bf16, fp32, fp8, bf8 or int8, got '{dtype}'")
+    return numpy.ascontiguousarray(values, _PLAIN[dtype])
+
+
+def _c_numpy_dtype(dtype: str) -> Any:
+    """(C's word, the type of its bits) for a type of the operands."""
+    if dtype not in _PLAIN and dtype not in _bits.PARTS and dtype != "bf16":
+        raise ValueError(f"operands are of fp16, bf16, fp32, fp8, bf8 or int8, got '{dtype}'")
+    word = output_dtype_for(dtype)
+    return word, _C_NP[word]
+
+
+def _decode_c(values: Any, dtype: str) -> Any:
+    """C's values from its bits."""
+    if dtype not in _C_NP:
+        raise ValueError(f"results are of {', '.join(_C_NP)}, got '{dtype}'")
+    return _bits.bf16_values(values) if dtype == "bf16" else values

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 import pathlib
 import traceback
@@ -13,16 +14,19 @@ import tessera
 from tessera import Error
 from tessera_ck import checked as _checked
 from tessera_ck import conv as _conv
+from tessera_ck import conv_configs as _conv_configs
+from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
 from tessera_ck import hints as _hints
 from tessera_ck import libraries as _libraries
 from tessera_ck import targets as _targets
 from tessera_ck.registry_json import statistics
 
-from dispatcher_common import ValidationResult, detect_gpu_arch, result_of
+from dispatcher_common import ValidationResultBase, detect_gpu_arch
 
 __all__ = ["GpuGroupedConvRunner", "GroupedConvDispatcherLib", "GroupedConvKernelConfig",
-           "GroupedConvProblem", "GroupedConvRegistry", "GroupedConvResult",
+           "GroupedConvDataType", "GroupedConvProblem", "GroupedConvRegistry", "GroupedConvResult",
+           "GroupedConvValidationResult",
            "auto_correct_grouped_conv_config", "detect_gpu_arch", "format_grouped_conv_summary",
            "get_grouped_conv_default_config", "setup_multiple_grouped_conv_dispatchers",
            "validate_grouped_conv_config"]
@@ -71,8 +75,35 @@ class GroupedConvKernelConfig:
     def target(self) -> _targets.Target:
         return _targets.resolve(self.arch)
 
+    @property
+    def tile_str(self) -> str:
+        return _fields.shape(self, "tile")
+
+    @property
+    def wave_str(self) -> str:
+        return _fields.shape(self, "wave")
+
+    @property
+    def warp_str(self) -> str:
+        return _fields.shape(self, "warp_tile")
+
+    @property
+    def vec_str(self) -> str:
+        return "x".join(str(getattr(self, name)) for name in _VECTORS)
+
+    def print_config(self, indent: str = "  ") -> None:
+        for name, text in (
+                ("kernel", self.name), ("type", f"{self.dtype} {self.layout}"),
+                ("tile", self.tile_str), ("wave", self.wave_str), ("warp tile", self.warp_str),
+                ("vectors", self.vec_str),
+                ("pipeline", f"{self.pipeline}/{self.scheduler}/{self.epilogue}"),
+                ("target", self.target())):
+            print(f"{indent}{name:9} {text}")
+
     def to_dict(self) -> Dict[str, Any]:
-        return dataclasses.asdict(self)
+        """As the original's generator takes it: {"tile_config": {...}, "trait_config": {...}},
+        whose values are lists, and the other fields."""
+        return _conv_configs.to_dict(self)
 
     def to_json_obj(self) -> Dict[str, Any]:
         how = {name: getattr(self, name) for name in _ALGORITHM}
@@ -141,30 +172,34 @@ class GroupedConvProblem:
         deep = (depth,) if self.is_3d else ()
         return (self.N, *deep, height, width, self.G, channels // self.G)
 
-    @property
     def input_shape(self) -> Tuple[int, ...]:
         return self._image(self.Di, self.Hi, self.Wi, self.C)
 
-    @property
     def weight_shape(self) -> Tuple[int, ...]:
         deep = (self.Z,) if self.is_3d else ()
         return (self.G, self.K // self.G, *deep, self.Y, self.X, self.C // self.G)
 
-    @property
     def output_shape(self) -> Tuple[int, ...]:
         return self._image(self.Do, self.Ho, self.Wo, self.K)
 
+    def print_problem(self, indent: str = "  ") -> None:
+        for name, text in (
+                ("direction", f"{self.direction}, {self.ndim_spatial}D, G={self.G}"),
+                ("input", self.input_shape()), ("weight", self.weight_shape()),
+                ("output", self.output_shape()), ("GFLOP", f"{self.gflops:.4g}")):
+            print(f"{indent}{name:9} {text}")
+
     def slots(self) -> List[Tuple[str, Tuple[int, ...]]]:
         """The operands in the order of run(input, weight, output): name and shape."""
-        shapes = {"in": self.input_shape, "grad_in": self.input_shape,
-                  "weight": self.weight_shape, "grad_weight": self.weight_shape,
-                  "out": self.output_shape, "grad_out": self.output_shape}
+        shapes = {"in": self.input_shape(), "grad_in": self.input_shape(),
+                  "weight": self.weight_shape(), "grad_weight": self.weight_shape(),
+                  "out": self.output_shape(), "grad_out": self.output_shape()}
         return [(name, shapes[name]) for name in _conv.DIRECTIONS[self.direction][1]]
 
 
 @dataclasses.dataclass
 class GroupedConvResult:
-    """One convolution. success: it ran, and it was compared with the fp64 reference."""
+    """One convolution. success: it ran; with verify it was compared with the fp64 reference."""
 
     success: bool = False
     time_ms: float = 0.0
@@ -217,7 +252,7 @@ class GroupedConvDispatcherLib(_libraries.Library):
         return self._plan_of(whole.line, lambda: whole)
 
     def run(self, first: Any, second: Any, problem: GroupedConvProblem, output: Any = None,
-            verify: bool = True) -> GroupedConvResult:
+            verify: bool = False) -> GroupedConvResult:
         """first, second: input and weight; backward data: the output's gradient and weight;
         backward weight: input and the output's gradient."""
         if refusal := self.refusal():
@@ -233,10 +268,10 @@ class GroupedConvDispatcherLib(_libraries.Library):
         dtype = problem.dtype or self.config.dtype
         arrays = {}
         for (name, shape), array in zip(problem.slots(), given):
-            wanted = tessera._dtypes.numpy_dtype(dtype, getattr(array, "dtype", None))
+            wanted = _dtypes.numpy_dtype(dtype, getattr(array, "dtype", None))
             if array is None:
                 near = getattr(given[0], "dtype", None)
-                arrays[name] = numpy.empty(shape, tessera._dtypes.numpy_dtype(dtype, near))
+                arrays[name] = numpy.empty(shape, _dtypes.numpy_dtype(dtype, near))
                 continue
             array = numpy.asarray(array)
             if array.size != numpy.prod(shape, dtype=int):
@@ -274,7 +309,7 @@ class GpuGroupedConvRunner(_libraries.LateRunner):
         return self._traceback
 
     def run(self, input_np: Any, weight_np: Any, problem: GroupedConvProblem,
-            output_np: Any = None, verbose: bool = False, verify: bool = True
+            output_np: Any = None, verbose: bool = False, verify: bool = False
             ) -> GroupedConvResult:
         lib = self.lib
         if lib is None:
@@ -317,7 +352,7 @@ class GroupedConvRegistry(_libraries.Configurations):
         return _libraries.fastest(fitting)
 
     def run(self, problem: GroupedConvProblem, input_tensor: Any, weight_tensor: Any,
-            output: Any = None, verify: bool = True) -> GroupedConvResult:
+            output: Any = None, verify: bool = False) -> GroupedConvResult:
         """A model chooses; where none knows the problem, kernels are measured once, and the winner
         is kept."""
         if self._configs:
@@ -396,42 +431,74 @@ def setup_multiple_grouped_conv_dispatchers(configs: Sequence[GroupedConvKernelC
     return _libraries.set_up(libs, output_dir, verbose, max_workers)
 
 
-def validate_grouped_conv_config(config: Dict[str, Any]) -> ValidationResult:
-    """Whether the target has kernels for the configuration, and the rule's sentence if not."""
-    try:
-        made = GroupedConvKernelConfig(**config)
-        return result_of(_conv.wish_of(made, made.target()))
-    except (Error, TypeError) as error:
-        return ValidationResult(False, [str(error)])
+@dataclasses.dataclass
+class GroupedConvValidationResult(ValidationResultBase):
+    """What validate_grouped_conv_config() found."""
 
 
-def auto_correct_grouped_conv_config(config: Dict[str, Any]
-                                     ) -> Tuple[Dict[str, Any], ValidationResult]:
-    """The configuration as it is taken, and what is wrong with the given one: a backward kernel's
-    pipeline becomes compv3, and a kernel that the rules refuse the target's own choice."""
+class GroupedConvDataType(enum.Enum):
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP32 = "fp32"
+    FP8 = "fp8"
+    BF8 = "bf8"
+    INT8 = "int8"
+
+
+def _config_of(config: Any) -> GroupedConvKernelConfig:
+    if isinstance(config, GroupedConvKernelConfig):
+        return config
+    return GroupedConvKernelConfig(**_conv_configs.flat(config))
+
+
+def validate_grouped_conv_config(config: Any) -> GroupedConvValidationResult:
+    """Whether the target has kernels for the configuration, and each rule's sentence if not.
+    config: a GroupedConvKernelConfig, its to_dict(), or its fields by name. For a target of the
+    original the tables of its waves, warp tiles and traits are asked, too."""
+    errors = _conv_configs.missing(config)
+    warnings: List[str] = []
+    if not errors:
+        try:
+            made = _config_of(config)
+            errors = _conv_configs.table_errors(made)
+            wish = _conv.wish_of(made, made.target())
+            (warnings if wish.kernels else errors).extend(wish.corrections)
+        except (Error, TypeError) as error:
+            errors = [*errors, str(error)]
+    return GroupedConvValidationResult(not errors, errors, warnings)
+
+
+def auto_correct_grouped_conv_config(config: Any
+                                     ) -> Tuple[Dict[str, Any], GroupedConvValidationResult]:
+    """(the nearest configuration that the tables and the rules take, what is wrong with the given
+    one). The first has the form of the given one; what had to change is in suggested_fixes."""
     found = validate_grouped_conv_config(config)
+    given = config.to_dict() if isinstance(config, GroupedConvKernelConfig) else config
+    if found.is_valid or _conv_configs.missing(config):
+        return _conv_configs.copy_of(given), found
     try:
-        corrected = GroupedConvKernelConfig(**config).to_dict()
+        made = _config_of(config)
+        found.suggested_fixes = _conv_configs.fixes(made)
+        if _conv.wish_of(dataclasses.replace(made, **found.suggested_fixes),
+                         made.target()).kernels:
+            return _conv_configs.changed(given, found.suggested_fixes), found
+        plain = {**found.suggested_fixes, "pipeline": "compv3", "tile_m": 1}
+        if _conv.wish_of(dataclasses.replace(made, **plain), made.target()).kernels:
+            found.suggested_fixes = plain
     except (Error, TypeError):
-        return dict(config), found
-    if not found.is_valid:
-        target = _targets.resolve(corrected["arch"])
-        made = GroupedConvKernelConfig(**{**corrected, "pipeline": "compv3"})
-        if _conv.wish_of(made, target).kernels:
-            corrected["pipeline"] = "compv3"
-            found.suggested_fixes = {"pipeline": "compv3"}
-    return corrected, found
+        return _conv_configs.copy_of(given), found
+    return _conv_configs.changed(given, found.suggested_fixes), found
 
 
 def get_grouped_conv_default_config(variant: str = "forward", ndim_spatial: int = 2,
                                     arch: Optional[str] = None, dtype: str = "fp16"
-                                    ) -> Dict[str, Any]:
+                                    ) -> GroupedConvKernelConfig:
     return GroupedConvKernelConfig(variant=variant, ndim_spatial=ndim_spatial, arch=arch,
-                                   dtype=dtype).to_dict()
+                                   dtype=dtype)
 
 
 def format_grouped_conv_summary(config: Any) -> str:
-    made = config if isinstance(config, GroupedConvKernelConfig) else GroupedConvKernelConfig(
-        **config)
-    return (f"{made.name}: wave {_fields.shape(made, 'wave')}, warp tile "
-            f"{_fields.shape(made, 'warp_tile')}, {made.target()}")
+    """One line; what is left out of a dict has its default."""
+    made = _config_of(config)
+    return (f"{made.name}: {made.layout}, wave {made.wave_str}, warp tile {made.warp_str}, "
+            f"{made.target()}")

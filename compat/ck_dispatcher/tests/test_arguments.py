@@ -49,7 +49,7 @@ class Arguments(Case):
 
     def test_attention(self):
         p = FmhaProblem(1, 2, 1, 3, 5, 8, 8)
-        q, k, v = (self.draw(*shape) for shape in (p.q_shape, p.k_shape, p.v_shape))
+        q, k, v = (self.draw(*shape) for shape in (p.q_shape(), p.k_shape(), p.v_shape()))
         runner = FmhaRunner(FmhaKernelConfig(data_type="fp32"))
         found = runner.run_bwd(q, k, v, q, "x", q, p, data_type="fp32")
         self.assertEqual((found.success, found.error),

@@ -203,8 +203,8 @@ class Conv(Case):
         self.assertEqual(self.lib.conv_dispatcher_init(), 0)
         self.assertEqual(self.bwdw.conv_bwdw_init(), 0)
         self.p = GroupedConvProblem(N=2, C=8, K=12, G=2, Hi=7, Wi=6, pad_h=1, pad_w=1, stride_h=2)
-        self.x = self.draw(*self.p.input_shape, dtype="float16")
-        self.w = self.draw(*self.p.weight_shape, dtype="float16")
+        self.x = self.draw(*self.p.input_shape(), dtype="float16")
+        self.w = self.draw(*self.p.weight_shape(), dtype="float16")
 
     def run_conv(self, direction, a, b, out):
         problem = in_c(self.p, direction)
@@ -213,12 +213,12 @@ class Conv(Case):
     def test_every_direction(self):
         p = self.p
         y, dx, dw = (numpy.zeros(shape, "float16")
-                     for shape in (p.output_shape, p.input_shape, p.weight_shape))
+                     for shape in (p.output_shape(), p.input_shape(), p.weight_shape()))
         self.assertGreater(self.run_conv(0, self.x, self.w, y), 0,
                            self.lib.conv_dispatcher_last_error())
         exact = forward(self.x, self.w, p)
         numpy.testing.assert_allclose(y.astype("f8"), exact, rtol=2e-3, atol=2e-2)
-        dy = self.draw(*p.output_shape, dtype="float16")
+        dy = self.draw(*p.output_shape(), dtype="float16")
         self.assertGreater(self.run_conv(1, dy, self.w, dx), 0)
         self.assertGreater(self.run_conv(2, self.x, dy, dw), 0)
         again = numpy.zeros_like(dw)
@@ -232,7 +232,7 @@ class Conv(Case):
             self.assertAlmostEqual(got, wanted, delta=2.0**-10 * size, msg=f"seed {SEED}")
 
     def test_return_codes(self):
-        y = numpy.zeros(self.p.output_shape, "float16")
+        y = numpy.zeros(self.p.output_shape(), "float16")
         self.assertEqual(self.run_conv(7, self.x, self.w, y), -3)
         self.assertEqual(self.lib.conv_dispatcher_last_error(),
                          b"direction must be 0, 1 or 2, got 7")
@@ -301,8 +301,8 @@ class Fmha(Case):
         self.p = fmha_utils.FmhaProblem(2, 4, 2, 6, 19, 16, 16)
         p = self.p
         self.q, self.k, self.v = (self.draw(*shape, dtype="float16")
-                                  for shape in (p.q_shape, p.k_shape, p.v_shape))
-        self.out, self.ms = numpy.zeros(p.o_shape, "float16"), ctypes.c_float(-1)
+                                  for shape in (p.q_shape(), p.k_shape(), p.v_shape()))
+        self.out, self.ms = numpy.zeros(p.o_shape(), "float16"), ctypes.c_float(-1)
         self.sizes = (p.batch, p.nhead_q, p.nhead_k, p.seqlen_q, p.seqlen_k, p.hdim_q, p.hdim_v)
 
     def call(self, name, *arguments):
@@ -351,15 +351,16 @@ class Fmha(Case):
         q, k, v = map(grouped, (self.q, self.k, self.v))
         self.assertEqual(self.fwd(2, groups=1, q=q, k=k, v=v), 0,
                          self.lib.fmha_dispatcher_last_error())
-        self.near(apart(self.out, p.o_shape), self.reference(2))
+        self.near(apart(self.out, p.o_shape()), self.reference(2))
         for paged in (0, 1):
             self.assertEqual(self.call("run_splitkv", q, k, v, self.out, *self.sizes, p.scale, 2, 3,
                                        1, b"fp16", 0, 1, 1, 0, 0, 0, paged, 8, -1, -1), 0,
                              self.lib.fmha_dispatcher_last_error())
-            self.near(apart(self.out, p.o_shape), self.reference(2))
-        out, weights, lse = fmha_utils.cpu_attention_fwd_with_intermediates(
-            self.q, self.k, self.v, p.scale)
-        grad = self.draw(*p.o_shape, dtype="float16")
+            self.near(apart(self.out, p.o_shape()), self.reference(2))
+        given = self.q, self.k, self.v, p.scale
+        out, weights = fmha_utils.cpu_attention_fwd_with_intermediates(*given)
+        lse = fmha_utils.cpu_attention_lse(*given)
+        grad = self.draw(*p.o_shape(), dtype="float16")
         results = [numpy.zeros(x.shape, "float16") for x in (q, k, v)]
         self.assertEqual(self.call(
             "run_bwd", q, k, v, grouped(out.astype("float16")),
@@ -367,7 +368,7 @@ class Fmha(Case):
             *results, *self.sizes, p.scale, b"fp16", 0, 0, 0, 0, 1, 1, 0, 0), 0,
             self.lib.fmha_dispatcher_last_error())
         wanted = fmha_utils.cpu_attention_bwd(self.q, self.k, self.v, out, grad, weights, p.scale)
-        for got, exact, shape in zip(results, wanted, (p.q_shape, p.k_shape, p.v_shape)):
+        for got, exact, shape in zip(results, wanted, (p.q_shape(), p.k_shape(), p.v_shape())):
             self.near(apart(got, shape), exact, 1e-2, 1e-2)
 
     def test_parts_and_pages(self):
@@ -402,10 +403,12 @@ class Fmha(Case):
 
     def test_gradients(self):
         p = self.p
-        out, weights, lse = fmha_utils.cpu_attention_fwd_with_intermediates(
-            self.q, self.k, self.v, p.scale)
-        grad = self.draw(*p.o_shape, dtype="float16")
-        results = [numpy.zeros(shape, "float16") for shape in (p.q_shape, p.k_shape, p.v_shape)]
+        given = self.q, self.k, self.v, p.scale
+        out, weights = fmha_utils.cpu_attention_fwd_with_intermediates(*given)
+        lse = fmha_utils.cpu_attention_lse(*given)
+        grad = self.draw(*p.o_shape(), dtype="float16")
+        results = [numpy.zeros(shape, "float16")
+                   for shape in (p.q_shape(), p.k_shape(), p.v_shape())]
         self.assertEqual(self.call(
             "run_bwd", self.q, self.k, self.v, out.astype("float16"), lse.astype("float32"), grad,
             *results, *self.sizes, p.scale, b"fp16", 0, 0, 0, 0, 1, 0, 0, 0), 0,

@@ -78,7 +78,7 @@ class Filter(Case):
             tile_m=256, tile_n=256, tile_k=64, warp_m=2, warp_n=2, warp_k=1, warp_tile_m=32,
             warp_tile_n=32, warp_tile_k=16, pipeline="compv4", scheduler="intrawave"))
         self.assertFalse(wrong.valid)
-        self.assertEqual(wrong.errors, [tessera.command(
+        self.assertEqual(wrong.errors, ["LDS capacity exceeded: " + tessera.command(
             "show", target="gfx942", check=False,
             kernel="gemm_fp16_rcr_compv4_256x256x64_2x2x1_32x32x16_intrawave_gfx942")["reason"]])
         self.assertIn("pipeline must be one of",

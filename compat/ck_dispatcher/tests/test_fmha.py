@@ -11,8 +11,8 @@ from support import SEED, Case
 from fmha_utils import (FmhaDispatcherLib, FmhaKernelConfig, FmhaKernelSpec, FmhaProblem,
                         FmhaRegistry, FmhaRunner, FmhaValidator, cpu_attention_bwd,
                         cpu_attention_fwd, cpu_attention_fwd_with_intermediates,
-                        fmha_compile_flags, setup_fmha_dispatcher, setup_multiple_fmha_dispatchers,
-                        spec_to_config, validate_fmha_config)
+                        cpu_attention_lse, fmha_compile_flags, setup_fmha_dispatcher,
+                        setup_multiple_fmha_dispatchers, spec_to_config, validate_fmha_config)
 from tessera_ck import targets
 
 PROBLEM = FmhaProblem(batch=2, nhead_q=4, nhead_k=2, seqlen_q=5, seqlen_k=19, hdim_q=16, hdim_v=24)
@@ -25,7 +25,7 @@ class Attention(Case):
         self.runner = FmhaRunner.from_prebuilt()
         p = PROBLEM
         self.q, self.k, self.v = (self.draw(*shape, dtype="float16")
-                                  for shape in (p.q_shape, p.k_shape, p.v_shape))
+                                  for shape in (p.q_shape(), p.k_shape(), p.v_shape()))
 
     def near(self, result, wanted):
         self.assertTrue(result.success, result.error)
@@ -34,7 +34,7 @@ class Attention(Case):
 
     def test_forward_with_every_mask(self):
         for mask in (0, 1, 2, "causal"):
-            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=mask)
+            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=mask, verify=True)
             self.near(result, cpu_attention_fwd(self.q, self.k, self.v, PROBLEM.scale, mask))
         self.assert_here(result.target)
 
@@ -42,14 +42,14 @@ class Attention(Case):
         wanted = cpu_attention_fwd(self.q, self.k, self.v, PROBLEM.scale, 2)
         for family, how in (("fwd_splitkv", {"num_splits": 2}), ("fwd_pagedkv", {"page_size": 8}),
                             ("batch_prefill", {"page_size": 8, "kv_lookup": "sglang"})):
-            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=2,
+            result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=2, verify=True,
                                      api_family=family, **how)
             self.near(result, wanted)
 
     def test_log_sum_exp_and_bias(self):
         bias = self.draw(2, 4, 5, 19, dtype="float16")
         result = self.runner.run(self.q, self.k, self.v, PROBLEM, bias_type=1, bias=bias,
-                                 has_lse=True)
+                                 verify=True, has_lse=True)
         self.assertTrue(result.success, result.error)
         scores = (PROBLEM.scale * self.q.astype("float64") @
                   numpy.repeat(self.k.astype("float64"), 2, 1).transpose(0, 1, 3, 2) + bias)
@@ -59,6 +59,7 @@ class Attention(Case):
 
     def test_switches_without_values(self):
         result = self.runner.run(self.q, self.k, self.v, PROBLEM, mask_type=3, window=(3, 0),
+                                 verify=True,
                                  bias_type=2, slopes=numpy.ones(4), has_dropout=True,
                                  has_logits=True, has_sink=True, has_skip=True)
         self.assertTrue(result.success, result.error)
@@ -66,11 +67,11 @@ class Attention(Case):
     def test_appending(self):
         p = PROBLEM
         k_new, v_new = self.k[:, :, :p.seqlen_q].copy(), self.v[:, :, :p.seqlen_q].copy()
-        result = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv")
+        result = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv", verify=True)
         self.assertTrue(result.success, result.error)
         numpy.testing.assert_array_equal(result.outputs["k"][:, :, :p.seqlen_q], k_new)
         numpy.testing.assert_array_equal(result.outputs["v"][:, :, :p.seqlen_q], v_new)
-        turned = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv",
+        turned = self.runner.run(self.q, k_new, v_new, p, api_family="fwd_appendkv", verify=True,
                                  rope="half_rotated")
         self.assertTrue(turned.success, turned.error)
         angles = numpy.arange(5)[:, None] * 10000.0 ** (-numpy.arange(8) / 8)
@@ -79,10 +80,35 @@ class Attention(Case):
                                     x * numpy.sin(angles) + y * numpy.cos(angles)], axis=-1)
         self.near(turned, wanted)
 
+    def test_the_originals_words_of_a_call(self):
+        p, arrays = PROBLEM, (self.q, self.k, self.v)
+        plain = self.runner.run(*arrays, p, window=(2, 0))
+        words = dict(perm=1, is_v_rowmajor=1, is_group_mode=0, traits_hdim_q=0, kv_layout=0)
+        same = self.runner.run(*arrays, p, window_left=2, window_right=0, **words)
+        numpy.testing.assert_array_equal(plain.output, same.output)
+        for family in ("splitkv", "pagedkv"):
+            found = self.runner.run(*arrays, p, api_family=family, num_splits=2, page_size=8,
+                                    paged_kv=int(family == "pagedkv"), verify=True)
+            self.assertTrue(found.success, found.error)
+        new = [x[:, :, :p.seqlen_q].copy() for x in arrays[1:]]
+        turned = [self.runner.run(self.q, *new, p, api_family=family, **word).output
+                  for family, word in (("appendkv", {"rope_type": 1, "seqlen_knew": p.seqlen_q}),
+                                       ("fwd_appendkv", {"rope": "interleaved"}))]
+        numpy.testing.assert_array_equal(*turned)
+        for word, value in (("perm", 0), ("is_group_mode", 1), ("rope_type", 7)):
+            self.assertIn(word, self.runner.run(*arrays, p, **{word: value}).error)
+        lib = FmhaDispatcherLib(FmhaKernelConfig())
+        runner = FmhaRunner(lib, lib.target.name)
+        self.assertEqual(runner.kernel_count, lib.kernel_count())
+        self.assertTrue(runner.run(*arrays, p).success)
+        self.assertEqual(FmhaRunner.from_prebuilt("gfx942").lib.target.name, "gfx942")
+
     def test_gradients(self):
         p = PROBLEM
-        out, weights, lse = cpu_attention_fwd_with_intermediates(self.q, self.k, self.v, p.scale)
-        grad = self.draw(*p.o_shape, dtype="float16")
+        given = self.q, self.k, self.v, p.scale
+        out, weights = cpu_attention_fwd_with_intermediates(*given)
+        lse = cpu_attention_lse(*given)
+        grad = self.draw(*p.o_shape(), dtype="float16")
         result = self.runner.run_bwd(self.q, self.k, self.v, out.astype("float16"),
                                      lse.astype("float32"), grad, p)
         self.assertTrue(result.success, result.error)
@@ -112,7 +138,8 @@ class Validators(Case):
 
     def test_the_reference_against_its_definition(self):
         q, k, v = self.draw(1, 1, 2, 3), self.draw(1, 1, 4, 3), self.draw(1, 1, 4, 2)
-        out, p, lse = cpu_attention_fwd_with_intermediates(q, k, v, 0.5, 1)
+        out, p = cpu_attention_fwd_with_intermediates(q, k, v, 0.5, 1)
+        lse = cpu_attention_lse(q, k, v, 0.5, 1)
         for i in range(2):
             e = [numpy.exp(0.5 * float(q[0, 0, i].astype("f8") @ k[0, 0, j])) for j in range(i + 1)]
             self.assertAlmostEqual(lse[0, 0, i], numpy.log(sum(e)), places=5)
@@ -128,7 +155,7 @@ class SetUp(Case):
             configs = [FmhaKernelConfig(data_type="fp32"), FmhaKernelConfig(gfx_arch="gfx950")]
             results = setup_multiple_fmha_dispatchers(
                 configs, folder, progress_callback=lambda *place: seen.append(place))
-            self.assertEqual(seen, [(1, 2), (2, 2)])
+            self.assertEqual(seen, [("compile", 1, 2), ("compile", 2, 2)])
             self.assertTrue(results[0].success, results[0].error)
             self.assertTrue(pathlib.Path(results[0].library_path).is_file())
             if not targets.pipelines(targets.resolve("gfx950"), "fmha"):
@@ -136,8 +163,8 @@ class SetUp(Case):
             p = FmhaProblem(1, 2, 2, 4, 6, 8, 8)
             runner = FmhaRunner.from_library(results[0].library_path)
             self.assertIsNone(runner._lib)
-            found = runner.run(self.draw(*p.q_shape), self.draw(*p.k_shape),
-                               self.draw(*p.v_shape), p, data_type="fp32")
+            found = runner.run(self.draw(*p.q_shape()), self.draw(*p.k_shape()),
+                               self.draw(*p.v_shape()), p, data_type="fp32", verify=True)
             self.assertTrue(found.success, found.error)
 
     def test_names_have_all_that_differs(self):
@@ -146,8 +173,17 @@ class SetUp(Case):
         self.assertEqual(len(names), 5)
         self.assertTrue(validate_fmha_config(FmhaKernelConfig()).is_valid)
         bad = validate_fmha_config(FmhaKernelConfig(mask="round"))
-        self.assertIn("mask_type must be one of", bad.errors[0])
+        self.assertIn("mask must be one of", bad.errors[0])
         self.assertIsInstance(fmha_compile_flags(), list)
+
+    def test_a_tile_of_the_originals_is_a_wish_on_amd(self):
+        for arch, corrections in (("gfx942", 1), ("sm90a", 0)):
+            found = validate_fmha_config(FmhaKernelConfig(
+                pipeline="qr" if corrections else "tmaws", tile_m0=64, tile_n0=128, hdim_q=128,
+                hdim_v=128, gfx_arch=arch))
+            self.assertEqual(found.is_valid, bool(corrections), found)
+            told = found.warnings if corrections else found.errors
+            self.assertRegex(" ".join(told), "64x128x128")
 
     def test_determinism_is_of_a_call(self):
         problem = tessera.Problem("fmha kind=backward batch=2 heads=16 seqlen_q=4096 seqlen_k=4096 "
@@ -163,7 +199,15 @@ class SetUp(Case):
         self.assertFalse(registry.register_kernel(spec_to_config(FmhaKernelSpec(hdim=64))))
         self.assertEqual(registry.select(PROBLEM).hdim_q, 64)
         self.assertIsNone(registry.select(PROBLEM, "bf16"))
-        self.assertTrue(setup_fmha_dispatcher(registry.kernels[0]).success)
+        made = setup_fmha_dispatcher(registry.kernels[0])
+        self.assertTrue(made.success)
+
+        config = spec_to_config(FmhaKernelSpec(hdim=64), dtype="fp32", arch=None)
+        self.assertEqual((config.data_type, config.hdim_v), ("fp32", 64))
+        p = FmhaProblem(1, 2, 2, 4, 6, 64, 64)
+        found = setup_fmha_dispatcher(config).runner.run(*(self.draw(*shape) for shape in (
+            p.q_shape(), p.k_shape(), p.v_shape())), p, verify=True)  # its type is the config's
+        self.assertTrue(found.success, found.error)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class Flow(Case):
         setup = setup_gemm_dispatcher(fp32(), registry_name="basic", verbose=False)
         self.assertTrue(setup.success, setup.error)
         a, b = self.draw(33, 21), self.draw(21, 18)
-        result = setup.dispatcher.run(a, b, 33, 18, 21)
+        result = setup.dispatcher.run(a, b, 33, 18, 21, verify=True)
         self.assertTrue(result.success, result.error)
         self.assert_here(result.target)
         self.assertGreater(result.time_ms, 0)
@@ -67,7 +67,7 @@ class Flow(Case):
                                       layout_a=words[0], layout_b=words[1], layout_c=words[2])
                 runner = GemmRunner(DispatcherLib(config))
                 a, b = self.draw(9, 16, dtype=near), self.draw(16, 24, dtype=near)
-                result = runner.run(a, b)
+                result = runner.run(a, b, verify=True)
                 self.assertTrue(result.success, f"{layout} {dtype}: {result.error}")
                 self.assertEqual(result.output.dtype, near)
 
@@ -75,7 +75,7 @@ class Flow(Case):
         config = KernelConfig(dtype_a="int8", dtype_b="int8", dtype_c="int32", dtype_acc="int32")
         a = self.random.integers(-128, 128, (7, 12)).astype("int8")
         b = self.random.integers(-128, 128, (12, 5)).astype("int8")
-        result = GemmRunner(DispatcherLib(config)).run(a, b)
+        result = GemmRunner(DispatcherLib(config)).run(a, b, verify=True)
         self.assertTrue(result.success, result.error)
         numpy.testing.assert_array_equal(result.output, a.astype("int32") @ b.astype("int32"))
 
@@ -86,11 +86,12 @@ class Flow(Case):
         with self.assertRaisesRegex(tessera.Error, "A has 3 columns and B 4 rows"):
             GemmRunner(lib).run(self.draw(2, 3), self.draw(4, 5))
 
-    def test_without_a_check_nothing_is_a_success(self):
-        result = GemmRunner(DispatcherLib(fp32())).run(self.draw(4, 4), self.draw(4, 4),
-                                                       verify=False)
-        self.assertEqual((result.status, result.success), (0, False))
-        self.assertIsNotNone(result.output)
+    def test_success_means_that_it_ran_and_verified_that_it_was_compared(self):
+        lib, a, b = DispatcherLib(fp32()), self.draw(4, 4), self.draw(4, 4)
+        ran, checked = GemmRunner(lib).run(a, b), GemmRunner(lib).run(a, b, verify=True)
+        self.assertEqual((ran.status, ran.success, ran.verified), (0, True, False))
+        self.assertEqual((checked.success, checked.verified), (True, True))
+        numpy.testing.assert_allclose(ran.output, a.astype("float64") @ b, rtol=1e-5, atol=1e-5)
 
     def test_what_ran_is_what_is_chosen(self):
         lib = DispatcherLib(fp32())
@@ -128,7 +129,7 @@ class Planted(Case):
 
         launching._timed = spoiled
         try:
-            result = GemmRunner(lib).run(self.draw(4, 4), self.draw(4, 4))
+            result = GemmRunner(lib).run(self.draw(4, 4), self.draw(4, 4), verify=True)
         finally:
             launching._timed = honest
         self.assertFalse(result.success)
@@ -144,10 +145,10 @@ class Planted(Case):
             return seconds
 
         a, b = self.draw(8, 16), self.draw(16, 24)
-        self.assertTrue(GemmRunner(lib).run(a, b).success)
+        self.assertTrue(GemmRunner(lib).run(a, b, verify=True).success)
         launching.launch_packed = spoiled
         try:
-            result = GemmRunner(lib).run(a, b)
+            result = GemmRunner(lib).run(a, b, verify=True)
         finally:
             launching.launch_packed = honest
         self.assertFalse(result.success)
@@ -163,7 +164,7 @@ class Variants(Case):
         for (operation, count), wanted in cases.items():
             d = [self.draw(12, 16) for _ in range(count)]
             config = fp32(variant="multi_d", elementwise_op=operation, num_d_tensors=count)
-            result = GemmRunner(DispatcherLib(config)).run(a, b, D=d)
+            result = GemmRunner(DispatcherLib(config)).run(a, b, D=d, verify=True)
             self.assertTrue(result.success, f"{operation}: {result.error}")
             ok, largest, _ = Validator().check(result.output, wanted(a.astype("float64") @ b, d))
             self.assertTrue(ok, f"{operation}: {largest}, seed {SEED}")
@@ -183,6 +184,8 @@ class Variants(Case):
         ok, _, _ = Validator().check(tessera.matmul(a, packed), a.astype("float64") @ b)
         self.assertTrue(ok)
         self.assertTrue(ctypes_utils.is_preshuffle_supported(dtype="fp32"))
+        self.assertEqual(*(ctypes_utils.is_preshuffle_supported(**given) for given in (
+            {"pipeline": "sm90a"}, {"arch": "sm90a"})))
 
 
 class Named(Case):
@@ -245,9 +248,9 @@ launching.measured_plan = lambda dispatcher, problem: dispatcher.plan(problem)
 lib = ctypes_utils.DispatcherLib(ctypes_utils.KernelConfig())
 assert str(lib.target) == "target sm90a (this machine's GPU)", lib.target
 a, b = numpy.ones((128, 64), "float16"), numpy.ones((64, 128), "float16")
-unchecked = ctypes_utils.GemmRunner(lib).run(a, b, verify=False)
-assert (unchecked.status, unchecked.success) == (0, False), unchecked
-checked = ctypes_utils.GemmRunner(lib).run(a, b)
+unchecked = ctypes_utils.GemmRunner(lib).run(a, b)
+assert (unchecked.status, unchecked.success, unchecked.verified) == (0, True, False), unchecked
+checked = ctypes_utils.GemmRunner(lib).run(a, b, verify=True)
 assert not checked.success and "elements checked are outside" in checked.error, checked
 """
 
@@ -305,7 +308,7 @@ class Registries(Case):
             runner = gemm_utils.GpuGemmRunner(paths[0])
             self.assertIsNone(runner._lib)  # loads nothing before it runs
             a, b = self.draw(6, 8), self.draw(8, 10)
-            result = runner.run(a, b, gemm_utils.GemmProblem(6, 10, 8))
+            result = runner.run(a, b, gemm_utils.GemmProblem(6, 10, 8), verify=True)
             self.assertTrue(result.success, result.error)
             self.assertTrue(DispatcherLib.load(paths[0]).initialize())
             paths[0].write_text("{}")

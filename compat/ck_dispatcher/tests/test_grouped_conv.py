@@ -1,4 +1,5 @@
 """Grouped convolutions as the documents show them: grouped_conv_utils and ck_tile.dispatcher."""
+import dataclasses
 import json
 import pathlib
 import tempfile
@@ -15,7 +16,7 @@ from grouped_conv_utils import (GpuGroupedConvRunner, GroupedConvDispatcherLib,
                                 get_grouped_conv_default_config,
                                 setup_multiple_grouped_conv_dispatchers,
                                 validate_grouped_conv_config)
-from tessera_ck import targets
+from tessera_ck import conv, targets
 
 
 def small(**fields):
@@ -27,7 +28,7 @@ def forward(x, w, p):
     """In fp64, as the definition says it: x (N, Hi, Wi, G, C/G), w (G, K/G, Y, X, C/G)."""
     x, w = x.astype("float64"), w.astype("float64")
     padded = numpy.pad(x, ((0, 0), (p.pad_h,) * 2, (p.pad_w,) * 2, (0, 0), (0, 0)))
-    out = numpy.zeros(p.output_shape)
+    out = numpy.zeros(p.output_shape())
     for i in range(p.Ho):
         for j in range(p.Wo):
             patch = padded[:, i * p.stride_h:i * p.stride_h + p.dilation_h * p.Y:p.dilation_h,
@@ -42,8 +43,8 @@ class Documented(Case):
         problem = GroupedConvProblem(N=1, C=8, K=8, G=1, Hi=6, Wi=6, Y=3, X=3, stride_h=1,
                                      stride_w=1, pad_h=1, pad_w=1, dtype="fp32",
                                      direction="forward")
-        x, w = self.draw(*problem.input_shape), self.draw(*problem.weight_shape)
-        result = GroupedConvRegistry().run(problem, x, w)
+        x, w = self.draw(*problem.input_shape()), self.draw(*problem.weight_shape())
+        result = GroupedConvRegistry().run(problem, x, w, verify=True)
         self.assertTrue(result.success, result.error)
         self.assert_here(result.target)
         numpy.testing.assert_allclose(result.output, forward(x, w, problem), rtol=1e-4, atol=1e-3)
@@ -51,8 +52,8 @@ class Documented(Case):
     def test_a_named_target_that_has_no_kernels(self):
         from ck_tile.dispatcher import GroupedConvRegistry
         p = small()
-        result = GroupedConvRegistry(arch="gfx1100").run(p, self.draw(*p.input_shape),
-                                                        self.draw(*p.weight_shape))
+        result = GroupedConvRegistry(arch="gfx1100").run(p, self.draw(*p.input_shape()),
+                                                        self.draw(*p.weight_shape()))
         self.assertFalse(result.success)
         self.assertEqual(result.error, "target gfx1100 has no kernels for convolutions")
 
@@ -60,16 +61,18 @@ class Documented(Case):
 class Run(Case):
     def test_every_direction(self):
         p = small(stride_h=2, dtype="fp32")
-        x, w = self.draw(*p.input_shape), self.draw(*p.weight_shape)
+        x, w = self.draw(*p.input_shape()), self.draw(*p.weight_shape())
         registry = GroupedConvRegistry()
-        out = registry.run(p, x, w)
+        out = registry.run(p, x, w, verify=True)
         self.assertTrue(out.success, out.error)
         numpy.testing.assert_allclose(out.output, forward(x, w, p), rtol=1e-4, atol=1e-3)
-        grad = self.draw(*p.output_shape)
+        grad = self.draw(*p.output_shape())
         # <grad, conv(x, w)> is linear in x and in w, whose gradients these are.
         wanted = float((grad.astype("float64") * forward(x, w, p)).sum())
-        dx = registry.run(small(stride_h=2, dtype="fp32", direction="bwdd"), grad, w)
-        dw = registry.run(small(stride_h=2, dtype="fp32", direction="2d_bwdw"), x, grad)
+        dx = registry.run(small(stride_h=2, dtype="fp32", direction="bwdd"), grad, w,
+                          verify=True)
+        dw = registry.run(small(stride_h=2, dtype="fp32", direction="2d_bwdw"), x, grad,
+                          verify=True)
         for result, other in ((dx, x), (dw, w)):
             self.assertTrue(result.success, result.error)
             got = float((result.output.astype("float64") * other).sum())
@@ -78,28 +81,29 @@ class Run(Case):
     def test_three_dimensions(self):
         p = GroupedConvProblem(N=1, C=4, K=4, Hi=5, Wi=5, Di=4, Z=2, Y=2, X=2, dtype="fp32")
         self.assertEqual((p.is_3d, p.ndim_spatial, p.Do), (True, 3, 3))
-        result = GroupedConvRegistry().run(p, self.draw(*p.input_shape),
-                                           self.draw(*p.weight_shape))
+        result = GroupedConvRegistry().run(p, self.draw(*p.input_shape()),
+                                           self.draw(*p.weight_shape()), verify=True)
         self.assertTrue(result.success, result.error)
-        self.assertEqual(result.output.shape, p.output_shape)
+        self.assertEqual(result.output.shape, p.output_shape())
 
     def test_results_go_where_they_are_asked_to(self):
         p = small()
         lib = GroupedConvDispatcherLib(GroupedConvKernelConfig(dtype="fp32"))
-        x, w = self.draw(*p.input_shape), self.draw(*p.weight_shape)
-        out = numpy.full(p.output_shape, 7, "float32")
-        self.assertTrue(lib.run(x, w, p, out).success)
+        x, w = self.draw(*p.input_shape()), self.draw(*p.weight_shape())
+        out = numpy.full(p.output_shape(), 7, "float32")
+        self.assertTrue(lib.run(x, w, p, out, verify=True).success)
         numpy.testing.assert_allclose(out, forward(x, w, p), rtol=1e-4, atol=1e-3)
-        wrong = lib.run(x, w, p, numpy.zeros(p.output_shape, "float16"))
+        wrong = lib.run(x, w, p, numpy.zeros(p.output_shape(), "float16"))
         self.assertIn("without gaps", wrong.error)
         self.assertIn("asks for", lib.run(x[:1], w, p).error)
 
-    def test_without_a_check_nothing_is_a_success(self):
+    def test_without_a_check_success_means_that_it_ran(self):
         p = small()
         lib = GroupedConvDispatcherLib(GroupedConvKernelConfig(dtype="fp32"))
-        result = lib.run(self.draw(*p.input_shape), self.draw(*p.weight_shape), p, verify=False)
-        self.assertFalse(result.success)
-        self.assertIsNotNone(result.output)
+        x, w = self.draw(*p.input_shape()), self.draw(*p.weight_shape())
+        result = lib.run(x, w, p)
+        self.assertTrue(result.success)
+        numpy.testing.assert_allclose(result.output, forward(x, w, p), rtol=1e-4, atol=1e-3)
 
 
 class Problems(Case):
@@ -109,7 +113,7 @@ class Problems(Case):
                                                                         "forward"))
         self.assertEqual((p.Ho, p.Wo), (26, 26))
         self.assertEqual(p.flops, 2 * 26 * 26 * 128 * 64 * 9)
-        self.assertEqual(p.input_shape, (1, 28, 28, 1, 64))
+        self.assertEqual(p.input_shape(), (1, 28, 28, 1, 64))
         with self.assertRaisesRegex(ValueError, "C=64 and K=128 must both divide by G=3"):
             GroupedConvProblem(G=3)
         with self.assertRaisesRegex(tessera.Error, "a variant is one of"):
@@ -127,7 +131,7 @@ class Configs(Case):
         self.assertTrue(marked.name.endswith("_gm4_dsb_si_2stage"))
 
     def test_validating_and_correcting(self):
-        config = get_grouped_conv_default_config("forward", 2, None, "fp16")
+        config = dataclasses.asdict(get_grouped_conv_default_config("forward", 2, None, "fp16"))
         self.assertTrue(validate_grouped_conv_config(config).is_valid)
         wrong = validate_grouped_conv_config({**config, "pipeline": "packab", "tile_m": 3})
         if "packab" in targets.pipelines(targets.resolve(), "conv"):
@@ -175,8 +179,20 @@ class Registries(Case):
         self.assertIsNone(runner._lib)
         self.assertTrue(runner.is_available())
         p = small()
-        result = runner.run(self.draw(*p.input_shape), self.draw(*p.weight_shape), p)
+        result = runner.run(self.draw(*p.input_shape()), self.draw(*p.weight_shape()), p,
+                            verify=True)
         self.assertTrue(result.success, result.error)
+
+    def test_a_tile_of_the_originals_is_a_wish_on_amd(self):
+        config = GroupedConvKernelConfig(
+            ndim_spatial=3, arch="gfx942", tile_m=16, tile_n=64, tile_k=128, wave_m=1, wave_n=4,
+            warp_tile_m=16, warp_tile_n=16, warp_tile_k=32, pipeline="compv3")
+        found = conv.wish_of(config, targets.resolve("gfx942"))
+        self.assertTrue(found.kernels)
+        self.assertIn("tile 16x64x128 is no kernel's on gfx942", found.corrections[0])
+        for fields in ({"wave_m": 3}, {"warp_tile_k": 99}, {"tile_n": 65}):
+            wrong = dataclasses.replace(config, **fields)
+            self.assertEqual(conv.wish_of(wrong, targets.resolve("gfx942")).kernels, [])
 
     def test_paths_of_several(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,9 @@ from support import COMPAT, SEED, Case
 
 import feature_engine
 from feature_engine import FeatureEngine, GemmUniversalFeatureEngine
-from feature_engine_grouped_conv import GroupedConvFeatureEngine
+from feature_engine_grouped_conv import (GroupedConvFeatureEngine,
+                                         GroupedConvLatestFeatureEngine)
+from feature_engine_vec import GemmUniversalVecFeatureEngine
 from predict import Predictor
 from search import SurrogateSearch
 from tessera_ck import forest
@@ -100,12 +102,15 @@ class Forests(Case):
 
 class Features(Case):
     def test_counts_are_documented(self):
-        self.assertEqual(len(GemmUniversalFeatureEngine().get_feature_names()), 55)
-        self.assertEqual(len(GemmUniversalFeatureEngine(extended=True).get_feature_names()), 72)
-        self.assertEqual(len(GroupedConvFeatureEngine().get_feature_names()), 113)
-        for engine in (GemmUniversalFeatureEngine(extended=True), GroupedConvFeatureEngine()):
-            names = engine.get_feature_names()
-            self.assertEqual(len(set(names)), len(names))
+        for kind, count in ((feature_engine.GemmDocumentedFeatureEngine, 55),
+                            (GemmUniversalFeatureEngine, 72),
+                            (GemmUniversalVecFeatureEngine, 78), (GroupedConvFeatureEngine, 97),
+                            (GroupedConvLatestFeatureEngine, 113)):
+            names = kind().get_feature_names()
+            self.assertEqual((len(set(names)), len(names)), (count, count))
+            self.assertEqual(feature_engine.feature_engine_class(kind.__name__), kind)
+        with self.assertRaisesRegex(ValueError, "no feature engine 'Mine'"):
+            feature_engine.feature_engine_class("Mine")
 
     def test_numbers_by_hand(self):
         found = GemmUniversalFeatureEngine().compute(PROBLEM, KERNEL)
@@ -128,7 +133,7 @@ class Features(Case):
                    "pad_h": 1, "pad_w": 1, "stride_h": 2, "dtype": "bf16"}
         kernel = {"gemm_m_per_block": 64, "gemm_n_per_block": 128, "gemm_k_per_block": 32,
                   "block_size": 256, "pipeline": "mem"}
-        found = GroupedConvFeatureEngine(num_cus=304).compute(problem, kernel)
+        found = GroupedConvLatestFeatureEngine(num_cus=304).compute(problem, kernel)
         wanted = {"Ho": 14, "Wo": 28, "channels_per_group": 32, "is_depthwise": 0,
                   "gemm_m_output": 2 * 14 * 28, "gemm_n_output": 128, "gemm_k_output": 32 * 9,
                   "num_tiles_m": 13, "num_tiles_n": 1, "num_tiles_k": 9, "is_mem": 1,
@@ -152,7 +157,7 @@ class Features(Case):
         self.assertEqual((flat["filter_area"], flat["is_3x3_conv"]), (9, 0))
 
     def test_a_batch_is_its_rows(self):
-        engine = GemmUniversalFeatureEngine(extended=True)
+        engine = GemmUniversalFeatureEngine()
         rows = [{**PROBLEM, **KERNEL, "M": int(m)} for m in self.random.integers(1, 5000, 9)]
         numpy.testing.assert_array_equal(engine.extract_batch(rows), numpy.stack(
             [engine.extract(row, row) for row in rows]))
@@ -171,6 +176,8 @@ class Features(Case):
         self.assertTrue(engine.validate_config(KERNEL))
         self.assertFalse(engine.validate_config({**KERNEL, "scheduler": "interwave"}))
         self.assertFalse(engine.validate_config({**KERNEL, "tile_k": 256}))
+        self.assertFalse(engine.validate_config({**KERNEL, "tile_m": 999}))
+        self.assertTrue(engine.validate_config({"tile_m": 128, "pipeline": "compv3"}))
         near = engine.project_to_valid({**KERNEL, "tile_m": 120, "pipeline": "none"})
         self.assertEqual((near["tile_m"], near["pipeline"]), (128, "compv3"))
 
@@ -230,9 +237,9 @@ class Foreign(Case):
             model.predict_tflops(PROBLEM, KERNEL)
 
     def test_the_first_missing_feature_is_named(self):
-        model = Predictor(self.folder(spec={"feature_names": ["hw_magic", "hw_more"]}))
-        with self.assertRaisesRegex(tessera.Error, "the feature 'hw_magic' cannot be computed"):
-            model.predict_tflops(PROBLEM, KERNEL)
+        with self.assertRaisesRegex(ValueError, "feature 'hw_magic', which GemmUniversalFeature"
+                                    "Engine cannot supply"):
+            Predictor(self.folder(spec={"feature_names": ["hw_magic", "hw_more"]}))
         model = Predictor(self.folder(spec={"feature_names": ["M"]}))
         with self.assertRaisesRegex(tessera.Error, "has 1 features and the model 2"):
             model.predict_tflops(PROBLEM, KERNEL)
@@ -266,7 +273,7 @@ class Foreign(Case):
             again = SurrogateSearch(model, strategy=strategy, seed=3)
             self.assertEqual(again.search(PROBLEM, budget=60, top_k=4), found)
         with self.assertRaisesRegex(ValueError, "strategy must be one of random, de"):
-            SurrogateSearch(model, strategy="luck")
+            SurrogateSearch(model, strategy="luck").search(PROBLEM)
 
 
 class Ours(Case):

@@ -8,7 +8,7 @@ from tessera import Error
 
 from . import fields, gemm, hints
 from .gemm import Wish
-from .targets import Target, pipelines
+from .targets import Target, original_space, pipelines
 
 # variant -> (Tessera's direction, the operands in the order of the original's three slots)
 DIRECTIONS = {"forward": ("forward", ("in", "weight", "out")),
@@ -59,7 +59,8 @@ def named_kernel(config: Any, target: Target) -> str:
 
 def wish_of(config: Any, target: Target) -> Wish:
     """As for GEMM: a pipeline of the target makes the configuration exact. On AMD's GPUs, which the
-    original's defaults are for, their tile_m of 1 is no kernel's and stands for any."""
+    original's defaults are for, their tile_m of 1 is no kernel's and stands for any, as does a tile
+    that is right by the original's rules and that Tessera does not have."""
     there = pipelines(target, "conv")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for convolutions"], False)
@@ -67,13 +68,29 @@ def wish_of(config: Any, target: Target) -> Wish:
     has_default = target.backend == "hip" and config.tile_m == 1
     if config.pipeline in there and not has_default:
         try:
-            return gemm.exact(named_kernel(config, target), target, ignored)
+            found = gemm.exact(named_kernel(config, target), target, ignored)
         except Error as error:
             return Wish([], [str(error)], True)
-    why = (f"tile_m=1 is no kernel's on {target.name}" if config.pipeline in there else
+        if found.kernels or not originals(config, target):
+            return found
+    why = (f"tile {fields.shape(config, 'tile')} is no kernel's on {target.name}"
+           if config.pipeline in there else
            f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}")
     note = f"{why}; its kernels for this direction, type and layout are taken"
     return Wish(essential(config, target), [note, *ignored], False)
+
+
+def originals(config: Any, target: Target) -> bool:
+    """Whether the original's rules for one of its targets let a configuration's shapes be."""
+    if target.backend != "hip":
+        return False
+    space = original_space(target.name, "gemm")
+    tiles = space.get("warp_tiles", {}).get(config.dtype, [])
+    return (fields.shape(config, "wave") in space.get("waves", []) and
+            fields.shape(config, "warp_tile") in tiles and all(
+                getattr(config, f"tile_{axis}") % (
+                    getattr(config, f"wave_{axis}") * getattr(config, f"warp_tile_{axis}")) == 0
+                for axis in "mn"))
 
 
 def essential(config: Any, target: Target) -> List[str]:

@@ -1,32 +1,36 @@
 """The original's words for attention, and Tessera's: problems, kernels, arrays of a launch."""
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
 import tessera
 from tessera import Error
 
-from . import checked, hints
+from . import checked, dtypes, hints
 from .gemm import Wish, triple
 from .targets import Target, pipelines
 
 FAMILIES = ("fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv", "batch_prefill", "bwd")
 MASKS = {0: "no", 1: "top_left", 2: "bottom_right", 3: "generic"}
 BIASES = {0: "no", 1: "elementwise", 2: "alibi"}
+# Further spellings of the original's.
+SPELLINGS = {"causal": "top_left", "t": "top_left", "b": "bottom_right", "g": "generic",
+             "window_generic": "generic", "none": "no", "no_mask": "no", "no_bias": "no",
+             "bias": "elementwise", "elementwise_bias": "elementwise"}
 KINDS = {"bwd": "backward", "fwd_appendkv": "append"}
 # What the original's library takes where a caller only says that there is one.
 SOFT_CAP, P_DROP, SINK, PAGE = 30.0, 0.2, 4, 64
 
 
 def word_of(table: Dict[int, str], word: Any, what: str) -> str:
-    """A number or a word of a table as a word; "causal" is "top_left"."""
+    """A number or a word of a table as a word; "causal" is "top_left", and "bias" "elementwise"."""
     if isinstance(word, int) and word in table:
         return table[word]
     if not isinstance(word, (int, str)):
         raise Error(f"{what} must be a text or a number, got a {type(word).__name__}")
-    found = "top_left" if word == "causal" else "no" if word == "none" else word
+    found = SPELLINGS.get(str(word), word)
     if found not in table.values():
         raise Error(f"{what} must be one of {', '.join(table.values())}, got '{word}'")
     return found
@@ -105,7 +109,7 @@ def own_operands(problem: tessera.Problem, p: Any, page: int, given: Dict[str, A
         return getattr(numpy, operand.name)(angles).astype(numpy.float32)
 
     def empty(operand: Any) -> Any:
-        dtype = tessera._dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype", None))
+        dtype = dtypes.numpy_dtype(operand.dtype, getattr(given.get("q"), "dtype", None))
         order = sorted(range(len(operand.shape)), key=lambda i: -operand.strides[i])
         made = numpy.zeros([operand.shape[i] for i in order], dtype)
         return made.transpose(numpy.argsort(order))
@@ -127,7 +131,7 @@ def fitted(array: Any, operand: tessera.Operand) -> Any:
     once: slopes of (heads,) are those of every sequence."""
     once = tuple(1 if stride == 0 else size for size, stride in zip(operand.shape, operand.strides))
     given = numpy.asarray(array)
-    wanted = tessera._dtypes.numpy_dtype(operand.dtype, given.dtype)
+    wanted = dtypes.numpy_dtype(operand.dtype, given.dtype)
     if given.size == 1:
         given = numpy.full(once, checked.as_numbers(given, wanted, operand.name).reshape(()))
     if given.size == numpy.prod(once, dtype=int):
@@ -138,33 +142,49 @@ def fitted(array: Any, operand: tessera.Operand) -> Any:
     return numpy.broadcast_to(stored, operand.shape)
 
 
+def _matching(target: Target, **patterns: str) -> Tuple[List[str], str]:
+    """(the kernels that match, a sentence where there are none)"""
+    try:
+        found = tessera.KernelSet("ck_dispatcher", target.word).op("fmha").where(**patterns).kernels
+    except Error as error:
+        return [], str(error)
+    return found, "" if found else f"{target.name} has no kernel of attention with " + ", ".join(
+        f"{key}={word}" for key, word in patterns.items())
+
+
+def _essential(target: Target, kind: str, dtype: str, notes: List[str]) -> Wish:
+    """The shipped set of a kind and a type."""
+    try:
+        shipped = tessera.KernelSet("ck_dispatcher", target.word).preselected(
+            f"{kind}_{dtype}_essential")
+        return Wish(shipped.kernels, notes, False)
+    except Error as error:
+        return Wish([], [str(error)], False)
+
+
 def named_kernels(config: Any, target: Target) -> Wish:
     """The kernels for a configuration: those of the shipped set of its kind and type, or the ones
-    that its tile and pipeline name where the target has such a pipeline."""
+    that its tile and pipeline name where the target has such a pipeline. On AMD's GPUs a tile may
+    be one of the original's that Tessera does not have; then it is the set's, too."""
     there = pipelines(target, "fmha")
     if not there:
         return Wish([], [f"target {target.name} has no kernels for attention"], False)
     ignored = hints.of_config(config)
     kind = KINDS.get(config.family, "forward")
-    kernels = tessera.KernelSet("ck_dispatcher", target.word)
     if config.pipeline in there:
-        patterns = {"kind": kind, "in": config.data_type, "pipeline": config.pipeline,
-                    "tile": triple(config.tile_m0, config.tile_n0, config.tile_k0max)}
-        try:
-            found = kernels.op("fmha").where(**patterns).kernels
-        except Error as error:
-            return Wish([], [str(error)], True)
+        tile = triple(config.tile_m0, config.tile_n0, config.tile_k0max)
+        patterns = {"kind": kind, "in": config.data_type, "pipeline": config.pipeline}
+        found, why = _matching(target, **patterns, tile=tile)
         if found:
             return Wish(found, ignored, True)
-        return Wish([], [f"{target.name} has no kernel of attention with " + ", ".join(
-            f"{key}={word}" for key, word in patterns.items())], True)
+        if target.backend == "hip":
+            note = (f"tile {tile} is no kernel's of attention on {target.name}; its kernels for "
+                    "this kind and type are taken")
+            return _essential(target, kind, config.data_type, [note, *ignored])
+        return Wish([], [why], True)
     note = (f"pipeline {config.pipeline} is not one of {target.name}'s, {', '.join(there)}; its "
             "kernels for this kind and type are taken")
-    try:
-        return Wish(kernels.preselected(f"{kind}_{config.data_type}_essential").kernels,
-                    [note, *ignored], False)
-    except Error as error:
-        return Wish([], [str(error)], False)
+    return _essential(target, kind, config.data_type, [note, *ignored])
 
 
 def file_name(spec: Dict[str, Any]) -> str:

@@ -95,6 +95,19 @@ def triple(*numbers: int) -> str:
     return "x".join(map(str, numbers))
 
 
+def holds_waves(config: Any) -> bool:
+    """Whether the tile is whole warp tiles of all waves."""
+    return all(wave > 0 and warp > 0 and tile % (wave * warp) == 0 for tile, wave, warp in (
+        (getattr(config, f"tile_{axis}"), getattr(config, f"wave_{axis}"),
+         getattr(config, f"warp_{axis}")) for axis in "mnk"))
+
+
+def usual_waves(config: Any) -> Dict[str, int]:
+    """The defaults of waves and warp tiles."""
+    return {f"{prefix}_{axis}": getattr(type(config), f"{prefix}_{axis}")
+            for prefix in ("wave", "warp") for axis in "mnk"}
+
+
 def ending_of(config: Any, target: Target) -> List[str]:
     """The last words of a kernel's name: the scheduler, which kernels of CPUs have not, and the
     target."""

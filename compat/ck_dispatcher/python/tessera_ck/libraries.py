@@ -47,6 +47,11 @@ class Library:
     def kernel_count(self) -> int:
         return len(self.wish.kernels)
 
+    @property
+    def path(self) -> str:
+        """The file of Tessera's library, which holds the kernels or compiles them."""
+        return str(self.find() or "")
+
     def refusal(self) -> str:
         """Why nothing can run: there is no kernel, or no such machine; empty where it can."""
         if not self.wish.kernels:
@@ -116,7 +121,7 @@ class Library:
              ) -> Dict[str, Any]:
         """Runs a plan; what a result says of it besides the output."""
         seconds = launching.launch(plan, arrays, verify=verify)
-        return {"success": verify, "time_ms": seconds * 1e3, "kernel_name": plan.kernel,
+        return {"success": True, "time_ms": seconds * 1e3, "kernel_name": plan.kernel,
                 "tflops": flops / seconds / 1e12 if seconds > 0 else 0.0,
                 "target": self.target.name}
 

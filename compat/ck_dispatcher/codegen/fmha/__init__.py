@@ -1,0 +1,1 @@
+"""Attention: the original's words, its rules for its own targets, and the generator."""
