@@ -11,8 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kDepthwiseProblems = 2;         // of each kernel
-constexpr double kDepthwiseLdsCycles = 1.05;  // of what LDS needs at least
+constexpr int kDepthwiseProblems = 2;  // of each kernel
 constexpr double kMostDepthwiseProducts = 1e6;
 
 class DepthwiseHip : public EmulatedTest {
@@ -64,26 +63,15 @@ class DepthwiseHip : public EmulatedTest {
     }
   }
   void check_all(const std::vector<KernelSpec>& specs, int problems) {
-    std::vector<Source> sources;
-    for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-    const auto built = builder().build_all(sources, target_, 0);
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      SCOPED_TRACE(name_of(specs[i]));
-      ASSERT_EQ(built[i].error, "");
-      EmulatedKernel kernel(read_file(built[i].artifact.binary));
-      expect_lean(specs[i], sources[i], kernel);
-      for (int n = 0; n < problems; ++n) {
-        const ConvProblem p = problem_for(specs[i]);
-        family_.validate(p);
-        check(specs[i], sources[i], kernel, p);
-      }
-      const emulator::Statistics& s = kernel.statistics;
-      EXPECT_LE(static_cast<double>(s.lds_cycles),
-                kDepthwiseLdsCycles * static_cast<double>(s.lds_ideal_cycles));
-      instructions_ += s.instructions;
-    }
-    fmt::print("{}: {} kernels, {} problems, {} elements, {} instructions\n", target_.name,
-               specs.size(), problems_, elements_, instructions_);
+    for_each_built(specs,
+                   [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                     for (int n = 0; n < problems; ++n) {
+                       const ConvProblem p = problem_for(spec);
+                       family_.validate(p);
+                       check(spec, source, kernel, p);
+                     }
+                     expect_few_lds_cycles(kernel);
+                   });
   }
   static bool is_depthwise_kernel(const KernelSpec& spec) {
     return spec.algorithm.pipeline == Pipeline::depthwise;

@@ -60,20 +60,9 @@ TEST_P(PointwiseConv, EssentialKernelsAreCorrect) {
   ASSERT_GE(specs.size(), 30U);
   std::shuffle(specs.begin(), specs.end(), random_);
   specs.resize(kKernels);
-  std::vector<Source> sources;
-  for (const KernelSpec& spec : specs) sources.push_back(family_.emit(spec, target_));
-  const auto built = builder().build_all(sources, target_, 0);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    SCOPED_TRACE(name_of(specs[i]));
-    ASSERT_EQ(built[i].error, "");
-    EmulatedKernel kernel(read_file(built[i].artifact.binary));
-    expect_lean(specs[i], sources[i], kernel);
-    for (int n = 0; n < kPointwiseProblems; ++n) {
-      check(specs[i], sources[i], kernel, served(specs[i]));
-    }
-  }
-  fmt::print("{}: {} kernels, {} problems, {} elements\n", target_.name, specs.size(), problems_,
-             elements_);
+  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    for (int n = 0; n < kPointwiseProblems; ++n) check(spec, source, kernel, served(spec));
+  });
 }
 
 }  // namespace

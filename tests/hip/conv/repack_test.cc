@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kRepackProblems = 3;  // of each kernel
 constexpr double kMostRepackProducts = 2e6;
-constexpr double kRepackLdsCycles = 1.05;  // of what LDS needs at least
 
 class RepackConv : public EmulatedTest {
  protected:
@@ -67,11 +66,10 @@ class RepackConv : public EmulatedTest {
   void check_all(const std::vector<std::string>& names) {
     for_each_kernel(names,
                     [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-                      for (int n = 0; n < kRepackProblems; ++n)
+                      for (int n = 0; n < kRepackProblems; ++n) {
                         check(spec, source, kernel, problem_for(spec));
-                      const emulator::Statistics& s = kernel.statistics;
-                      EXPECT_LE(static_cast<double>(s.lds_cycles),
-                                kRepackLdsCycles * static_cast<double>(s.lds_ideal_cycles));
+                      }
+                      expect_few_lds_cycles(kernel);
                     });
   }
 

@@ -152,7 +152,7 @@ void refuse_odd_addresses(const ConvProblem& p, const ConvOperands& o) {
 void add_sums(const ConvProblem& p, const Shape& shape, const Plan& plan, int tile_n,
               Launch& launch) {
   using Arguments = HipDepthwiseArguments<1>;
-  constexpr std::int64_t kLanes = device::kHipDepthwiseLanes;
+  constexpr std::int64_t kSumLanes = device::kHipDepthwiseLanes;
   const std::int64_t made = plan.parts * std::max(shape.taps, 1);
   const std::int64_t bytes = plan.slices * made * plan.channel_blocks * tile_n * 4;
   const std::int64_t weights = p.k * p.filter[0] * p.filter[1] * p.filter[2];
@@ -160,8 +160,8 @@ void add_sums(const ConvProblem& p, const Shape& shape, const Plan& plan, int ti
   launch.workspace.address_offset = offsetof(Arguments, workspace);
   launch.parts = plan.slices * shape.runs;
   launch.steps.push({.entry = 1,
-                     .grid = {static_cast<unsigned>(tile::ceil_div(weights, kLanes)), 1, 1},
-                     .block = {static_cast<unsigned>(kLanes), 1, 1}});
+                     .grid = {static_cast<unsigned>(tile::ceil_div(weights, kSumLanes)), 1, 1},
+                     .block = {static_cast<unsigned>(kSumLanes), 1, 1}});
 }
 
 }  // namespace

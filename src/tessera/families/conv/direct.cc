@@ -20,7 +20,7 @@ constexpr Shape3 kGpuTile = {64, 64, 16};  // of the product, see View
 constexpr double kCpuShare = 0.02;         // of a core's peak that the loops reach
 constexpr double kGpuShare = 0.25;         // of the ordinary cores' peak
 constexpr double kGpuStart = 1e-5;         // seconds of one tile, measured on an H200
-constexpr double kGpuRound = 3.8e-6;        // of each further tile of a unit, besides its products
+constexpr double kGpuRound = 3.8e-6;       // of each further tile of a unit, besides its products
 
 std::vector<Algorithm> algorithms(const Target& target) { return {direct_algorithm(target)}; }
 

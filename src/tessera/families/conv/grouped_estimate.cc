@@ -98,8 +98,8 @@ GroupedWork image_work(const ConvProblem& p, const GroupedShape& s, const Groupe
   return work;
 }
 
-// How much longer a tile takes where the filter has depth: a layer of 3 x 3 x 3 on an H200. The times
-// above were fitted to filters of one and two dimensions.
+// How much longer a tile takes where the filter has depth: a layer of 3 x 3 x 3 on an H200. The
+// times above were fitted to filters of one and two dimensions.
 constexpr double kDeepFilter = 2.2;
 
 GroupedWork weight_work(const ConvProblem& p, const GroupedShape& s, const GroupedPlan& plan) {

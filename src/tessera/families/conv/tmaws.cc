@@ -496,8 +496,7 @@ void count_out(const tile::GpuCase& c, double tiles, tile::GpuKernel& x) {
 
 // What slices cost besides the bytes of their sums: with repack, a further step, of which all took
 // 4 us on an H200; otherwise, that groups meet in device memory (a guess).
-constexpr double kSumStepSeconds = 3e-6;
-constexpr double kMeetingSeconds = 1.5e-6;
+constexpr double kSumStepSeconds = 3e-6, kMeetingSeconds = 1.5e-6;
 constexpr double kCacheTimes = 2;  // how much faster than memory L2 moves the sums
 // Where the slices of a tile come in different rounds of blocks, the last one adds up all of them:
 // 96 slices of 128 x 128 took 139 us longer than 64 on an H200.
@@ -527,20 +526,16 @@ double line_factor(const ConvProblem& p, const Repacked& repacked, bool repacks)
   return bytes <= 16 ? kAnywhere : bytes <= 32 ? kQuarter : bytes <= 64 ? kHalf : 1;
 }
 
-// What L2 gives all units together, in bytes a second for each unit of the machine, where taps in
-// depth read a volume again: what gradients of 3 x 3 x 3 filters on 128^3 took on an H200. One
-// consumer that multiplies 256 columns frees its stages late. Images are not slowed down so.
-constexpr double kCacheBytes = 70e9;
-constexpr double kLateShare = 0.85;
-
-double seconds_of_fetches(const ConvProblem& p, const tile::GpuKernel& x, const Target& target) {
+// What L2 gives each unit in a second where taps in depth read a volume again: gradients of filters
+// of 3 x 3 x 3 on 128^3, on an H200. One consumer with 256 columns frees its stages late.
+double seconds_of_fetches(const ConvProblem& p, const tile::GpuKernel& x, int units) {
+  constexpr double kBytes = 70e9, kLate = 0.85;
   if (p.direction == ConvDirection::forward || p.filter[0] <= p.stride[0]) return 0;
-  const double share = x.wave_m == 1 && x.tile_n == 256 ? kLateShare : 1;
-  return x.blocks * x.k_steps * x.step_bytes / (share * kCacheBytes * std::max(1, target.units));
+  const double rate = x.wave_m == 1 && x.tile_n == 256 ? kLate * kBytes : kBytes;
+  return x.blocks * x.k_steps * x.step_bytes / (rate * std::max(1, units));
 }
 
-// What storing an element that lies anywhere takes a unit, as measured on an H200.
-constexpr double kPixelSeconds = 0.6e-9;
+constexpr double kPixelSeconds = 0.6e-9;  // of a unit, to store an element that lies anywhere
 
 // The bytes that a kernel with repack copies where operands are as aligned as allocators make
 // them. A kernel that has nothing to copy is priced like one that copies an element, so that the
@@ -561,20 +556,18 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
       tmaws_plan(p, repacks ? form_of(s, spec.algorithm, repacked) : form_of(s, spec.algorithm));
   const tile::Product product = tmaws_product(s);
   tile::GpuCase c = tile::gpu_case(target, product.a, product.out, s.epilogue);
-  double steps = 0;  // of all tiles
-  for (const TmawsClass& of : plan.classes) steps += double(of.tiles_p) * double(of.steps);
-  double tiles = 0;
-  for (const TmawsClass& of : plan.classes) tiles += double(of.tiles_p);
+  double steps = 0, tiles = 0;
+  for (const TmawsClass& of : plan.classes) {
+    steps += double(of.tiles_p) * double(of.steps), tiles += double(of.tiles_p);
+  }
   c.k = steps / std::max(tiles, 1.0) * kTmawsDepth;
   c.batch = double(plan.batch);
-  c.flops = flops(problem);
-  c.bytes = bytes(problem);
+  c.flops = flops(problem), c.bytes = bytes(problem);
   c.is_aligned = c.by_copy = 1;
   tile::GpuKernel x = kernel_on(s, spec.algorithm, plan, target);
-  const bool is_gradient = p.direction == ConvDirection::backward_data;
   const bool by_copy = repacks && copies_pixels(in_runs(given, repacked.run), nullptr) &&
                        stores_whole_groups(p, spec.algorithm);
-  const bool by_pixels = is_gradient && repacks && !by_copy;
+  const bool by_pixels = p.direction == ConvDirection::backward_data && repacks && !by_copy;
   if (by_pixels || repacked.has_result_cells) x.stores_by_copy = 0;
   if (repacks) x.copied_bytes = double(std::max<std::int64_t>(repacked.copied_bytes(), 2));
   count_out(c, double(plan.tiles), x);
@@ -585,7 +578,7 @@ Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& given, const 
       sums_up ? seconds_of_sums(spec.algorithm, plan, target.units, c.bandwidth) : 0;
   const double elements = double(plan.tiles) * spec.algorithm.tile.m * spec.algorithm.tile.n;
   const double stores = by_pixels ? elements * kPixelSeconds / target.units : 0;
-  const double busy = std::max(seconds.compute, seconds_of_fetches(given, x, target));
+  const double busy = std::max(seconds.compute, seconds_of_fetches(given, x, target.units));
   const double compute = busy * line_factor(p, repacked, repacks) + stores;
   Estimate total = tile::total_of(compute, seconds.memory, seconds.overhead + more);
   total.utilisation = seconds.utilisation;

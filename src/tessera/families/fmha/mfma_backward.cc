@@ -136,9 +136,10 @@ Verdict serves_gradients(const KernelSpec& spec, const FmhaProblem& p, const Tar
   constexpr std::int64_t kMostStep = std::numeric_limits<std::int32_t>::max();
   const std::int64_t step = std::max(p.bias_strides[2], p.bias_strides[3]);
   if (p.bias == FmhaBias::elementwise && step > kMostStep) {
-    return {fmt::format("queries and keys of the bias must be at most {} elements apart with {}, "
-                        "got {}",
-                        kMostStep, pipeline, step)};
+    return {
+        fmt::format("queries and keys of the bias must be at most {} elements apart with {}, "
+                    "got {}",
+                    kMostStep, pipeline, step)};
   }
   constexpr double kMostThreads = std::numeric_limits<std::uint32_t>::max();
   const double most = std::floor(kMostThreads / (kHipLanes * spec.algorithm.wave.m));
@@ -162,7 +163,8 @@ Source emit_gradients(const KernelSpec& spec, const Target& target) {
   const std::string config =
       backward_config_text(spec) + fmt::format(
                                        "  static constexpr bool kCopies = {};\n"
-                                       "  static constexpr int kXcds = {};\n",
+                                       "  static constexpr int kXcds = {};\n"
+                                       "  static constexpr bool kSplit = false;\n",
                                        shape.copies, target.xcds);
   return tile::hip_source(
       spec, kAbi, {"fmha/mfma_backward.h", "MfmaBackward", "MfmaBackwardArguments", config},

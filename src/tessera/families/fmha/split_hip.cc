@@ -81,12 +81,12 @@ constexpr Rule kSplitHipRules[] = {
 
 // Tiles of 32 rows for each length of heads where LDS has room for four waves' keys, and of 64.
 std::vector<Algorithm> split_hip_algorithms(const Target& target) {
-  constexpr std::pair<Shape3, Shape3> kTiles[] = {
+  constexpr std::pair<Shape3, Shape3> kTilesAndWaves[] = {
       {{32, 128, 64}, {1, 4, 1}}, {{64, 64, 64}, {2, 2, 1}},  {{32, 128, 128}, {1, 4, 1}},
       {{64, 64, 128}, {2, 2, 1}}, {{64, 64, 192}, {2, 2, 1}}, {{64, 64, 256}, {2, 2, 1}}};
   const int slices = std::clamp(target.units, 1, kMostHipSlices);
   std::vector<Algorithm> all;
-  for (const auto& [tile, wave] : kTiles) {
+  for (const auto& [tile, wave] : kTilesAndWaves) {
     all.push_back({.pipeline = Pipeline::splitkv,
                    .tile = tile,
                    .wave = wave,

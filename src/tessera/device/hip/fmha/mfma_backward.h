@@ -40,7 +40,7 @@ struct MetTile {
   using Rows = LdsTile<C::kTileN, kChunks, 1>;
   using LoadRows = TokenLoader<Rows, C::kTileN, kChunks, kThreads, C::kCopies>;
 #if defined(__gfx950__)
-  using LoadColumns = typename If<C::kCopies, CopiedValues<C::kTileN, kElements, kThreads>,
+  using LoadColumns = typename If<C::kCopies, CopiedValues<C::kTileN, kElements, kThreads, false>,
                                   TransposedValues<C::kTileN, kElements, kThreads>>::Type;
 #else
   using LoadColumns = TransposedValues<C::kTileN, kElements, kThreads>;

@@ -20,11 +20,11 @@
 
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/gemm_operands.h"
+#include "tessera/device/hip/gemm/stream_shares.h"
 #include "tessera/device/hip/mfma.h"
 #include "tessera/device/hip/slices.h"
 #include "tessera/device/hip/tile_order.h"
 #include "tessera/device/hip/tile_sizes.h"
-#include "tessera/device/stream_work.h"
 
 namespace tessera::device {
 
@@ -63,6 +63,8 @@ struct MfmaGemm {
   static constexpr bool kStreamK = requires { requires C::kStreamK; };
   static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
                 "stream-K cuts K itself and adds in order");
+
+  using Shares = StreamShares<C, Operands>;
 
   // Tiles that a turn of the loop multiplies.
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;
@@ -278,30 +280,13 @@ struct MfmaGemm {
 
   // ---- stream-K ----
 
-  // What all workgroups share, told by the arguments alone.
-  static __device__ __forceinline__ StreamWork shared_work(const HipGemmArguments& arguments) {
-    const auto& sizes = Operands::sizes(arguments.gemm);
-    const HipTileOrder<C> order(sizes, arguments.raster_group);
-    const int steps = static_cast<int>((sizes.k + C::kTileK - 1) / C::kTileK);
-    return stream_work(static_cast<int>(order.total), steps, arguments.blocks);
-  }
-
-  static __device__ __forceinline__ int own_block() {
-    return static_cast<int>(__builtin_amdgcn_workgroup_id_x());
-  }
-  static __device__ __forceinline__ StreamItem item_of(const HipGemmArguments& arguments,
-                                                       const StreamWork& work, int index) {
-    const StreamShare share = stream_share(work, own_block());
-    return stream_item(work, share, own_block(), arguments.blocks, index);
-  }
-
   // Whole tiles, and then the workgroup's share of the steps of the last tiles.
   static __device__ __forceinline__ void run_shares(Shared* memory) {
 #pragma unroll 1
     for (int index = 0;; ++index) {
       const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
-      const StreamWork work = shared_work(arguments);
-      const StreamItem item = item_of(arguments, work, index);
+      const StreamWork work = Shares::work(arguments);
+      const StreamItem item = Shares::item(arguments, work, index);
       if (item.tile < 0) break;
       const auto& sizes = Operands::sizes(arguments.gemm);
       const HipTileOrder<C> order(sizes, arguments.raster_group);
@@ -316,21 +301,11 @@ struct MfmaGemm {
   // registers are few while K is multiplied.
   __device__ __forceinline__ bool has_all(int index) {
     const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
-    const StreamWork work = shared_work(arguments);
-    const StreamItem item = item_of(arguments, work, index);
+    const StreamWork work = Shares::work(arguments);
+    const StreamItem item = Shares::item(arguments, work, index);
     if (item.end - item.begin == work.steps) return true;
-    const StreamParts parts = stream_parts(work, item.tile);
-    constexpr int kDistance = stream_place({0, 3}, 2) - stream_place({0, 3}, 1);
-    constexpr int kFurther = stream_place({0, 3}, 1) - stream_place({0, 3}, 0) - kDistance;
-    const HipSliceSums<Acc, kBlocksM * kBlocksN * kQuads, false, kThreads> all = {
-        bits<u64>(arguments.workspace) + static_cast<u64>(arguments.partial_sums),
-        static_cast<u32*>(arguments.workspace) + (item.tile - work.whole),
-        stream_place(parts, 0),
-        kDistance,
-        kFurther,
-        own_block() - parts.first,
-        parts.count,
-        fresh_thread<kThreads>()};
+    const auto all = Shares::template sums<Acc, kBlocksM * kBlocksN * kQuads, kThreads>(
+        arguments, work, item.tile);
     return all.add(sums, memory);
   }
 
