@@ -129,8 +129,8 @@ TEST(FmhaFeatures, StepsOfAmdGpus) {
        {"launch_steps", 3},
        {"parts", 16},
        {"log2_jobs", 7}});
-  expect_values("fmha heads=4 seqlen_q=300 seqlen_k=500 hdim=64 dtype=fp16 kind=backward",
-                "gfx942", "fmha_backward_fp16_direct_16x64x64_4x1x1_1x1x1_gfx942", 0,
+  expect_values("fmha heads=4 seqlen_q=300 seqlen_k=500 hdim=64 dtype=fp16 kind=backward", "gfx942",
+                "fmha_backward_fp16_direct_16x64x64_4x1x1_1x1x1_gfx942", 0,
                 {{"shared_bytes", 8192}, {"launch_steps", 3}});
 }
 
