@@ -359,8 +359,8 @@ Estimate estimate_hip_depthwise(const KernelSpec& spec, const ConvProblem& p, co
   const double staged =
       mfma::by_weight(p) ? 0
                          : double(taps_in(p)) * spec.algorithm.tile.n / kLanes * kStageInstructions;
-  const double waves = kLanes / tile::kWaveLanes;
-  const double block = (turns * work.vector + staged) * waves * kVectorCycles / kSimds;
+  constexpr int kWaves = kLanes / tile::kWaveLanes;
+  const double block = (turns * work.vector + staged) * kWaves * kVectorCycles / kSimds;
   const double l1 = target.caches.empty() ? 64 : std::max(1.0, target.caches[0].bytes_per_cycle);
   const double loading = turns * work.bytes * kLanes / l1;
   const double rounds = std::ceil(double(plan.blocks()) / target.units);

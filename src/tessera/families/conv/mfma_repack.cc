@@ -139,7 +139,8 @@ Repack repack(const ConvProblem& p) {
   r.bytes[0] = r.copies_x                 ? element * elements(p, p.size, q.c)
                : r.copies_y && by_data(p) ? element * elements(p, out, q.k)
                                           : 0;
-  const double filters = double(q.k) * double(q.c / q.g) * double(p.filter[0]) *
+  const std::int64_t of_group = q.c / q.g;
+  const double filters = double(q.k) * double(of_group) * double(p.filter[0]) *
                          double(p.filter[1]) * double(p.filter[2]) * element;
   r.bytes[1] = !by_weight(p) ? filters : r.copies_y ? element * elements(p, out, q.k) : 0;
   return r;
