@@ -258,7 +258,7 @@ class ReverseMode(Transforms):
         new, length = torch.randn(2, 1, 1, 2, 8), torch.zeros(1, dtype=torch.int32)
         with self.assertRaisesRegex(tessera.Error, "append_kv: torch.vmap has no rule for it"):
             torch.vmap(lambda k, v, n: torch.ops.tessera.append_kv(
-                k, v, n, n, length, *[None] * 9, "bshd"))(cache, cache.clone(), new)
+                k, v, n, n, length, *[None] * 11, "bshd"))(cache, cache.clone(), new)
 
 
 if __name__ == "__main__":
