@@ -28,10 +28,7 @@ class EmulatedMfma : public MfmaProblems {
   // MFMAs of the keys of a tile that a wave has, in the code and when it runs.
   std::uint64_t mfmas_of_tile(const KernelSpec& spec) const {
     const Algorithm& a = spec.algorithm;
-    int depth = 0;
-    for (const Instruction& i : target_.instructions) {
-      if (i.a == signature(spec).in && i.shape.m == 32) depth = std::max(depth, i.shape.k);
-    }
+    const int depth = mfma_depth(spec);
     const int blocks = a.tile.m / (32 * a.wave.m), keys = a.tile.n / a.wave.n;
     const int head_v = fmha::most_hdim_v(a.tile.k);
     return static_cast<std::uint64_t>(blocks * (keys / 32) * (a.tile.k / depth) +

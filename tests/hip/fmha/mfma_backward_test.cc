@@ -8,8 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "hip/emulated_test.h"
-#include "host/fmha/low_scores.h"
+#include "hip/fmha/mfma_problems.h"
 #include "tessera/device/fmha_backward.h"
 #include "tessera/device/hip/fmha/gradient_sizes.h"
 #include "tessera/families/fmha/arguments.h"
@@ -24,13 +23,11 @@ constexpr std::int64_t kMostGradientProducts = std::int64_t{1} << 19;  // of a p
 // gfx90a raises gradients of fp16 as long as they are small.
 constexpr double kLargeGradient = 64;
 
-class MfmaBackward : public EmulatedTest {
+class MfmaBackward : public MfmaProblems {
  protected:
-  MfmaBackward() : EmulatedTest(Op::fmha) {}
-
   static bool is_gradient(const KernelSpec& spec) {
     const Pipeline pipeline = spec.algorithm.pipeline;
-    return std::get<FmhaSignature>(spec.signature).kind == FmhaKind::backward &&
+    return signature(spec).kind == FmhaKind::backward &&
            (pipeline == Pipeline::qr || pipeline == Pipeline::qrasync);
   }
 
@@ -59,7 +56,7 @@ class MfmaBackward : public EmulatedTest {
       "bf16_qrasync_128x32x128_4x1x1_32x32x16_packed_biasalibi_dropout_dbias"};
 
   FmhaProblem problem_for(const KernelSpec& spec) {
-    const auto& s = std::get<FmhaSignature>(spec.signature);
+    const auto& s = signature(spec);
     const Shape3& t = spec.algorithm.tile;
     FmhaProblem p{.kind = FmhaKind::backward, .in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
     p.lengths = s.lengths, p.dbias = s.dbias, p.dlse = one_in(3);
@@ -83,42 +80,16 @@ class MfmaBackward : public EmulatedTest {
     add_strides(p);
     return p;
   }
-  void add_mask(FmhaProblem& p) {
-    p.mask = one_in(2) ? FmhaMask::top_left : FmhaMask::bottom_right;
-    p.window_left = one_in(2) ? between(0, p.seqlen_k) : -1;
-    p.window_right = one_in(3) ? between(-1, 40) : 0;
-    if (p.window_left >= 0 && one_in(2)) p.sink = between(1, 70);
-  }
-  // A bias for each query or for all, whose keys are neighbours or are not.
-  void add_bends(const FmhaSignature& s, FmhaProblem& p) {
-    if (s.soft_cap) p.soft_cap = one_in(2) ? 2 : 30;
-    if (s.dropout) p.p_drop = one_in(2) ? 0.25F : 0.9F;
-    p.bias = s.bias;
-    if (s.bias == FmhaBias::alibi && one_in(2)) p.slope_stride = p.heads;
-    if (s.bias != FmhaBias::elementwise) return;
-    const std::int64_t gap = one_in(3) ? 2 : 1, pitch = p.seqlen_k * gap + between(0, 3);
-    p.bias_strides = {p.heads * p.seqlen_q * pitch, p.seqlen_q * pitch, pitch, gap};
-    for (std::size_t i = 0; i < 3; ++i) {
-      if (one_in(4)) p.bias_strides[i] = 0;
-    }
-  }
-  // Heads before tokens, gaps between tokens, one head of keys and values for all, one dout.
+  // One head of keys and values for all, one dout.
   void add_strides(FmhaProblem& p) {
-    const auto spread = [&](std::int64_t heads, std::int64_t tokens, std::int64_t size) {
-      const std::int64_t e = size + (one_in(2) ? 8 : 0);
-      FmhaStrides s = {tokens * heads * e, e, heads * e, 1};
-      if (one_in(2)) s[1] = tokens * e, s[2] = e;
-      if (p.lengths == FmhaLengths::packed) s = {kPacked, e, heads * e, 1};
-      return s;
-    };
     if (one_in(3)) return;
-    p.q_strides = spread(p.heads, p.seqlen_q, p.hdim);
-    p.k_strides = spread(p.heads_kv, p.seqlen_k, p.hdim);
-    p.v_strides = spread(p.heads_kv, p.seqlen_k, p.hdim_v);
-    p.dout_strides = spread(p.heads, p.seqlen_q, p.hdim_v);
-    p.dq_strides = spread(p.heads, p.seqlen_q, p.hdim);
-    p.dk_strides = spread(p.heads_kv, p.seqlen_k, p.hdim);
-    p.dv_strides = spread(p.heads_kv, p.seqlen_k, p.hdim_v);
+    p.q_strides = spread(p, p.heads, p.seqlen_q, p.hdim);
+    p.k_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim);
+    p.v_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim_v);
+    p.dout_strides = spread(p, p.heads, p.seqlen_q, p.hdim_v);
+    p.dq_strides = spread(p, p.heads, p.seqlen_q, p.hdim);
+    p.dk_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim);
+    p.dv_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim_v);
     if (one_in(3)) p.k_strides[1] = 0;
     if (one_in(3) && p.lengths != FmhaLengths::packed) p.v_strides[0] = 0;
     if (one_in(4)) p.dout_strides[1] = p.dout_strides[2] = 0;
@@ -128,12 +99,7 @@ class MfmaBackward : public EmulatedTest {
 
   std::uint64_t mfmas_of_tile(const KernelSpec& spec, bool of_keys) const {
     const Algorithm& a = spec.algorithm;
-    int depth = 0;
-    for (const Instruction& i : target_.instructions) {
-      if (i.a == std::get<FmhaSignature>(spec.signature).in && i.shape.m == 32) {
-        depth = std::max(depth, i.shape.k);
-      }
-    }
+    const int depth = mfma_depth(spec);
     const int head = a.tile.k, head_v = fmha::most_hdim_v(a.tile.k);
     const int rows = a.tile.n / 32 * (head + head_v) / depth;
     const int columns = a.tile.n / depth * ((of_keys ? head + head_v : head) / 32);
@@ -182,7 +148,7 @@ class MfmaBackward : public EmulatedTest {
   std::uint64_t expected_mfmas(const KernelSpec& spec, const FmhaProblem& p,
                                const FmhaOperands& o) const {
     const Algorithm& a = spec.algorithm;
-    const bool masked = std::get<FmhaSignature>(spec.signature).masked;
+    const bool masked = signature(spec).masked;
     const device::FmhaArguments g = fmha::arguments_of(p, o);
     std::uint64_t sum = 0;
     for (const bool of_keys : {false, true}) {
@@ -200,7 +166,7 @@ class MfmaBackward : public EmulatedTest {
 
   void expect_counted(const KernelSpec& spec, const EmulatedKernel& kernel) const {
     const Algorithm& a = spec.algorithm;
-    const auto& s = std::get<FmhaSignature>(spec.signature);
+    const auto& s = signature(spec);
     const device::MfmaBackwardShape shape = {.waves = a.wave.m,
                                              .met = a.tile.n,
                                              .head = a.tile.k,
@@ -264,32 +230,22 @@ TEST_P(MfmaBackward, EveryKernelIsLeanAndCorrect) {
   });
 }
 
-// Masks of other libraries: a bias of the least finite number, for some keys of a row or all. Then
-// lse has lost the logarithm of the sum of weights.
+// lse has lost the logarithm of the sum of weights then.
 TEST_P(MfmaBackward, KeysAreHiddenByTheLeastNumber) {
   for (const char* words : {"dtype=bf16", "dtype=fp16 dtype_bias=fp32"}) {
-    const Problem problem = parse_problem(
-        fmt::format("fmha kind=backward heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 "
-                    "bias=elementwise {}",
-                    words));
-    const std::vector<KernelSpec> all = kernels_for(problem, target_);
-    const auto found = std::find_if(all.begin(), all.end(), is_gradient);
-    ASSERT_NE(found, all.end()) << words;
-    SCOPED_TRACE(name_of(*found));
-    const Source source = family_.emit(*found, target_);
-    EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
-    expect_lean(*found, source, kernel);
-    expect_counted(*found, kernel);
-    measure::OwnedOperands owned = measure::random_operands(problem, random_());
-    const auto& p = std::get<FmhaProblem>(problem);
-    const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
-    scores.hide_keys();
-    scores.put_results();
-    emulator::Memory memory;
-    add_operands(owned, memory);
-    const Launch launch = family_.bind(*found, problem, target_, owned.operands);
-    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
-    scores.expect_gradients();
+    SCOPED_TRACE(words);
+    run_on_low_scores(
+        parse_problem(
+            fmt::format("fmha kind=backward heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 "
+                        "bias=elementwise {}",
+                        words)),
+        is_gradient,
+        [&](const KernelSpec& spec, const EmulatedKernel& kernel, const fmha::LowScores& scores) {
+          expect_counted(spec, kernel);
+          scores.hide_keys();
+          scores.put_results();
+        },
+        [](const fmha::LowScores& scores) { scores.expect_gradients(); });
   }
 }
 

@@ -1,4 +1,5 @@
-// Random problems for kernels of attention by matrix instructions of AMD's GPUs.
+// Random problems for kernels of attention, and of its gradients, by matrix instructions of AMD's
+// GPUs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,7 +9,10 @@
 #include <cmath>
 
 #include "hip/emulated_test.h"
+#include "host/fmha/low_scores.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/operations.h"
+#include "tessera/spec/numeric.h"
 
 namespace tessera {
 
@@ -20,6 +24,38 @@ class MfmaProblems : public EmulatedTest {
 
   static const FmhaSignature& signature(const KernelSpec& spec) {
     return std::get<FmhaSignature>(spec.signature);
+  }
+
+  // The k of a matrix instruction of 32 rows.
+  int mfma_depth(const KernelSpec& spec) const {
+    int depth = 0;
+    for (const Instruction& i : target_.instructions) {
+      if (i.a == signature(spec).in && i.shape.m == 32) depth = std::max(depth, i.shape.k);
+    }
+    return depth;
+  }
+
+  // Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
+  // Runs the first kernel `is` on the problem; `before` hides keys, `after` looks at results.
+  template <class Is, class Before, class After>
+  void run_on_low_scores(const Problem& problem, const Is& is, const Before& before,
+                         const After& after) {
+    const std::vector<KernelSpec> all = kernels_for(problem, target_);
+    const auto found = std::find_if(all.begin(), all.end(), is);
+    ASSERT_NE(found, all.end());
+    SCOPED_TRACE(name_of(*found));
+    const Source source = family_.emit(*found, target_);
+    EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
+    expect_lean(*found, source, kernel);
+    measure::OwnedOperands owned = measure::random_operands(problem, random_());
+    const auto& p = std::get<FmhaProblem>(problem);
+    const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
+    before(*found, kernel, scores);
+    emulator::Memory memory;
+    add_operands(owned, memory);
+    const Launch launch = family_.bind(*found, problem, target_, owned.operands);
+    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
+    after(scores);
   }
 
   FmhaProblem problem_for(const KernelSpec& spec) {
@@ -97,24 +133,26 @@ class MfmaProblems : public EmulatedTest {
       if (one_in(4)) p.bias_strides[i] = 0;
     }
   }
-  // Heads before tokens, gaps between tokens, one head of keys and values for all.
+  // Heads before tokens or behind, gaps between tokens.
+  FmhaStrides spread(const FmhaProblem& p, std::int64_t heads, std::int64_t tokens,
+                     std::int64_t size) {
+    const std::int64_t e = size + (one_in(2) ? 8 : 0);
+    FmhaStrides s = {tokens * heads * e, e, heads * e, 1};
+    if (one_in(2)) s[1] = tokens * e, s[2] = e;
+    if (p.lengths == FmhaLengths::packed) s = {kPacked, e, heads * e, 1};
+    return s;
+  }
+  // One head of keys and values for all.
   void add_strides(FmhaProblem& p) {
-    const auto spread = [&](std::int64_t heads, std::int64_t tokens, std::int64_t size) {
-      const std::int64_t e = size + (one_in(2) ? 8 : 0);
-      FmhaStrides s = {tokens * heads * e, e, heads * e, 1};
-      if (one_in(2)) s[1] = tokens * e, s[2] = e;
-      if (p.lengths == FmhaLengths::packed) s = {kPacked, e, heads * e, 1};
-      return s;
-    };
     if (one_in(3)) return;
-    p.q_strides = spread(p.heads, p.seqlen_q, p.hdim);
-    p.out_strides = spread(p.heads, p.seqlen_q, p.hdim_v);
+    p.q_strides = spread(p, p.heads, p.seqlen_q, p.hdim);
+    p.out_strides = spread(p, p.heads, p.seqlen_q, p.hdim_v);
     if (p.pages != FmhaPages::none) {
       add_page_strides(p);
       return;
     }
-    p.k_strides = spread(p.heads_kv, p.seqlen_k, p.hdim);
-    p.v_strides = spread(p.heads_kv, p.seqlen_k, p.hdim_v);
+    p.k_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim);
+    p.v_strides = spread(p, p.heads_kv, p.seqlen_k, p.hdim_v);
     if (p.kind == FmhaKind::extend) return;
     if (one_in(3)) p.k_strides[1] = 0;
     if (one_in(3) && p.lengths != FmhaLengths::packed) p.v_strides[0] = 0;

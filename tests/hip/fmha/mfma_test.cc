@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "hip/fmha/emulated_mfma.h"
-#include "host/fmha/low_scores.h"
-#include "tessera/families/operations.h"
 
 namespace tessera {
 namespace {
@@ -70,29 +68,19 @@ TEST_P(MfmaFmha, EveryKernelIsLeanAndCorrect) {
   check_kernels(specs, kProblemsOfKernel);
 }
 
-// Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
 TEST_P(MfmaFmha, KeysAreHiddenByTheLeastNumber) {
   for (const char* words : {"dtype=bf16", "dtype=fp16 dtype_bias=fp32"}) {
-    const Problem problem = parse_problem(fmt::format(
-        "fmha heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 bias=elementwise lse=1 {}",
-        words));
-    const std::vector<KernelSpec> all = kernels_for(problem, target_);
-    const auto found = std::find_if(all.begin(), all.end(), is_mfma);
-    ASSERT_NE(found, all.end()) << words;
-    SCOPED_TRACE(name_of(*found));
-    const Source source = family_.emit(*found, target_);
-    EmulatedKernel kernel(read_file(builder().build(source, target_).binary));
-    expect_lean(*found, source, kernel);
-    expect_counted(*found, kernel);
-    measure::OwnedOperands owned = measure::random_operands(problem, random_());
-    const auto& p = std::get<FmhaProblem>(problem);
-    const fmha::LowScores scores(p, owned, -max_finite(p.dtype_bias));
-    scores.hide_keys();
-    emulator::Memory memory;
-    add_operands(owned, memory);
-    const Launch launch = family_.bind(*found, problem, target_, owned.operands);
-    ASSERT_EQ(kernel.run(name_of(*found), source, launch, memory, 1), "");
-    scores.expect_means();
+    SCOPED_TRACE(words);
+    run_on_low_scores(
+        parse_problem(fmt::format(
+            "fmha heads=4 heads_kv=2 seqlen_q=5 seqlen_k=150 hdim=64 bias=elementwise lse=1 {}",
+            words)),
+        is_mfma,
+        [&](const KernelSpec& spec, const EmulatedKernel& kernel, const fmha::LowScores& scores) {
+          expect_counted(spec, kernel);
+          scores.hide_keys();
+        },
+        [](const fmha::LowScores& scores) { scores.expect_means(); });
   }
 }
 
