@@ -137,4 +137,7 @@ tile::Product tmaws_product(const ConvSignature& signature);
 Launch bind_tmaws(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
                   const ConvOperands& operands);
 
+Estimate estimate_tmaws(const KernelSpec& spec, const ConvProblem& problem, const Target& target,
+                        int threads);
+
 }  // namespace tessera::conv
