@@ -11,6 +11,7 @@ import argparse
 
 import torch
 
+import cudnn_fp8
 import tessera
 
 F8 = torch.float8_e4m3fn
@@ -83,37 +84,6 @@ def ours(q, k, v, factors, is_causal, kernel):
     return out[0], plan.kernel
 
 
-def cudnn(q, k, v, factors, is_causal):
-    """cuDNN's fp8 attention with P times 256; its result is in e4m3."""
-    import cudnn as front  # pylint: disable=import-outside-toplevel
-    kinds, shape = front.data_type, q.shape
-    graph = front.pygraph(io_data_type=kinds.FP8_E4M3, intermediate_data_type=kinds.FLOAT,
-                          compute_data_type=kinds.FLOAT)
-    sizes = [shape[0], shape[2], shape[1], shape[3]]
-    strides = [q.stride(0), q.stride(2), q.stride(1), 1]
-    tensors = [graph.tensor(name=name, dim=sizes, stride=strides, data_type=kinds.FP8_E4M3)
-               for name in "qkv"]
-    ones = {name: graph.tensor(name=name, dim=[1] * 4, stride=[1] * 4, data_type=kinds.FLOAT)
-            for name in ("descale_q", "descale_k", "descale_v", "descale_s", "scale_s", "scale_o")}
-    result, _, most_s, most_o = graph.sdpa_fp8(
-        q=tensors[0], k=tensors[1], v=tensors[2], generate_stats=False, use_causal_mask=is_causal,
-        attn_scale=shape[3]**-0.5, name="attention", **ones)
-    result.set_output(True).set_dim(sizes).set_stride(strides).set_data_type(kinds.FP8_E4M3)
-    for most in (most_s, most_o):
-        most.set_output(True).set_dim([1] * 4).set_stride([1] * 4).set_data_type(kinds.FLOAT)
-    graph.build([front.heur_mode.A])
-    numbers = [float(x) for x in factors] + [1 / 256, 256, 64]
-    one = lambda x: torch.full((1, 1, 1, 1), x, device="cuda")
-    out = torch.empty(shape, dtype=torch.uint8, device="cuda")
-    pack = dict(zip(tensors, (x.view(torch.uint8) for x in (q, k, v))))
-    pack.update({result: out, most_s: one(0.0), most_o: one(0.0)})
-    pack.update({tensor: one(x) for tensor, x in zip(ones.values(), numbers)})
-    graph.execute(pack, torch.empty(max(1, graph.get_workspace_size()), device="cuda",
-                                    dtype=torch.uint8))
-    torch.cuda.synchronize()
-    return out.view(F8).float()[0] / 64
-
-
 def share(got, right):
     return float((got.double() - right).norm() / right.norm())
 
@@ -134,7 +104,9 @@ def measured(kind, tokens, hdim, is_causal, kernels):
     out, _ = ours(whole[0], whole[1], centred, factors[:2] + [factor], is_causal, None)
     print(f"  {'':8} ({share(out.float() + mean[0], before):.2e})  the first one, v centred")
     try:
-        out = cudnn(*whole, factors, is_causal)
+        call, result = cudnn_fp8.prepared(*whole, factors, is_causal)
+        call()
+        out = result()[0]
         print(f"  {share(out, right):.2e} ({share(out, before):.2e})  cuDNN fp8, out e4m3")
     except Exception as error:  # pylint: disable=broad-except
         print(f"  cuDNN fp8: {str(error)[:200]}")

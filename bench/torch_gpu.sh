@@ -51,6 +51,11 @@ step 45 "$python" examples/python/torch/llama_generate.py --device cuda --dtype 
 peers bert bench/shapes/bert_base.txt --dtype bf16
 peers llama bench/shapes/llama3_8b.txt --op gemm --dtype bf16
 peers attention bench/shapes/llama3_8b.txt --op fmha --calls 5 --rounds 7
+step 45 "$python" bench/torch_gradients.py bench/shapes/gradients.txt --device cuda --dtype bf16 \
+  --backend cudnn --graph
+if "$python" -c 'import cudnn' 2>/dev/null; then
+  step 60 "$python" bench/attention_fp8.py --seed "$(date +%Y%m%d)" --count 12
+fi
 norms=$(mktemp)
 cat >"$norms" <<'TEXT'
 norm kind=rmsnorm rows=128 columns=4096 in=bf16 out=bf16 weight=bf16 scale=1

@@ -14,6 +14,7 @@ takes of the host: the whole call, PyTorch's engine around a function that compu
 parts of our function: room for the gradients, the launch and all else.
 """
 import argparse
+import contextlib
 import json
 import math
 import statistics
@@ -31,6 +32,7 @@ import torch_attention
 from torch_peers import DTYPES, read_problems
 
 MOST_SCORES = 1 << 28  # of the answer in fp64
+FLASH4 = "flash4"
 
 
 def tensors_of(problem, device):
@@ -58,6 +60,15 @@ def gradients_of(function, made, dout, how, dtype=None):
         how = how | {"attn_mask": mask.to(dtype)}
     out = function(*leaves, **how)
     return lambda: torch.autograd.grad(out, leaves, dout.to(out.dtype), retain_graph=True)
+
+
+def flash4(q, k, v, scale, is_causal=False, enable_gqa=False):
+    """FlashAttention-4's function, which wants heads behind tokens."""
+    from flash_attn.cute import flash_attn_func  # pylint: disable=import-outside-toplevel
+    del enable_gqa  # which it finds in the shapes
+    out = flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)), softmax_scale=scale,
+                          causal=is_causal)
+    return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
 
 
 def scores_of(problem):
@@ -167,12 +178,17 @@ def measure(problem, given):
     device = torch.device(given.device)
     made, dout = tensors_of(problem, device)
     how = torch_attention.ask(problem, made, given.backend)
-    theirs = functional.scaled_dot_product_attention
     exact = None
     if scores_of(problem) <= MOST_SCORES:
-        exact = gradients_of(theirs, made, dout, how, torch.float64)
+        exact = gradients_of(functional.scaled_dot_product_attention, made, dout, how,
+                             torch.float64)
     stream = torch.cuda.Stream() if given.graph else None
-    with sdpa_kernel([torch_attention.NAMES[given.backend]]), torch.cuda.stream(stream):
+    theirs, context = functional.scaled_dot_product_attention, contextlib.nullcontext()
+    if given.backend == FLASH4:
+        theirs = flash4
+    else:
+        context = sdpa_kernel([torch_attention.NAMES[given.backend]])
+    with context, torch.cuda.stream(stream):
         calls = [gradients_of(function, made, dout, how)
                  for function in (tessera.torch.scaled_dot_product_attention, theirs)]
         error, peer_error = errors_of(calls, exact)
@@ -202,8 +218,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("shapes", help="a file of problems, one a line")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--backend", default="flash", choices=tuple(torch_attention.NAMES),
-                        help="of PyTorch's function")
+    parser.add_argument("--backend", default="flash", choices=(*torch_attention.NAMES, FLASH4),
+                        help="of PyTorch's function, or FlashAttention-4's package flash-attn-4")
     parser.add_argument("--dtype", default="", help="of lines that name none: fp32, bf16, fp16")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=0)
@@ -223,7 +239,7 @@ def main():
     for problem in read_problems(given):
         try:
             row = measure(problem, given)
-        except (ValueError, RuntimeError, tessera.Error) as reason:
+        except (ValueError, RuntimeError, AssertionError, tessera.Error) as reason:
             print(f"{problem}: skipped, {reason}")
             continue
         rows.append(row)

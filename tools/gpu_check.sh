@@ -16,6 +16,7 @@
 #   fmha-sanitizers  memcheck and racecheck of every essential kernel of attention (9 minutes)
 #   fmha-prefill     prompts beside cuDNN: d 64, 128 and 256, 512 to 16 k tokens (6 minutes)
 #   fmha-decode      one query against 8 k to 128 k keys, beside cuDNN (6 minutes)
+#   fmha-drawn       one query against keys of a list that no model has learned from (2 minutes)
 # cuDNN lies where NVRTC does, in LD_LIBRARY_PATH, or in the Python environment of VIRTUAL_ENV.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -184,6 +185,16 @@ fmha_decode_part() {
   done
 }
 
+# Every second problem with one query and at least 1024 keys, of equal lengths.
+fmha_drawn_part() {
+  "$tessera" problems decode --op fmha --target sm90a --dtype bf16 --unseen |
+    awk '/seqlen_q=1 / && !/lengths=/ && match($0, /seqlen_k=[0-9]+/) &&
+         substr($0, RSTART + 9, RLENGTH - 9) + 0 >= 1024 && ++count % 2 == 0' |
+    head -32 >"$out/drawn.txt"
+  bench 200 fmha_drawn fmha --shapes "$out/drawn.txt" --peers cudnn --peer-seconds 0 --rounds 9 \
+    --soak 0.05
+}
+
 # Layers that no model has learned from, every seventh of the list.
 drawn_layers() {
   "$tessera" problems wide --op conv --target sm90a --dtype bf16 --unseen |
@@ -243,6 +254,7 @@ fmha) fmha_part ;;
 fmha-sanitizers) fmha_sanitizers_part ;;
 fmha-prefill) fmha_prefill_part ;;
 fmha-decode) fmha_decode_part ;;
+fmha-drawn) fmha_drawn_part ;;
 conv-drawn-*) conv_drawn_part "${part#conv-drawn-}" ;;
 conv-backward_data-*) conv_bench_part backward_data ;;
 conv-backward_weight-*) conv_bench_part backward_weight ;;
