@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hip/gemm/emulated.h"
+#include "hip/tally.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/jit/build.h"
@@ -20,6 +21,8 @@
 #include "tessera/targets/targets.h"
 
 namespace tessera {
+
+inline constexpr std::size_t kUsualOthers = 3;  // kernels that do not ship, in a usual run
 
 class EmulatedTest : public testing::TestWithParam<std::string> {
  protected:
@@ -36,11 +39,25 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
     fmt::print("seed {}\n", seed_);
   }
+  void TearDown() override {
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    tally_.write(target_.name, fmt::format("{}.{}", info->test_suite_name(), info->name()), seed_,
+                 HasFailure());
+  }
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
   }
   bool one_in(int count) { return between(1, count) == 1; }
+
+  // So many of a list in a usual run, other ones each time; all of it in others.
+  template <class T>
+  std::vector<T> some(std::vector<T> all, std::size_t count) {
+    if (!is_usual_run(target_.name)) return all;
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(std::min(all.size(), count));
+    return all;
+  }
 
   // The kernels of the target's essential sets that the filter takes, each once.
   std::vector<KernelSpec> essential(bool (*takes)(const KernelSpec&)) const {
@@ -98,8 +115,12 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     const Mismatch mismatch = family_.compare(problem, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_EQ(measure::gaps_intact(owned), "");
+    count_problem(problem, mismatch.checked);
+  }
+  void count_problem(const Problem& problem, std::int64_t elements) {
     ++problems_;
-    elements_ += mismatch.checked;
+    elements_ += elements;
+    tally_.add(problem);
   }
 
   static jit::Builder builder() {
@@ -116,9 +137,11 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     return emulator::disassemble_all(bytes);
   }
 
-  // Builds the kernels and calls visit(spec, source, kernel) for each of them, in their order.
+  // Builds the kernels and calls visit(spec, source, kernel) so many times for each of them, in
+  // their order.
   template <class Visit>
-  void for_each_built(const std::vector<KernelSpec>& specs, const Visit& visit) {
+  void for_each_built(const std::vector<KernelSpec>& specs, const Visit& visit,
+                      int times = test_times()) {
     std::vector<Source> sources;
     for (const KernelSpec& spec : specs) {
       ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name_of(spec);
@@ -140,7 +163,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
         if (!built[i].was_cached) seconds.push_back(built[i].seconds);
         EmulatedKernel kernel(files[i - first], texts[i - first]);
         expect_lean(specs[i], sources[i], kernel);
-        visit(specs[i], sources[i], kernel);
+        for (int n = 0; n < times; ++n) visit(specs[i], sources[i], kernel);
         all_.add(kernel.statistics);
       }
     }
@@ -184,6 +207,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
   std::uint64_t executed_mfmas_ = 0;  // by the last check
+  Tally tally_;
   int problems_ = 0;
   std::int64_t elements_ = 0;
   emulator::Statistics all_;  // of all kernels that were visited

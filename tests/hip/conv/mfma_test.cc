@@ -201,8 +201,9 @@ TEST_P(MfmaConv, OtherLegalKernelsAreLeanAndCorrect) {
   std::vector<KernelSpec> specs = family_.enumerate(target_, {});
   std::erase_if(specs, [](const KernelSpec& spec) { return !is_mfma(spec); });
   std::shuffle(specs.begin(), specs.end(), random_);
-  ASSERT_GE(specs.size(), kOthers);
-  specs.resize(kOthers);
+  const std::size_t others = is_usual_run(target_.name) ? 2 : kOthers;
+  ASSERT_GE(specs.size(), others);
+  specs.resize(others);
   check_all(specs, 1);
 }
 

@@ -94,7 +94,7 @@ TEST_P(RepackConv, OtherKernelsAreLeanAndCorrect) {
       "slices4_repack",
       "conv_backwardweight_fp32_nchw_3d_compv4_128x64x32_2x2x1_32x32x8_intrawave_repack",
   };
-  check_all(names);
+  check_all(some(names, 4));
 }
 
 }  // namespace

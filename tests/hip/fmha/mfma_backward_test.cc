@@ -32,12 +32,13 @@ class MfmaBackward : public MfmaProblems {
   }
 
   // The kernels of the essential sets, and those of other features that the target has.
-  std::vector<KernelSpec> kernels() const {
-    std::vector<KernelSpec> specs = essential(is_gradient);
+  std::vector<KernelSpec> kernels() {
+    std::vector<KernelSpec> specs = essential(is_gradient), others;
     for (const char* words : kOthers) {
       KernelSpec spec = parse_name(fmt::format("fmha_backward_{}_{}", words, target_.name));
-      if (family_.is_legal(spec, target_)) specs.push_back(std::move(spec));
+      if (family_.is_legal(spec, target_)) others.push_back(std::move(spec));
     }
+    for (KernelSpec& spec : some(others, kUsualOthers)) specs.push_back(std::move(spec));
     return specs;
   }
   static constexpr const char* kOthers[] = {
