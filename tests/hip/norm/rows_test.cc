@@ -64,13 +64,14 @@ INSTANTIATE_TEST_SUITE_P(Targets, EmulatedNorm, testing::Values("gfx90a", "gfx94
 TEST_P(EmulatedNorm, KernelsAreLeanAndCorrect) {
   std::vector<std::string> names =
       some(std::vector<std::string>(std::begin(kOthers), std::end(kOthers)), kUsualOthers);
-  const std::size_t others = names.size();
+  std::vector<KernelSpec> shipped;
   for (const std::string& set : family_.preselected_names()) {
-    for (const KernelSpec& spec : family_.preselected(set, target_)) {
-      names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
-    }
+    for (KernelSpec& spec : family_.preselected(set, target_)) shipped.push_back(std::move(spec));
   }
-  ASSERT_EQ(names.size(), 36U + others);
+  ASSERT_EQ(shipped.size(), 36U);
+  for (const KernelSpec& spec : sampled(shipped)) {
+    names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
+  }
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < kNormProblems; ++n) check(spec, source, kernel, random_problem(spec));
   });
