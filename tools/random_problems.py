@@ -4,8 +4,8 @@
     random_problems.py BUILD [--minutes N] [--times N] [--targets gfx90a,gfx942,gfx950] [--jobs N]
 
 Each round runs the tests of BUILD that draw problems, in an order and with seeds that are new each
-time, for one target after the other. At the end it prints what was computed as a table of Markdown,
-and every test that failed with its seed; the output of a failed test stays in BUILD/random_problems.
+time, for every target. At the end it prints what was computed as a table of Markdown, and every
+test that failed with its seed. The output of a failed test stays in BUILD/random_problems.
 """
 import argparse
 import collections
@@ -24,7 +24,8 @@ TESTS = {
              "EmulatedGemm.OtherKernelsOfFewRowsAreLeanAndCorrect"],
     "norm": ["EmulatedNorm.KernelsAreLeanAndCorrect", "EmulatedNorm.RowsWhoseSquaresFp32Lacks"],
     "conv": ["DepthwiseHip.EssentialKernelsAreLeanAndCorrect",
-             "DepthwiseHip.OtherLegalKernelsAreLeanAndCorrect", "EmulatedConv.DirectIsLeanAndCorrect",
+             "DepthwiseHip.OtherLegalKernelsAreLeanAndCorrect",
+             "EmulatedConv.DirectIsLeanAndCorrect",
              "MfmaConv.EveryEssentialKernelByMfmaIsLeanAndCorrect",
              "MfmaConv.OtherLegalKernelsAreLeanAndCorrect", "PointwiseConv.*",
              "RepackConv.EssentialKernelsAreLeanAndCorrect",

@@ -6,7 +6,7 @@
 namespace tessera::fmha {
 namespace {
 
-// Of a target in usual runs and others.
+// Problems of a target, in usual runs and in others.
 constexpr std::size_t kAppends = 3, kMoreAppends = 8, kExtends = 3, kMoreExtends = 6;
 
 using AppendFmha = EmulatedFmha;

@@ -5,7 +5,7 @@
 namespace tessera::fmha {
 namespace {
 
-// Of a target in usual runs and others.
+// Problems of a target, in usual runs and in others.
 constexpr std::size_t kGradientProblems = 3, kMoreGradients = 6;
 
 using BackwardFmha = EmulatedFmha;

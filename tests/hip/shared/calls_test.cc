@@ -176,8 +176,8 @@ TEST_P(EmulatedCalls, MultiplyMatrices) {
                         " alpha=0.75 beta=-1.5 dtype=" + GetParam());
 }
 
-// Of each list one type takes every second entry, which of them says the seed: kernels take a
-// second each to compile.
+// A type takes every second entry of a list, and the seed says which: kernels take a second each
+// to compile.
 bool is_turn_of(std::size_t entry, const std::string& type) {
   return (entry + world().seed / 3) % 2 == (type == "fp16" ? 0U : 1U);
 }
