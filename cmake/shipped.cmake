@@ -22,7 +22,7 @@ cmake_dependent_option(TESSERA_SHIP_CUBINS "Build the GPU kernels that come with
                        "TESSERA_NVRTC_LIBRARY" OFF)
 
 # Developers' tests take a sample of those kernels, which compile in a seventh of the time, and of
-# AMD's GPUs one.
+# one of AMD's GPUs two sets: the tests that emulate kernels compile what they run.
 option(TESSERA_SAMPLE_CUBINS "Build a sample of the GPU kernels that come with the library" OFF)
 set(sample)
 if(TESSERA_SAMPLE_CUBINS)
@@ -79,7 +79,7 @@ elseif(TESSERA_SHIP_CUBINS)
   tessera_pack(cubins "${essential}" sm90a)
 endif()
 if(TESSERA_SHIP_CODE_OBJECTS AND sample)
-  tessera_pack(code_objects "${essential}" gfx942)
+  tessera_pack(code_objects "--preselected;fp16_rcr_essential,bf16_rcr_essential" gfx942)
 elseif(TESSERA_SHIP_CODE_OBJECTS)
   tessera_pack(code_objects "${essential}" gfx90a gfx942 gfx950)
 endif()

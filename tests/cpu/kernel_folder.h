@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -24,6 +25,14 @@ inline std::vector<Target> targets_here() {
     if (runtime::backend_for(row).unavailable_reason(row).empty()) targets.push_back(row);
   }
   return targets;
+}
+
+// A usual run takes the first target of this machine and one of the others, which the seed chooses;
+// with TESSERA_TEST_TIMES, as in long runs, it takes all.
+inline std::vector<Target> targets_of_run(std::uint64_t seed) {
+  std::vector<Target> all = targets_here();
+  if (all.size() < 3 || std::getenv("TESSERA_TEST_TIMES") != nullptr) return all;
+  return {all.front(), all[1 + seed % (all.size() - 1)]};
 }
 
 // One for the process; the folder <name>_kernels of the working directory outlives it.

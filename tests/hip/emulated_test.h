@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hip/gemm/emulated.h"
+#include "hip/tally.h"
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
 #include "tessera/jit/build.h"
@@ -20,6 +21,8 @@
 #include "tessera/targets/targets.h"
 
 namespace tessera {
+
+inline constexpr std::size_t kUsualOthers = 3;  // kernels that do not ship, in a usual run
 
 class EmulatedTest : public testing::TestWithParam<std::string> {
  protected:
@@ -36,11 +39,48 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     if (emulator::find_objdump().empty()) GTEST_SKIP() << "no llvm-objdump was found";
     fmt::print("seed {}\n", seed_);
   }
+  void TearDown() override {
+    const auto* const info = testing::UnitTest::GetInstance()->current_test_info();
+    tally_.write(target_.name, fmt::format("{}.{}", info->test_suite_name(), info->name()), seed_,
+                 HasFailure());
+  }
 
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(least, most)(random_);
   }
   bool one_in(int count) { return between(1, count) == 1; }
+
+  // So many of a list in a usual run, other ones each time; all of it in others.
+  template <class T>
+  std::vector<T> some(std::vector<T> all, std::size_t count) {
+    if (!is_usual_run(target_.name)) return all;
+    std::shuffle(all.begin(), all.end(), random_);
+    all.resize(std::min(all.size(), count));
+    return all;
+  }
+
+  // A usual run takes of kernels that ship, in an order that the seed makes, those whose names have
+  // a pair of first words (a type and a layout, a direction and a type) or a later word that no
+  // name before had. So all types and directions are there, and other kernels in each run.
+  std::vector<KernelSpec> sampled(std::vector<KernelSpec> all) {
+    if (!is_usual_run(target_.name)) return all;
+    std::shuffle(all.begin(), all.end(), random_);
+    std::set<std::string> seen;
+    std::erase_if(all, [&](const KernelSpec& spec) { return !adds_words(name_of(spec), seen); });
+    return all;
+  }
+  static bool adds_words(const std::string& name, std::set<std::string>& seen) {
+    constexpr std::size_t kPair = 3;  // words: the operation and two more
+    bool adds = false;
+    std::size_t begin = 0, words = 0;
+    for (std::size_t at = 0; at <= name.size(); ++at) {
+      if (at < name.size() && name[at] != '_') continue;
+      if (++words < kPair) continue;
+      adds = seen.insert(name.substr(begin, at - begin)).second || adds;
+      begin = at + 1;
+    }
+    return adds;
+  }
 
   // The kernels of the target's essential sets that the filter takes, each once.
   std::vector<KernelSpec> essential(bool (*takes)(const KernelSpec&)) const {
@@ -98,8 +138,12 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     const Mismatch mismatch = family_.compare(problem, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
     EXPECT_EQ(measure::gaps_intact(owned), "");
+    count_problem(problem, mismatch.checked);
+  }
+  void count_problem(const Problem& problem, std::int64_t elements) {
     ++problems_;
-    elements_ += mismatch.checked;
+    elements_ += elements;
+    tally_.add(problem);
   }
 
   static jit::Builder builder() {
@@ -110,9 +154,17 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     return jit::Builder(options);
   }
 
-  // Builds the kernels and calls visit(spec, source, kernel) for each of them, in their order.
+  static std::vector<std::string> disassembled(const std::vector<std::string>& files) {
+    std::vector<std::span<const emulator::u8>> bytes;
+    for (const std::string& file : files) bytes.push_back(EmulatedKernel::bytes_of(file));
+    return emulator::disassemble_all(bytes);
+  }
+
+  // Builds the kernels and calls visit(spec, source, kernel) so many times for each of them, in
+  // their order.
   template <class Visit>
-  void for_each_built(const std::vector<KernelSpec>& specs, const Visit& visit) {
+  void for_each_built(const std::vector<KernelSpec>& specs, const Visit& visit,
+                      int times = test_times()) {
     std::vector<Source> sources;
     for (const KernelSpec& spec : specs) {
       ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name_of(spec);
@@ -120,14 +172,23 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
     }
     const auto built = builder().build_all(sources, target_, 0);
     std::vector<double> seconds;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      SCOPED_TRACE(name_of(specs[i]));
-      ASSERT_EQ(built[i].error, "");
-      if (!built[i].was_cached) seconds.push_back(built[i].seconds);
-      EmulatedKernel kernel(read_file(built[i].artifact.binary));
-      expect_lean(specs[i], sources[i], kernel);
-      visit(specs[i], sources[i], kernel);
-      all_.add(kernel.statistics);
+    constexpr std::size_t kMost = 16;  // kernels whose texts are in memory
+    for (std::size_t first = 0; first < specs.size(); first += kMost) {
+      const std::size_t end = std::min(first + kMost, specs.size());
+      std::vector<std::string> files;
+      for (std::size_t i = first; i < end; ++i) {
+        ASSERT_EQ(built[i].error, "") << name_of(specs[i]);
+        files.push_back(read_file(built[i].artifact.binary));
+      }
+      const std::vector<std::string> texts = disassembled(files);
+      for (std::size_t i = first; i < end; ++i) {
+        SCOPED_TRACE(name_of(specs[i]));
+        if (!built[i].was_cached) seconds.push_back(built[i].seconds);
+        EmulatedKernel kernel(files[i - first], texts[i - first]);
+        expect_lean(specs[i], sources[i], kernel);
+        for (int n = 0; n < times; ++n) visit(specs[i], sources[i], kernel);
+        all_.add(kernel.statistics);
+      }
     }
     print_counts(specs.size(), std::move(seconds));
   }
@@ -169,6 +230,7 @@ class EmulatedTest : public testing::TestWithParam<std::string> {
   std::uint64_t seed_ = std::random_device{}();
   std::mt19937_64 random_{seed_};
   std::uint64_t executed_mfmas_ = 0;  // by the last check
+  Tally tally_;
   int problems_ = 0;
   std::int64_t elements_ = 0;
   emulator::Statistics all_;  // of all kernels that were visited

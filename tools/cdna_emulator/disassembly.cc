@@ -108,6 +108,69 @@ std::optional<std::string> read_all(int fd, double seconds) {
   return {};
 }
 
+// What a program prints, which is given words and has so many seconds.
+std::string output_of(std::vector<std::string>& words, double seconds) {
+  const std::string& program = words.front();
+  Descriptor read_end, write_end;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    refuse_tool(std::string("No pipe can be made: ") + std::strerror(errno) + ".");
+  read_end.fd = ends[0];
+  write_end.fd = ends[1];
+  fcntl(write_end.fd, F_SETPIPE_SZ, 1 << 20);  // fewer turns; a system may allow less
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, write_end.fd, STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  const int error =
+      posix_spawn(&child, program.c_str(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) refuse_tool("'" + program + "' cannot be run: " + std::strerror(error) + ".");
+  close(write_end.fd);
+  write_end.fd = -1;
+  std::optional<std::string> text = read_all(read_end.fd, seconds);
+  if (!text) kill(child, SIGKILL);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!text) {
+    refuse_tool("'" + program + "' did not end in " + std::to_string(std::lround(seconds)) +
+                " s with less than " + std::to_string(kMostText) +
+                " bytes; the code object may be damaged.");
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    refuse_tool("'" + program +
+                "' cannot disassemble the code object; LLVM 19 knows gfx90a and gfx942, "
+                "LLVM 20 and later gfx950, too.");
+  }
+  return std::move(*text);
+}
+
+// Each file's part of the text begins with a line that has its name.
+std::vector<std::string> split_by_file(const std::string& text,
+                                       std::span<const std::string> names) {
+  std::vector<std::size_t> begins;
+  for (const std::string& name : names) {
+    const std::size_t from = begins.empty() ? 0 : begins.back();
+    const std::size_t found = text.find("\n" + name + ":", from);
+    if (found == std::string::npos) {
+      refuse_tool("llvm-objdump printed nothing of file " + std::to_string(begins.size() + 1) +
+                  " of " + std::to_string(names.size()) + ".");
+    }
+    begins.push_back(found);
+  }
+  begins.push_back(text.size());
+  std::vector<std::string> parts;
+  for (std::size_t n = 0; n + 1 < begins.size(); ++n) {
+    parts.push_back(text.substr(begins[n], begins[n + 1] - begins[n]));
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::string find_objdump() {
@@ -125,48 +188,28 @@ std::string find_objdump() {
   return {};
 }
 
-std::string disassemble(std::span<const u8> bytes, double seconds) {
+std::vector<std::string> disassemble_all(std::span<const std::span<const u8>> objects,
+                                         double seconds) {
   const std::string program = find_objdump();
   if (program.empty()) {
     refuse_tool(
         "The emulator needs llvm-objdump of LLVM 19 or later, and none was found in PATH, beside "
         "clang++ or in ROCm's folder. Debian's package llvm-22 has it.");
   }
-  Descriptor file, read_end, write_end;
-  fill_memory_file(file, bytes);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    refuse_tool(std::string("No pipe can be made: ") + std::strerror(errno) + ".");
-  read_end.fd = ends[0];
-  write_end.fd = ends[1];
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, write_end.fd, STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string name = program, option = "-d", input = "/dev/fd/" + std::to_string(file.fd);
-  char* arguments[] = {name.data(), option.data(), input.data(), nullptr};
-  pid_t child = 0;
-  const int error = posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) refuse_tool("'" + program + "' cannot be run: " + std::strerror(error) + ".");
-  close(write_end.fd);
-  write_end.fd = -1;
-  const std::optional<std::string> text = read_all(read_end.fd, seconds);
-  if (!text) kill(child, SIGKILL);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  if (objects.empty()) return {};
+  std::vector<Descriptor> files(objects.size());
+  std::vector<std::string> words{program, "-d"};
+  for (std::size_t n = 0; n < objects.size(); ++n) {
+    fill_memory_file(files[n], objects[n]);
+    words.push_back("/dev/fd/" + std::to_string(files[n].fd));
   }
-  if (!text) {
-    refuse_tool("'" + program + "' did not end in " + std::to_string(std::lround(seconds)) +
-                " s with less than " + std::to_string(kMostText) +
-                " bytes; the code object may be damaged.");
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    refuse_tool("'" + program +
-                "' cannot disassemble the code object; LLVM 19 knows gfx90a and gfx942, "
-                "LLVM 20 and later gfx950, too.");
-  }
-  return *text;
+  std::string text = output_of(words, seconds);
+  if (objects.size() == 1) return {std::move(text)};
+  return split_by_file(text, std::span(words).subspan(2));
+}
+
+std::string disassemble(std::span<const u8> bytes, double seconds) {
+  return disassemble_all({&bytes, 1}, seconds).front();
 }
 
 }  // namespace tessera::cdna_emulator

@@ -141,6 +141,11 @@ void load(Wave& w, const Instruction& i, const Accesses& a, int reg) {
   const MemoryRow& row = *i.memory;
   for (std::size_t l = 0; l < kLanes; ++l) {
     if ((a.lanes >> l & 1U) == 0) continue;
+    if (row.bytes >= 4 && a.inside[l] == row.bytes) {  // whole dwords, as nearly always
+      const u8* const from = reinterpret_cast<const u8*>(a.address[l]);
+      for (int r = 0; r < row.bytes / 4; ++r) std::memcpy(&w.vector(reg + r)[l], from + 4 * r, 4);
+      continue;
+    }
     u32 data[4] = {};
     std::memcpy(data, reinterpret_cast<const void*>(a.address[l]), a.inside[l]);
     for (int r = 0; r < (row.bytes + 3) / 4; ++r) {

@@ -96,7 +96,15 @@ void fill_addresses(Wave& w, const Instruction& i, const u32* base, u32 offset, 
   }
 }
 
+// Whole dwords of a lane, as nearly all loads have them.
+void load_dwords(Wave& w, int reg, int count, int lane, const u8* from) {
+  for (int r = 0; r < count; ++r) std::memcpy(&w.vector(reg + r)[lane], from + 4 * r, 4);
+}
 void load_lane(Wave& w, const Instruction& i, int reg, int lane, const u8* from) {
+  if (i.memory->bytes >= 4) {
+    load_dwords(w, reg, i.memory->bytes / 4, lane, from);
+    return;
+  }
   u32 data[4] = {};
   std::memcpy(data, from, i.memory->bytes);
   for (int r = 0; r < (i.memory->bytes + 3) / 4; ++r) {
@@ -105,6 +113,12 @@ void load_lane(Wave& w, const Instruction& i, int reg, int lane, const u8* from)
   }
 }
 void store_lane(Wave& w, const Instruction& i, int reg, int lane, u8* to) {
+  if (i.memory->bytes >= 4) {
+    for (int r = 0; r < i.memory->bytes / 4; ++r) {
+      std::memcpy(to + 4 * r, &w.vector(reg + r)[lane], 4);
+    }
+    return;
+  }
   u32 data[4] = {};
   for (int r = 0; r < (i.memory->bytes + 3) / 4; ++r) data[r] = w.vector(reg + r)[lane];
   if (i.memory->extend == MemoryRow::Extend::high) data[0] >>= 16;

@@ -32,19 +32,30 @@ constexpr u8 kOrder[32] = {0, 1, 2,  3,  20, 21, 22, 23, 4,  5,  6,  7,  16, 17,
 constexpr u8 kWideOrder[32] = {0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27,
                                4, 5, 6, 7, 8,  9,  10, 11, 16, 17, 18, 19, 28, 29, 30, 31};
 
-// The most different words that one bank has to give to these lanes.
+// The most different words that one bank has to give to these lanes. A bit a bank says whether it
+// gives any, so that nothing is cleared for the next lanes.
 struct Banks {
   static constexpr u32 kMost = 64;
   u32 words[kMost][kMost];
   u8 counts[kMost];
+  u64 used = 0;
   u32 worst = 0;
 };
 void add_word(Banks& banks, u32 bank, u32 word) {
+  const u64 bit = u64{1} << bank;
+  u32* const words = banks.words[bank];
+  if ((banks.used & bit) == 0) {
+    banks.used |= bit;
+    words[0] = word;
+    banks.counts[bank] = 1;
+    banks.worst = std::max(banks.worst, 1U);
+    return;
+  }
   u8& count = banks.counts[bank];
   for (u8 n = 0; n < count; ++n) {
-    if (banks.words[bank][n] == word) return;
+    if (words[n] == word) return;
   }
-  banks.words[bank][count++] = word;
+  words[count++] = word;
   banks.worst = std::max<u32>(banks.worst, count);
 }
 
@@ -104,14 +115,14 @@ void count_cycles(Wave& w, const LdsLanes& lanes) {
   static thread_local Banks banks;
   ++g.statistics.lds_accesses;
   for (int first = 0; first < kLanes; first += group) {
-    std::memset(banks.counts, 0, sizeof banks.counts);
+    banks.used = 0;
     banks.worst = 0;
     for (int n = first; n < first + group; ++n) {
       const int lane = order != nullptr ? (n & 32) + order[n & 31] : n;
       if ((lanes.lanes >> lane & 1U) == 0) continue;
       const u32 begin = lanes.address[static_cast<std::size_t>(lane)];
       for (u32 at = 0; at < lanes.bytes; at += 4) {
-        add_word(banks, (begin + at) / 4 % num_banks, (begin + at) / 4);
+        add_word(banks, (begin + at) / 4 & (num_banks - 1), (begin + at) / 4);
       }
     }
     g.statistics.lds_cycles += banks.worst;

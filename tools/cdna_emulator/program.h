@@ -73,6 +73,9 @@ std::string find_objdump();
 // Throws Finding{object} where it has not ended after so many seconds; a damaged file may make it
 // endless.
 std::string disassemble(std::span<const u8> file, double seconds = 60);
+// The same of several files by one process, whose start takes as long as a kernel's text.
+std::vector<std::string> disassemble_all(std::span<const std::span<const u8>> files,
+                                         double seconds = 60);
 
 // Throws Finding{outside} unless the kernel may touch these bytes.
 void check_memory(Wave& wave, u64 address, u64 bytes, bool write, const Instruction& instruction);

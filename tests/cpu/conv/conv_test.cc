@@ -24,6 +24,7 @@ namespace tessera {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Registry& registry() { return testing_support::registry_in("conv_test"); }
 
@@ -163,7 +164,7 @@ class ConvKernels : public testing::Test {
 
 TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 8; ++i) {
       const ConvProblem p = problem();
       family_.validate(p);
@@ -177,7 +178,7 @@ TEST_F(ConvKernels, RandomOnesAreCorrectOnRandomProblems) {
 // Where an image has few channels, taps of a line are one tap, and pixels of a result one row.
 TEST_F(ConvKernels, FewChannelsShareWordsAndRows) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 16; ++i) {
       ConvProblem p = problem();
       p.layout = ConvLayout::nhwgc;
@@ -195,7 +196,7 @@ TEST_F(ConvKernels, FewChannelsShareWordsAndRows) {
 // Groups are multiplied from copies, those of few channels together; some need several bands.
 TEST_F(ConvKernels, GroupsAreCopied) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 16; ++i) {
       ConvProblem p = problem();
       p.layout = ConvLayout::nhwgc;
@@ -216,7 +217,7 @@ TEST_F(ConvKernels, GroupsAreCopied) {
 // By any of GEMM's kernels that serve the product.
 TEST_F(ConvKernels, PointwiseLayersAreProducts) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int served = 0; served < 4;) {
       ConvProblem p = problem();
       p.filter = p.stride = p.dilation = {1, 1, 1};
@@ -254,7 +255,7 @@ TEST_F(ConvKernels, PointwiseGradientsOfNoImages) {
 // More channels than a vector and a block of vectors have lanes, filters with and without a window.
 TEST_F(ConvKernels, DepthwiseOnesAreCorrectOnDepthwiseProblems) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 12; ++i) {
       const ConvProblem p = depthwise_problem();
       family_.validate(p);
@@ -311,7 +312,7 @@ TEST_F(ConvKernels, AnyNumberOfThreadsGivesTheSameBits) {
 // The depthwise kernels too, in the results and in gradients by x.
 TEST_F(ConvKernels, InfiniteFiltersMeetNoPaddingOfDepthwiseOnes) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
       for (const ConvDirection direction : {conv::kDirections[0], conv::kDirections[1]}) {
         ConvProblem p = conv::small_problem(direction, layout);
@@ -332,7 +333,7 @@ TEST_F(ConvKernels, InfiniteFiltersMeetNoPaddingOfDepthwiseOnes) {
 
 // The general kernels leave out taps beyond the image's borders: 0 * infinity would be NaN.
 TEST_F(ConvKernels, InfiniteFiltersMeetNoPadding) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const ConvLayout layout : {ConvLayout::nhwgc, ConvLayout::nchw}) {
       ConvProblem p = conv::small_problem(ConvDirection::forward, layout);
       const std::vector<float> x(2 * 6 * 7 * 8, 1.0F);
@@ -421,7 +422,7 @@ TEST_F(ConvKernels, TensorsBeyondTwoToThe31Elements) {
 
 // A stride of a dimension of one place is of no consequence.
 TEST_F(ConvKernels, LineOfOnePixelWithAnyStride) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     ConvProblem p = conv::line(9, 3);
     p.direction = ConvDirection::backward_data;
     p.layout = ConvLayout::nchw;
@@ -433,7 +434,7 @@ TEST_F(ConvKernels, LineOfOnePixelWithAnyStride) {
 
 // No images: the gradient of the filters is beta * C.
 TEST_F(ConvKernels, NoImages) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     ConvProblem p = conv::small_problem(ConvDirection::backward_weight, ConvLayout::nhwgc);
     p.n = 0;
     p.beta = 0.5F;

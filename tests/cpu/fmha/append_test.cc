@@ -18,6 +18,7 @@ namespace tessera::fmha {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Registry& append_registry() { return testing_support::registry_in("fmha_append_test"); }
 
@@ -55,7 +56,7 @@ class FmhaAppend : public testing::Test {
 
 TEST_F(FmhaAppend, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 7; ++i) {
       const FmhaProblem p = random_append(random_, i % 4 == 0 ? 70 : 10, i % 8 == 0 ? 300 : 90);
       family_.validate(p);
@@ -72,7 +73,7 @@ TEST_F(FmhaAppend, RandomProblemsAreCorrect) {
 
 TEST_F(FmhaAppend, SamplesAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     const Problem any = parse_problem(
         "fmha kind=append heads=1 seqlen_q=1 seqlen_k=1 hdim=2 rotary=half rotate_q=1 dtype=bf16");
     for (const Problem& p : family_.samples(family_.general(any, target), target)) {
@@ -111,7 +112,7 @@ TEST_F(FmhaAppend, SharedPlacesHoldOneOfTheirTokens) {
         "fmha kind=append batch=6 heads=4 heads_kv=2 seqlen_q=20 seqlen_k=60 hdim=24 num_pages=1 "
         "pages={}",
         pages));
-    for (const Target& target : targets_here()) {
+    for (const Target& target : targets_of_run(seed_)) {
       SCOPED_TRACE(fmt::format("seed {}: '{}' on {}", seed_, to_string(p), target.name));
       measure::OwnedOperands owned = operands(p);
       const FmhaProblem full = with_strides(fmha_of(p));
@@ -157,7 +158,7 @@ TEST_F(FmhaAppend, ABadPageStopsACheckedLaunch) {
 
 TEST_F(FmhaAppend, QMayBeTurnedInPlace) {
   for (const FmhaRotary rotary : {FmhaRotary::interleaved, FmhaRotary::half}) {
-    for (const Target& target : targets_here()) {
+    for (const Target& target : targets_of_run(seed_)) {
       FmhaProblem p = fmha_of(parse_problem(
           "fmha kind=append batch=2 heads=3 seqlen_q=5 seqlen_k=20 hdim=72 rotary_dim=44 "
           "rotate_q=1 rotary=half"));
@@ -185,7 +186,7 @@ TEST_F(FmhaAppend, LengthsOutOfRangeAreClamped) {
     return static_cast<std::int32_t>(random_.integer(-(1LL << 31), 2147483647));
   };
   for (const char* lengths : {"equal", "packed", "padded"}) {
-    for (const Target& target : targets_here()) {
+    for (const Target& target : targets_of_run(seed_)) {
       const Problem p = parse_problem(
           fmt::format("fmha kind=append batch=4 heads=2 seqlen_q=6 seqlen_k=9 hdim=16 rotary=half "
                       "rotate_q=1 lengths={}{}",
@@ -215,7 +216,7 @@ TEST_F(FmhaAppend, SpecialValuesStayInTheirPairs) {
           fmt::format("fmha kind=append heads=1 seqlen_q=3 seqlen_k=9 hdim=40 rotary={}", rotary)));
       p.in = p.out = p.dtype_bias = in;
       if (p.rotary != FmhaRotary::none) p.rotary_dim = 36;
-      for (const Target& target : targets_here()) {
+      for (const Target& target : targets_of_run(seed_)) {
         SCOPED_TRACE(fmt::format("seed {}: {}", seed_, to_string(Problem(p))));
         measure::OwnedOperands owned = operands(p);
         auto* const data = const_cast<void*>(std::get<FmhaOperands>(owned.operands).k_new);

@@ -25,6 +25,7 @@ namespace tessera::fmha {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Registry& backward_registry() { return testing_support::registry_in("fmha_backward_test"); }
 
@@ -63,7 +64,7 @@ class FmhaBackward : public testing::Test {
 
 TEST_F(FmhaBackward, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 4; ++i) {
       const FmhaProblem p = random_backward(random_, i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
@@ -77,7 +78,7 @@ TEST_F(FmhaBackward, RandomProblemsAreCorrect) {
 // Whole tiles, edges, no queries, no keys, the longest heads.
 TEST_F(FmhaBackward, SamplesAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     FmhaProblem any = small_problem(1, 1, 64);
     any.kind = FmhaKind::backward, any.lse = false;
     any.in = any.out = any.dtype_bias = random_.one_of(kTypes);
@@ -120,7 +121,7 @@ TEST_F(FmhaBackward, AnyNumberOfThreadsGivesTheSameBits) {
 
 // Keys behind the last query's are seen by none, and the first queries see no key.
 TEST_F(FmhaBackward, WhatSeesNothingGetsZeros) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const char* mask : {"top_left", "bottom_right"}) {
       FmhaProblem p = std::get<FmhaProblem>(parse_problem(fmt::format(
           "fmha kind=backward heads=2 seqlen_q=30 seqlen_k=300 hdim=16 mask={}", mask)));
@@ -142,7 +143,7 @@ TEST_F(FmhaBackward, WhatSeesNothingGetsZeros) {
 // many keys there are.
 TEST_F(FmhaBackward, RowsOfLowScoresAreNormalised) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const char* dtype : {"fp32", "bf16"}) {
       const FmhaProblem p = std::get<FmhaProblem>(parse_problem(fmt::format(
           "fmha kind=backward batch=2 heads=4 heads_kv=2 seqlen_q={} seqlen_k={} hdim=16 "
@@ -186,7 +187,7 @@ TEST_F(FmhaBackward, SkippedSequencesGiveZerosToTheirKeys) {
 
 // Weights are made of lse, whatever it is: none where it is minus infinity.
 TEST_F(FmhaBackward, QueriesWithoutSumsGiveNothing) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     const Problem p = parse_problem("fmha kind=backward heads=1 seqlen_q=40 seqlen_k=50 hdim=24");
     measure::OwnedOperands owned = operands(p);
     const auto& o = std::get<FmhaOperands>(owned.operands);
@@ -199,7 +200,7 @@ TEST_F(FmhaBackward, QueriesWithoutSumsGiveNothing) {
 
 // A bias of minus infinity hides a key as a mask does.
 TEST_F(FmhaBackward, BiasOfMinusInfinityHidesKeys) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     const FmhaProblem p =
         std::get<FmhaProblem>(parse_problem("fmha kind=backward batch=2 heads=2 seqlen_q=20 "
                                             "seqlen_k=70 hdim=16 bias=elementwise dbias=1 "
@@ -218,7 +219,7 @@ TEST_F(FmhaBackward, BiasOfMinusInfinityHidesKeys) {
 
 // A NaN of a sequence and head stays there.
 TEST_F(FmhaBackward, NanStaysInItsHead) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const DType in : kTypes) {
       FmhaProblem p = std::get<FmhaProblem>(parse_problem(
           "fmha kind=backward batch=2 heads=4 heads_kv=2 seqlen_q=20 seqlen_k=30 hdim=16"));

@@ -19,6 +19,7 @@ namespace tessera::fmha {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 class FmhaDropoutKernels : public testing::Test {
  protected:
@@ -76,7 +77,7 @@ std::vector<char> seen_places(const FmhaProblem& p, const FmhaOperands& o, std::
 
 // Every mask, lengths, groups of heads; keys that no query sees keep what their bytes held.
 TEST_F(FmhaDropoutKernels, RandomValuesAreStoredWhereKeysAreSeen) {
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 3; ++i) {
       FmhaProblem p = without_pages(random_.problem(i % 2 == 0 ? 250 : 40, 40));
       p.p_drop = 0.5F;
@@ -190,7 +191,7 @@ TEST_F(FmhaDropoutKernels, LogSumExpIsThatWithoutDropout) {
 // 0 times infinity is NaN in products, but another query's weight is none of its business.
 TEST_F(FmhaDropoutKernels, InfinitiesOfValuesAndNanOfScores) {
   const FmhaProblem p = problem(40, 50, 8);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     measure::OwnedOperands owned = measure::random_operands(p, seed_);
     const auto& o = std::get<FmhaOperands>(owned.operands);
     store_element(p.in, const_cast<void*>(o.v), 21 * 2 * 8 + 3,

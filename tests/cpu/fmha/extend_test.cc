@@ -16,6 +16,7 @@ namespace tessera::fmha {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Registry& extend_registry() { return testing_support::registry_in("fmha_extend_test"); }
 
@@ -44,7 +45,7 @@ class FmhaExtend : public testing::Test {
 
 TEST_F(FmhaExtend, RandomProblemsAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 5; ++i) {
       const FmhaProblem p = random_extend(random_, i % 4 == 0 ? 150 : 30, i % 5 == 0 ? 200 : 70);
       ASSERT_NO_THROW(family_.validate(p)) << to_string(Problem(p));

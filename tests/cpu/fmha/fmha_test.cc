@@ -28,6 +28,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Registry& registry() { return testing_support::registry_in("fmha_test"); }
 
@@ -104,7 +105,7 @@ int FmhaKernels::written_elsewhere(const FmhaProblem& p, const measure::OwnedOpe
 
 TEST_F(FmhaKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 5; ++i) {
       const FmhaProblem p = random_.problem(i % 3 == 0 ? 300 : 60, i % 4 == 0 ? 200 : 70);
       family_.validate(p);
@@ -119,7 +120,7 @@ TEST_F(FmhaKernels, RandomOnesAreCorrectOnRandomProblems) {
 // One of each tile, on whole tiles, edges, no queries, no keys.
 TEST_F(FmhaKernels, EveryTileIsCorrectOnItsSamples) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     FmhaProblem p = small_problem(1, 1, 64);
     p.in = p.dtype_bias = random_.coin() ? random_.one_of(kTypes) : random_.one_of(kEightBits);
     p.out = p.in;
@@ -140,7 +141,7 @@ TEST_F(FmhaKernels, EveryTileIsCorrectOnItsSamples) {
 // Latent attention, the longest heads of all.
 TEST_F(FmhaKernels, LongestHeads) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const std::int64_t queries : {1, 19}) {
       FmhaProblem p = fmha_problem(random_.one_of(kTypes), 2, 4, 1, queries, 150, 576);
       p.hdim_v = 512;
@@ -167,7 +168,7 @@ FmhaProblem long_problem(RandomFmhas& random, int turn) {
 
 TEST_F(FmhaKernels, KeysInPartsAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 3; ++i) {
       const FmhaProblem p = long_problem(random_, i);
       family_.validate(p);
@@ -180,7 +181,7 @@ TEST_F(FmhaKernels, KeysInPartsAreCorrect) {
 // vectors, which that needs.
 TEST_F(FmhaKernels, FewRowsAreCorrect) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     const DType type = random_.one_of(kTypes);
     for (const std::int64_t rows : {1, 2, 7, 8, 9}) {
       FmhaProblem p = small_problem(1, random_.integer(1, 200), 16 * random_.integer(1, 5));
@@ -227,7 +228,7 @@ class FmhaSpecialKernels : public FmhaKernels {
   template <class Change>
   void check_all(const FmhaProblem& p, const Change& change) {
     family_.validate(p);
-    for (const Target& target : targets_here()) {
+    for (const Target& target : targets_of_run(seed_)) {
       const KernelSpec spec = random_.one_of(serving(p, target));
       SCOPED_TRACE(fmt::format("seed {}: {} on '{}'", seed_, name_of(spec), to_string(Problem(p))));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);
@@ -248,7 +249,7 @@ class FmhaSpecialKernels : public FmhaKernels {
 TEST_F(FmhaSpecialKernels, FullyMaskedRowsAreZeroAndMinusInfinity) {
   FmhaProblem p = small_problem(70, 33, 16);
   p.mask = FmhaMask::bottom_right;
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const KernelSpec& spec : serving(p, target)) {
       SCOPED_TRACE(name_of(spec));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);
@@ -388,7 +389,7 @@ TEST_F(FmhaSpecialKernels, SumsOutOfRangeAreClamped) {
   FmhaProblem p = small_problem(40, 50, 8);
   p.batch = 4;
   p.lengths = FmhaLengths::packed;
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const KernelSpec& spec : serving(p, target)) {
       SCOPED_TRACE(fmt::format("seed {}: {}", seed_, name_of(spec)));
       measure::OwnedOperands owned = measure::random_operands(p, seed_);

@@ -55,19 +55,24 @@ struct Samples {
 };
 
 // Every run takes one sample per pipeline, type of A and preshuffle from each target. From this
-// machine's own target and from the target with tiles it takes one for each layout too. The label
-// `long` has the others.
+// machine's own target and from the target with tiles it takes more, so that each layout meets each
+// type, and each pipeline with and without preshuffle. The label `long` has the others.
 Samples samples() {
   Samples all;
   for (const Target& target : targets()) {
-    std::set<std::tuple<DType, Pipeline, bool, GemmLayout>> seen;
+    std::set<std::tuple<DType, Pipeline, bool>> by_type;
+    std::set<std::tuple<DType, GemmLayout>> layouts_of_type;
+    std::set<std::tuple<Pipeline, bool, GemmLayout>> layouts_of_pipeline;
     const bool is_own =
         target.name == targets().front().name || target.name == tile_emulator::kName;
     for (KernelSpec& spec : gemm_sample::sample(target)) {
       const auto& s = std::get<GemmSignature>(spec.signature);
-      const GemmLayout layout = is_own ? s.layout : GemmLayout::rcr;
-      const bool is_first =
-          seen.insert({s.a, spec.algorithm.pipeline, s.preshuffled_b, layout}).second;
+      const Pipeline pipeline = spec.algorithm.pipeline;
+      bool is_first = by_type.insert({s.a, pipeline, s.preshuffled_b}).second;
+      if (is_own) {
+        is_first |= layouts_of_type.insert({s.a, s.layout}).second;
+        is_first |= layouts_of_pipeline.insert({pipeline, s.preshuffled_b, s.layout}).second;
+      }
       (is_first ? all.usual : all.others).push_back(std::move(spec));
     }
   }

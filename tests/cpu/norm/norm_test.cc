@@ -23,6 +23,7 @@ namespace tessera {
 namespace {
 
 using testing_support::targets_here;
+using testing_support::targets_of_run;
 
 Target target_named(const std::string& name) {
   for (const Target& target : targets_here()) {
@@ -76,7 +77,7 @@ class NormKernels : public testing::Test {
 
 TEST_F(NormKernels, EssentialOnesAreCorrectOnOddShapes) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const std::string& set : family_.preselected_names()) {
       for (const KernelSpec& spec : family_.preselected(set, target)) {
         for (const Problem& problem : family_.samples(spec, target)) {
@@ -94,7 +95,7 @@ TEST_F(NormKernels, EssentialOnesAreCorrectOnOddShapes) {
 TEST_F(NormKernels, RandomOnesAreCorrectOnRandomProblems) {
   fmt::print("seed {}\n", seed_);
   constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 8; ++i) {
       NormProblem p;
       p.kind = static_cast<NormKind>(draw(0, 2));
@@ -165,7 +166,7 @@ TEST_F(NormKernels, SpecialValues) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   const float specials[] = {
       kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 3e38F, -3e38F, 1e-42F, 0.0F, 60000.0F};
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const char* kind : {"softmax", "rmsnorm", "layernorm"}) {
       for (const char* end : {"", "_slices8"}) {
         const KernelSpec spec = parse_name(
@@ -198,7 +199,7 @@ TEST_F(NormKernels, SpecialValues) {
 // beside them, and rows of which one slice alone is large or small.
 TEST_F(NormKernels, RowsWhoseSquaresFp32Lacks) {
   fmt::print("seed {}\n", seed_);
-  for (const Target& target : targets_here()) {
+  for (const Target& target : targets_of_run(seed_)) {
     for (const char* kernel : {"fp32_rmsnorm_rows_1x1024x1_0x1x1_1x1x1",
                                "fp32_rmsnorm_rows_1x1024x1_0x1x1_1x1x1_slices8",
                                "fp32_layernorm_rows_1x1024x1_0x1x1_1x1x1",

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kProblems = 8;  // of each kernel
+constexpr int kProblems = 4;  // of each kernel
 
 // Every direction in both layouts, with few waves and many; every type and dimension; epilogues.
 constexpr const char* kNames[] = {

@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, MfmaConv, testing::Values("gfx90a", "gfx942", 
 TEST_P(MfmaConv, EveryEssentialKernelByMfmaIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = essential(is_mfma);
   ASSERT_GE(specs.size(), 15U);
-  check_all(specs, kMfmaProblems);
+  check_all(sampled(specs), kMfmaProblems);
 }
 
 // Some of all legal kernels; other ones in each run.
@@ -201,8 +201,9 @@ TEST_P(MfmaConv, OtherLegalKernelsAreLeanAndCorrect) {
   std::vector<KernelSpec> specs = family_.enumerate(target_, {});
   std::erase_if(specs, [](const KernelSpec& spec) { return !is_mfma(spec); });
   std::shuffle(specs.begin(), specs.end(), random_);
-  ASSERT_GE(specs.size(), kOthers);
-  specs.resize(kOthers);
+  const std::size_t others = is_usual_run(target_.name) ? 2 : kOthers;
+  ASSERT_GE(specs.size(), others);
+  specs.resize(others);
   check_all(specs, 1);
 }
 

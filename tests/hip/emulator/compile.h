@@ -12,12 +12,16 @@
 
 namespace tessera::cdna_emulator {
 
-// Why nothing can be compiled; empty where it can.
-inline std::string missing_tool() {
-  if (std::system("clang++-22 --version >/dev/null 2>&1") != 0) {
-    return "there is no clang++-22 in PATH";
-  }
-  return find_objdump().empty() ? "there is no llvm-objdump" : "";
+// Why nothing can be compiled; empty where it can. Asked once: a compiler takes long to start.
+inline const std::string& missing_tool() {
+  static const std::string* const missing = [] {
+    const char* text = find_objdump().empty() ? "there is no llvm-objdump" : "";
+    if (std::system("command -v clang++-22 >/dev/null 2>&1") != 0) {
+      text = "there is no clang++-22 in PATH";
+    }
+    return new std::string(text);
+  }();
+  return *missing;
 }
 
 #define SKIP_WITHOUT_TOOLS() \

@@ -57,44 +57,63 @@ struct Result {
   int wrong = 0;
 };
 
-// Operands of a product, and the product in double.
+// Operands of a product, and the product in double with the bounds of its errors.
 struct Product {
   Sizes size;
   std::vector<u16> a, b;
-  std::vector<float> out;
-  std::vector<u8> workspace = std::vector<u8>(std::size_t{1} << 22);
+  std::vector<double> wanted, bound;
 };
+std::vector<double> values_of(const std::vector<u16>& halves) {
+  std::vector<double> values;
+  values.reserve(halves.size());
+  for (const u16 x : halves) values.push_back(static_cast<double>(half_to_float(x)));
+  return values;
+}
+// Once for all runs on the same operands; tests are compiled without optimization.
+void add_wanted(Product& p) {
+  const std::vector<double> a = values_of(p.a), b = values_of(p.b);
+  for (int i = 0; i < p.size.m; ++i) {
+    for (int j = 0; j < p.size.n; ++j) {
+      const double* const x = a.data() + i * p.size.ld_a;
+      const double* const y = b.data() + j * p.size.ld_b;
+      double sum = 0, size = 0;
+      for (int k = 0; k < p.size.k; ++k) {
+        const double product = x[k] * y[k];
+        sum += product;
+        size += product < 0 ? -product : product;
+      }
+      p.wanted.push_back(sum);
+      // Sums of k floats: an error of half a unit of the largest sum each.
+      p.bound.push_back(size * (p.size.k + 2) * 0x1p-24);
+    }
+  }
+}
 Product make_product(const Sizes& size, std::mt19937& random) {
-  Product p{size, {}, {}, {}};
+  Product p{size, {}, {}, {}, {}};
   std::normal_distribution<float> normal;
   p.a.resize(static_cast<std::size_t>(size.ld_a) * static_cast<std::size_t>(size.m));
   p.b.resize(static_cast<std::size_t>(size.ld_b) * static_cast<std::size_t>(size.n));
   for (u16& x : p.a) x = static_cast<u16>(float_to_half(normal(random)));
   for (u16& x : p.b) x = static_cast<u16>(float_to_half(normal(random)));
-  p.out.assign(static_cast<std::size_t>(size.m * size.n), NAN);
+  add_wanted(p);
   return p;
 }
-int count_wrong(const Product& p) {
+int count_wrong(const Product& p, const std::vector<float>& out) {
   int wrong = 0;
-  for (int i = 0; i < p.size.m; ++i) {
-    for (int j = 0; j < p.size.n; ++j) {
-      double sum = 0, size = 0;
-      for (int k = 0; k < p.size.k; ++k) {
-        const double product =
-            static_cast<double>(half_to_float(p.a[static_cast<std::size_t>(i * p.size.ld_a + k)])) *
-            static_cast<double>(half_to_float(p.b[static_cast<std::size_t>(j * p.size.ld_b + k)]));
-        sum += product;
-        size += std::fabs(product);
-      }
-      const double got = static_cast<double>(p.out[static_cast<std::size_t>(i * p.size.n + j)]);
-      // Sums of k floats: an error of half a unit of the largest sum each.
-      if (!(std::fabs(got - sum) <= size * (p.size.k + 2) * 0x1p-24)) ++wrong;
-    }
+  for (std::size_t n = 0; n < out.size(); ++n) {
+    const double error = static_cast<double>(out[n]) - p.wanted[n];
+    if (!(std::fabs(error) <= p.bound[n])) ++wrong;
   }
   return wrong;
 }
 
-device::HipGemmArguments arguments_of(Product& p, u32 blocks) {
+// What a launch writes.
+struct Written {
+  std::vector<float> out;
+  std::vector<u8> workspace;
+};
+
+device::HipGemmArguments arguments_of(const Product& p, Written& written, u32 blocks) {
   device::HipGemmArguments arguments{};
   device::GemmArguments& g = arguments.gemm;
   g.m = p.size.m;
@@ -103,35 +122,38 @@ device::HipGemmArguments arguments_of(Product& p, u32 blocks) {
   g.batch = 1;
   g.a = p.a.data();
   g.b = p.b.data();
-  g.out = p.out.data();
+  g.out = written.out.data();
   g.ld_a = p.size.ld_a;
   g.ld_b = p.size.ld_b;
   g.ld_out = p.size.n;
   g.alpha = 1;
-  arguments.workspace = p.workspace.data();
+  arguments.workspace = written.workspace.data();
   arguments.partial_sums = device::kHipCounterBytes;
-  arguments.partial_bytes = static_cast<i64>(p.workspace.size()) - device::kHipCounterBytes;
+  arguments.partial_bytes = static_cast<i64>(written.workspace.size()) - device::kHipCounterBytes;
   arguments.raster_group = 4;
   arguments.blocks = static_cast<int>(blocks);
   return arguments;
 }
 
-Result run_gemm(const Program& program, const Shape& s, Product p, i64 more_rows = 0) {
+Result run_gemm(const Program& program, const Shape& s, const Product& p, i64 more_rows = 0) {
+  constexpr std::size_t kPartialBytes = std::size_t{1} << 22;
+  Written written{std::vector<float>(p.wanted.size(), NAN),
+                  std::vector<u8>(device::kHipCounterBytes + (s.slices > 1 ? kPartialBytes : 0))};
   const auto tiles = [](int size, int tile) { return static_cast<u32>((size + tile - 1) / tile); };
   Launch l;
   l.grid[0] = tiles(p.size.m, s.tile_m) * tiles(p.size.n, s.tile_n) * static_cast<u32>(s.slices);
   l.block[0] = static_cast<u32>(64 * s.waves_m * s.waves_n);
-  device::HipGemmArguments arguments = arguments_of(p, l.grid[0]);
+  device::HipGemmArguments arguments = arguments_of(p, written, l.grid[0]);
   arguments.gemm.m += more_rows;
   l.arguments = {reinterpret_cast<const u8*>(&arguments), sizeof arguments};
   Memory memory;
   const Image image = load_image(program.object, memory);
   memory.add(reinterpret_cast<u64>(p.a.data()), p.a.size() * 2, false);
   memory.add(reinterpret_cast<u64>(p.b.data()), p.b.size() * 2, false);
-  memory.add(reinterpret_cast<u64>(p.out.data()), p.out.size() * 4);
-  memory.add(reinterpret_cast<u64>(p.workspace.data()), p.workspace.size());
+  memory.add(reinterpret_cast<u64>(written.out.data()), written.out.size() * 4);
+  memory.add(reinterpret_cast<u64>(written.workspace.data()), written.workspace.size());
   Result r{run(program, image, *find_kernel(program.object, "gemm"), memory, l)};
-  r.wrong = count_wrong(p);
+  r.wrong = count_wrong(p, written.out);
   return r;
 }
 

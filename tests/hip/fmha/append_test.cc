@@ -6,22 +6,19 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kAppends = 8, kExtends = 6;  // of each target
+// Problems of a target, in usual runs and in others.
+constexpr std::size_t kAppends = 3, kMoreAppends = 8, kExtends = 3, kMoreExtends = 6;
 
 using AppendFmha = EmulatedFmha;
 INSTANTIATE_TEST_SUITE_P(Targets, AppendFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(AppendFmha, AppendsToAnyCache) {
-  std::vector<FmhaProblem> problems;
-  while (problems.size() < kAppends) problems.push_back(random_append(fmhas_, 12, 40));
-  check_all(problems);
+  check_all(drawn(kAppends, kMoreAppends, kTypes, [&] { return random_append(fmhas_, 12, 40); }));
 }
 
 TEST_P(AppendFmha, AppendsAndAttends) {
-  std::vector<FmhaProblem> problems;
-  while (problems.size() < kExtends) problems.push_back(random_extend(fmhas_, 16, 24));
-  check_all(problems);
+  check_all(drawn(kExtends, kMoreExtends, kTypes, [&] { return random_extend(fmhas_, 16, 24); }));
 }
 
 }  // namespace

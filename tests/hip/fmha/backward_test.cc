@@ -5,16 +5,16 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kGradientProblems = 6;  // of each target
+// Problems of a target, in usual runs and in others.
+constexpr std::size_t kGradientProblems = 3, kMoreGradients = 6;
 
 using BackwardFmha = EmulatedFmha;
 INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(BackwardFmha, ComputesAnyGradients) {
-  std::vector<FmhaProblem> problems;
-  while (problems.size() < kGradientProblems) problems.push_back(random_backward(fmhas_, 20, 20));
-  check_all(problems);
+  check_all(drawn(kGradientProblems, kMoreGradients, kTypes,
+                  [&] { return random_backward(fmhas_, 20, 20); }));
 }
 
 }  // namespace

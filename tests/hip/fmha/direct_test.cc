@@ -4,20 +4,19 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kProblems = 12;  // of each target
+constexpr std::size_t kProblems = 6, kMoreProblems = 12;  // of a target in usual runs and others
+constexpr std::array kAllTypes = {DType::fp32, DType::fp16, DType::bf16, DType::fp8, DType::bf8};
 
 using DirectFmha = EmulatedFmha;
 INSTANTIATE_TEST_SUITE_P(Targets, DirectFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(DirectFmha, ComputesAnyProblem) {
-  std::vector<FmhaProblem> problems;
-  while (problems.size() < kProblems) {
+  check_all(drawn(kProblems, kMoreProblems, kAllTypes, [&] {
     FmhaProblem p = fmhas_.problem(24, 24);
     if (fmhas_.integer(0, 3) == 0) p.seqlen_k = fmhas_.integer(60, 150);
-    problems.push_back(p);
-  }
-  check_all(problems);
+    return p;
+  }));
 }
 
 }  // namespace

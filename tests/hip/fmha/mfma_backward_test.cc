@@ -32,12 +32,15 @@ class MfmaBackward : public MfmaProblems {
   }
 
   // The kernels of the essential sets, and those of other features that the target has.
-  std::vector<KernelSpec> kernels() const {
-    std::vector<KernelSpec> specs = essential(is_gradient);
+  std::vector<KernelSpec> kernels() {
+    std::vector<KernelSpec> specs = essential(is_gradient), others;
+    EXPECT_GE(specs.size(), 10U);
     for (const char* words : kOthers) {
       KernelSpec spec = parse_name(fmt::format("fmha_backward_{}_{}", words, target_.name));
-      if (family_.is_legal(spec, target_)) specs.push_back(std::move(spec));
+      if (family_.is_legal(spec, target_)) others.push_back(std::move(spec));
     }
+    specs = sampled(specs);
+    for (KernelSpec& spec : some(others, kUsualOthers)) specs.push_back(std::move(spec));
     return specs;
   }
   static constexpr const char* kOthers[] = {
@@ -222,7 +225,6 @@ INSTANTIATE_TEST_SUITE_P(Targets, MfmaBackward, testing::Values("gfx90a", "gfx94
 
 TEST_P(MfmaBackward, EveryKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = kernels();
-  ASSERT_GE(specs.size(), 14U);
   for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     expect_counted(spec, kernel);
     check_one(spec, source, kernel);

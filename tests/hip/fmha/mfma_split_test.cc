@@ -6,10 +6,10 @@ namespace {
 
 class MfmaSplit : public EmulatedMfma {
  protected:
-  std::vector<KernelSpec> kernels() const {
+  std::vector<KernelSpec> kernels() {
     std::vector<KernelSpec> specs = essential(
         [](const KernelSpec& spec) { return spec.algorithm.pipeline == Pipeline::splitkv; });
-    for (const KernelSpec& spec : named(kOthers)) {
+    for (const KernelSpec& spec : some(named(kOthers), kUsualOthers)) {
       if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(spec);
     }
     return specs;
@@ -37,7 +37,7 @@ constexpr int kProblemsOfParts = 1;  // of a kernel
 
 TEST_P(MfmaSplit, EveryKernelIsLeanAndCorrect) {
   const std::vector<KernelSpec> specs = kernels();
-  ASSERT_GE(specs.size(), 8U);
+  ASSERT_GE(specs.size(), 5U);
   check_kernels(specs, kProblemsOfParts);
 }
 

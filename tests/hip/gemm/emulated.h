@@ -55,8 +55,14 @@ inline LaunchMemory make_workspace(Launch& launch) {
 class EmulatedKernel {
  public:
   explicit EmulatedKernel(const std::string& file)
-      : program_(emulator::read_program(
-            std::span(reinterpret_cast<const emulator::u8*>(file.data()), file.size()))) {}
+      : program_(emulator::read_program(bytes_of(file))) {}
+  // With the text of its disassembly.
+  EmulatedKernel(const std::string& file, const std::string& disassembly)
+      : program_(emulator::make_program(emulator::read_code_object(bytes_of(file)), disassembly)) {}
+
+  static std::span<const emulator::u8> bytes_of(const std::string& file) {
+    return {reinterpret_cast<const emulator::u8*>(file.data()), file.size()};
+  }
 
   emulator::Facts facts(const std::string& name) const {
     return emulator::facts_of(program_, *emulator::find_kernel(program_.object, name));
