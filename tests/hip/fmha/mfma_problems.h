@@ -11,6 +11,7 @@
 #include "hip/emulated_test.h"
 #include "host/fmha/low_scores.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/families/operations.h"
 #include "tessera/spec/numeric.h"
 
@@ -74,6 +75,8 @@ class MfmaProblems : public EmulatedTest {
     p.hdim_v = one_in(3) ? std::max<std::int64_t>(piece, most_v - piece * between(1, 3)) : most_v;
     p.seqlen_q = one_in(4) ? between(1, 2) * t.m : between(1, t.m + t.m / 2);
     p.seqlen_k = one_in(4) ? between(0, 4) * t.n : between(0, 5 * t.n);
+    p.v_in_k = fmha::is_latent_mfma(spec.algorithm);
+    if (p.v_in_k) p.hdim_v = std::min(p.hdim_v, p.hdim);
     if (spec.algorithm.pipeline == Pipeline::splitkv) set_decoding(t, p);
     if (s.masked) add_mask(p);
     add_bends(s, p);
@@ -86,6 +89,7 @@ class MfmaProblems : public EmulatedTest {
     if (s.pages != FmhaPages::none) add_pages(s, p);
     add_factors(spec, p);
     add_strides(p);
+    if (p.v_in_k) p.v_strides = FmhaProblem{}.v_strides;
     return p;
   }
   // Elements of 16 bytes, which heads and strides are multiples of.

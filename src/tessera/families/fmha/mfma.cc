@@ -41,6 +41,10 @@ int own_keys(const Algorithm& a) { return a.tile.n / (is_split(a) ? a.wave.n : 1
 
 }  // namespace
 
+bool copies_mfma_tiles(const Algorithm& a) {
+  return a.pipeline == Pipeline::qrasync || (is_split(a) && a.stages > 1);
+}
+
 device::MfmaFmhaShape mfma_shape(const FmhaSignature& s, const Algorithm& a) {
   const int waves = a.wave.m * a.wave.n;
   return {.blocks = a.tile.m / (a.wave.m * kMfmaWarpTile.m),
@@ -48,7 +52,7 @@ device::MfmaFmhaShape mfma_shape(const FmhaSignature& s, const Algorithm& a) {
           .keys = a.tile.n,
           .head = a.tile.k,
           .head_v = most_hdim_v(a.tile.k),
-          .copies = a.pipeline == Pipeline::qrasync || (is_split(a) && a.stages > 1),
+          .copies = copies_mfma_tiles(a),
           .bias_bytes = s.bias == FmhaBias::elementwise ? size_of(s.dtype_bias) : 0,
           .bends = bends_scores(s),
           .dropout = s.dropout,
@@ -310,7 +314,7 @@ Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& 
 
 // ---- the text ----
 
-std::string mfma_config(const KernelSpec& spec, const Target& target) {
+std::string mfma_config(const KernelSpec& spec, const Target& target, int teams) {
   const FmhaSignature& s = signature_in(spec);
   const device::MfmaFmhaShape shape = mfma_shape(s, spec.algorithm);
   return types_text(s) + kv_text(s) +
@@ -324,17 +328,18 @@ std::string mfma_config(const KernelSpec& spec, const Target& target) {
              "  static constexpr int kBlocks = {}, kWaves = {}, kXcds = {};\n",
              to_string(s.pages), to_string(s.qscale), shape.weight_bytes == 1, s.masked, s.lse,
              shape.copies, s.soft_cap, s.dropout, shape.teams > 0, shape.head, shape.head_v,
-             shape.keys, device::mfma_fmha_teams(shape), shape.blocks, shape.waves, target.xcds);
+             shape.keys, teams, shape.blocks, shape.waves, target.xcds);
 }
 
 namespace {
 
 Source emit_mfma(const KernelSpec& spec, const Target& target) {
   const device::MfmaFmhaShape shape = mfma_shape(signature_in(spec), spec.algorithm);
-  return attention_on_hip(
-      spec, target,
-      {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments", mfma_config(spec, target)},
-      device::mfma_fmha_threads(shape), device::mfma_fmha_waves(shape) * 4 / shape.waves);
+  return attention_on_hip(spec, target,
+                          {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments",
+                           mfma_config(spec, target, device::mfma_fmha_teams(shape))},
+                          device::mfma_fmha_threads(shape),
+                          device::mfma_fmha_waves(shape) * 4 / shape.waves);
 }
 
 // ---- the launch ----
@@ -391,6 +396,7 @@ constexpr double kVectorOfPages = 60;
 // Cycles in which a unit makes a tile: what takes longest, and as much of the rest as too few waves
 // of a SIMD hide.
 double cycles_of_tile(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
+  if (is_latent_mfma(spec.algorithm)) return cycles_of_latent_tile(spec, p, target);
   const Algorithm& a = spec.algorithm;
   const device::MfmaFmhaShape s = mfma_shape(signature_in(spec), a);
   const double bytes = double(s.keys) * (s.head + s.head_v) * s.kv_bytes;

@@ -22,8 +22,12 @@ class KeyTiles {
   static constexpr int kFirst = power_up_to(kChunks);
   static constexpr int kMore = kChunks - kFirst;
   static_assert(power_up_to(kMore > 0 ? kMore : 1) == (kMore > 0 ? kMore : 1));
+
+ public:
   using First = LdsTile<C::kKeys, kFirst, 1>;
   using Second = LdsTile<C::kKeys, kMore == 0 ? kFirst : kMore, 1>;
+
+ private:
   template <class Tile, int kCount>
   using Loader = typename If<kPaged, PagedTokenLoader<Tile, C::kKeys, kCount, kThreads, C::kCopies>,
                              TokenLoader<Tile, C::kKeys, kCount, kThreads, C::kCopies>>::Type;
