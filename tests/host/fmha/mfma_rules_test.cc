@@ -114,6 +114,32 @@ TEST(MfmaRules, SentencesOfProblemsOfBytes) {
             "got 16");
 }
 
+TEST(MfmaRules, SentencesOfLatentAttention) {
+  const auto latent = [](const std::string& words, const std::string& target = "gfx942") {
+    return illegal_mfma(fmt::format("forward_bf16_{}_{}", words, target));
+  };
+  EXPECT_EQ(latent("qr_64x32x576_2x2x1_32x32x16"), "");
+  EXPECT_EQ(latent("splitkv_32x32x576_1x4x1_32x32x16_pagestable_slices30_s2", "gfx950"), "");
+  EXPECT_EQ(latent("qr_128x32x576_4x1x1_32x32x16"),
+            "wave must be 2x2x1 or 1x4x1 with k 576, waves over rows and over the elements of "
+            "heads, got 4x1x1");
+  EXPECT_EQ(latent("qr_64x64x576_2x2x1_32x32x16"),
+            "the tile of latent attention is 64x32x576 with 2 waves over rows, got 64x64x576");
+  EXPECT_EQ(latent("qr_64x32x576_2x2x1_32x32x16_dropout"),
+            "qr with k 576 does not compute dropout 1");
+  EXPECT_EQ(latent("splitkv_64x32x576_2x2x1_32x32x16_s2"),
+            "stages must be 1 (by registers) where tiles are not copied to LDS, got 2");
+  EXPECT_EQ(illegal_mfma("forward_fp8_qr_64x32x576_2x2x1_32x32x16_gfx942"),
+            "qr with k 576 computes fp16 or bf16 with out of that type, got in fp8, out fp16");
+  const std::string name = "forward_bf16_qr_64x32x576_2x2x1_32x32x16_gfx942";
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=576 hdim_v=512 v_in_k=1"), "");
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=576 hdim_v=512"),
+            "tile 64x32x576 takes values that are the first elements of their keys (v_in_k=1), "
+            "got v_in_k=0");
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=192 hdim_v=128 v_in_k=1"),
+            "tile 64x32x576 serves heads of more than 256 elements, got 192 (hdim)");
+}
+
 TEST(MfmaRules, FewQueriesHaveTheirKeysInParts) {
   for (const char* target : {"gfx90a", "gfx942", "gfx950"}) {
     const KernelSpec spec = parse_name(
