@@ -10,6 +10,7 @@
 
 #include "hip/fmha/mfma_problems.h"
 #include "tessera/device/fmha_parts.h"
+#include "tessera/device/hip/fmha/latent_sizes.h"
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/fmha/mfma.h"
@@ -28,11 +29,22 @@ class EmulatedMfma : public MfmaProblems {
   // MFMAs of the keys of a tile that a wave has, in the code and when it runs.
   std::uint64_t mfmas_of_tile(const KernelSpec& spec) const {
     const Algorithm& a = spec.algorithm;
-    const int depth = mfma_depth(spec);
+    if (fmha::is_latent_mfma(a)) {  // a wave has a share of the elements
+      const int depth = mfma_depth(spec);
+      return static_cast<std::uint64_t>(a.tile.k / a.wave.n / depth +
+                                        fmha::most_hdim_v(a.tile.k) / a.wave.n / 32 * 32 / depth);
+    }
+    const device::MfmaFmhaShape shape = fmha::mfma_shape(signature(spec), a);
+    const bool has_bytes = shape.kv_bytes == 1;
+    const DType in = signature(spec).in;
+    const int depth = depth_of(in), depth_v = has_bytes ? depth_of(weights_of(shape)) : depth;
     const int blocks = a.tile.m / (32 * a.wave.m), keys = a.tile.n / a.wave.n;
     const int head_v = fmha::most_hdim_v(a.tile.k);
     return static_cast<std::uint64_t>(blocks * (keys / 32) * (a.tile.k / depth) +
-                                      blocks * (head_v / 32) * (keys / depth));
+                                      blocks * (head_v / 32) * (keys / depth_v));
+  }
+  static DType weights_of(const device::MfmaFmhaShape& shape) {
+    return shape.weight_bytes == 1 ? DType::fp8 : DType::fp16;
   }
 
   // How many query heads have their rows in a tile.
@@ -51,14 +63,17 @@ class EmulatedMfma : public MfmaProblems {
     const auto seen = [&](std::int64_t row) { return device::keys_of<kMasked>(g, s, query(row)); };
     const device::SplitBlocks blocks =
         device::split_blocks<kMasked>(g, s, query(first), query(first + a.tile.m - 1), a.tile.n);
-    const std::int64_t rows = a.tile.m / a.wave.m, keys = a.tile.n / a.wave.n;
+    // Waves of latent attention that share rows have the same keys.
+    const bool shares_keys = fmha::is_latent_mfma(a);
+    const std::int64_t rows = a.tile.m / a.wave.m, teams = shares_keys ? 1 : a.wave.n;
+    const std::int64_t keys = a.tile.n / teams;
     const bool split = a.pipeline == Pipeline::splitkv;
     std::int64_t count = 0;
     for (std::int64_t row = first; row < first + a.tile.m; row += rows) {
       if (split && row > last) continue;
       const std::int64_t begin = seen(row).begin, end = seen(row + rows - 1).end;
       for (int n = 0; n < blocks.count; ++n) {
-        for (std::int64_t key = std::int64_t{blocks.block(n)} * a.tile.n, left = a.wave.n; left > 0;
+        for (std::int64_t key = std::int64_t{blocks.block(n)} * a.tile.n, left = teams; left > 0;
              key += keys, --left) {
           const bool in_sink = kMasked && key < g.sink;
           const bool sees = key < end && (in_sink || key + keys > begin);
@@ -66,7 +81,7 @@ class EmulatedMfma : public MfmaProblems {
         }
       }
     }
-    return count;
+    return shares_keys ? count * a.wave.n : count;
   }
   template <device::FmhaPages kPages>
   std::int64_t tiles_of(const KernelSpec& spec, const FmhaProblem& p,
@@ -96,10 +111,28 @@ class EmulatedMfma : public MfmaProblems {
 
   void expect_counted(const KernelSpec& spec, const EmulatedKernel& kernel) const {
     const emulator::Facts facts = kernel.facts(name_of(spec));
-    EXPECT_EQ(mfmas_in(facts), mfmas_of_tile(spec));
     const device::MfmaFmhaShape shape = fmha::mfma_shape(signature(spec), spec.algorithm);
+    if (shape.kv_bytes == 2) {
+      EXPECT_EQ(mfmas_in(facts), mfmas_of_tile(spec));
+    } else {
+      EXPECT_EQ(all_mfmas_in(facts), mfmas_of_tile(spec));
+    }
+    if (fmha::is_latent_mfma(spec.algorithm)) {
+      EXPECT_LE(facts.vgprs, 512U);
+      EXPECT_EQ(facts.lds_bytes, static_cast<unsigned>(device::latent_lds_bytes(
+                                     shape.waves, fmha::copies_mfma_tiles(spec.algorithm))));
+      return;
+    }
     EXPECT_EQ(facts.lds_bytes, static_cast<unsigned>(device::mfma_fmha_lds_bytes(shape)));
     EXPECT_LE(facts.vgprs, 512U / static_cast<unsigned>(device::mfma_fmha_waves(shape)));
+  }
+
+  // Products of scores and of values may have an instruction each.
+  static std::uint64_t all_mfmas_in(const emulator::Facts& facts) {
+    EXPECT_LE(facts.mfmas.size(), 2U);
+    std::uint64_t all = 0;
+    for (const auto& [name, count] : facts.mfmas) all += count;
+    return all;
   }
 
   void check_one(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {

@@ -11,6 +11,7 @@
 #include "hip/emulated_test.h"
 #include "host/fmha/low_scores.h"
 #include "tessera/families/fmha/fmha.h"
+#include "tessera/families/fmha/ways.h"
 #include "tessera/families/operations.h"
 #include "tessera/spec/numeric.h"
 
@@ -26,14 +27,15 @@ class MfmaProblems : public EmulatedTest {
     return std::get<FmhaSignature>(spec.signature);
   }
 
-  // The k of a matrix instruction of 32 rows.
-  int mfma_depth(const KernelSpec& spec) const {
+  // The k of a matrix instruction of 32 rows; those of 64 are not used.
+  int depth_of(DType type) const {
     int depth = 0;
     for (const Instruction& i : target_.instructions) {
-      if (i.a == signature(spec).in && i.shape.m == 32) depth = std::max(depth, i.shape.k);
+      if (i.a == type && i.shape.m == 32 && i.shape.k < 64) depth = std::max(depth, i.shape.k);
     }
     return depth;
   }
+  int mfma_depth(const KernelSpec& spec) const { return depth_of(signature(spec).in); }
 
   // Masks of other libraries: a bias of the least finite number, for some keys of a row or all.
   // Runs the first kernel `is` on the problem; `before` hides keys, `after` looks at results.
@@ -62,16 +64,19 @@ class MfmaProblems : public EmulatedTest {
     const auto& s = signature(spec);
     const Shape3& t = spec.algorithm.tile;
     FmhaProblem p{.in = s.in, .out = s.out, .dtype_bias = s.dtype_bias};
-    p.kind = s.kind;
+    p.kind = s.kind, p.kv = s.kv;
     p.lengths = s.lengths, p.lse = s.lse;
     p.batch = between(1, 2);
     p.heads_kv = between(1, 2);
     p.heads = p.heads_kv * between(1, 2);
-    p.hdim = one_in(3) ? std::max<std::int64_t>(8, t.k - 8 * between(1, 3)) : t.k;
+    const std::int64_t piece = piece_of(s);
+    p.hdim = one_in(3) ? std::max<std::int64_t>(piece, t.k - piece * between(1, 3)) : t.k;
     const std::int64_t most_v = fmha::most_hdim_v(t.k);
-    p.hdim_v = one_in(3) ? std::max<std::int64_t>(8, most_v - 8 * between(1, 3)) : most_v;
+    p.hdim_v = one_in(3) ? std::max<std::int64_t>(piece, most_v - piece * between(1, 3)) : most_v;
     p.seqlen_q = one_in(4) ? between(1, 2) * t.m : between(1, t.m + t.m / 2);
     p.seqlen_k = one_in(4) ? between(0, 4) * t.n : between(0, 5 * t.n);
+    p.v_in_k = fmha::is_latent_mfma(spec.algorithm);
+    if (p.v_in_k) p.hdim_v = std::min(p.hdim_v, p.hdim);
     if (spec.algorithm.pipeline == Pipeline::splitkv) set_decoding(t, p);
     if (s.masked) add_mask(p);
     add_bends(s, p);
@@ -82,8 +87,27 @@ class MfmaProblems : public EmulatedTest {
     while (products() > kMostProducts && p.seqlen_k > t.n) p.seqlen_k -= t.n / 2;
     if (s.kind == FmhaKind::extend) add_new_tokens(s, p);
     if (s.pages != FmhaPages::none) add_pages(s, p);
+    add_factors(spec, p);
     add_strides(p);
+    if (p.v_in_k) p.v_strides = FmhaProblem{}.v_strides;
     return p;
+  }
+  // Elements of 16 bytes, which heads and strides are multiples of.
+  static std::int64_t piece_of(const FmhaSignature& s) { return 16 / size_of(fmha::kv_type(s)); }
+  // A wave meets one factor of keys at a time.
+  void add_factors(const KernelSpec& spec, FmhaProblem& p) {
+    p.qscale = signature(spec).qscale;
+    const bool of_queries = p.qscale == FmhaQscale::per_block;
+    if (of_queries) p.qscale_block_q = between(1, 150);
+    if (!of_queries && p.qscale != FmhaQscale::kv_block) return;
+    const Algorithm& a = spec.algorithm;
+    const std::int64_t keys = a.tile.n / (a.pipeline == Pipeline::splitkv ? a.wave.n : 1);
+    if (p.pages == FmhaPages::none) {
+      p.qscale_block_k = keys * between(1, 3);
+    } else {
+      p.page_size = keys * between(1, 2);
+      p.num_pages = kPacked, p.max_pages = kPacked, p.table_stride = kPacked;
+    }
   }
   // Few queries of more heads, and parts as the kernel cuts them, or as many as are asked for.
   void set_decoding(const Shape3& tile, FmhaProblem& p) {
@@ -136,7 +160,7 @@ class MfmaProblems : public EmulatedTest {
   // Heads before tokens or behind, gaps between tokens.
   FmhaStrides spread(const FmhaProblem& p, std::int64_t heads, std::int64_t tokens,
                      std::int64_t size) {
-    const std::int64_t e = size + (one_in(2) ? 8 : 0);
+    const std::int64_t e = size + (one_in(2) ? 16 / size_of(kv_type(p)) : 0);
     FmhaStrides s = {tokens * heads * e, e, heads * e, 1};
     if (one_in(2)) s[1] = tokens * e, s[2] = e;
     if (p.lengths == FmhaLengths::packed) s = {kPacked, e, heads * e, 1};
@@ -160,7 +184,8 @@ class MfmaProblems : public EmulatedTest {
   // {page, head, token, element}: heads before tokens or behind, gaps between pages.
   void add_page_strides(FmhaProblem& p) {
     const auto spread = [&](std::int64_t size) {
-      const std::int64_t e = size + (one_in(2) ? 8 : 0), gap = one_in(2) ? 16 : 0;
+      const std::int64_t e = size + (one_in(2) ? 16 / size_of(kv_type(p)) : 0);
+      const std::int64_t gap = one_in(2) ? 16 : 0;
       const std::int64_t page = p.page_size * p.heads_kv * e + gap;
       return one_in(2) ? FmhaStrides{page, e, p.heads_kv * e, 1}
                        : FmhaStrides{page, p.page_size * e, e, 1};

@@ -39,7 +39,15 @@ TEST(MfmaRules, SentencesOfKernels) {
   };
   EXPECT_EQ(whole("128x64x128_4x1x1", "pagestable_vectorized_"),
             "qr does not compute cache_layout vectorized");
-  EXPECT_EQ(whole("128x64x128_4x1x1", "kvfp8_"), "qr does not compute kv fp8");
+  EXPECT_EQ(whole("128x64x128_4x1x1", "kvfp8_"), "");
+  EXPECT_EQ(whole("128x64x128_4x1x1", "kvfp8_scalespertoken_"),
+            "qr does not compute qscale per_token");
+  EXPECT_EQ(illegal_mfma("forward_bf16_qr_128x64x128_4x1x1_32x32x16_kvfp8_gfx90a"),
+            "gfx90a has no mfma for fp8");
+  EXPECT_EQ(illegal_mfma("forward_bf8_qr_128x64x128_4x1x1_32x32x16_gfx90a"),
+            "gfx90a has no mfma for bf8");
+  EXPECT_EQ(illegal_mfma("forward_fp8_qr_128x128x32_4x1x1_32x32x16_gfx942"),
+            "256 lanes do not move whole tiles of 128 keys and heads of 32 with qr");
   EXPECT_EQ(illegal_mfma("extend_bf16_qr_256x64x128_8x1x1_32x32x16_gfx942"),
             "blocks that append have 4 waves, got wave 8x1x1 with kind extend");
   EXPECT_EQ(whole("128x64x96_4x1x1", ""),
@@ -84,6 +92,52 @@ TEST(MfmaRules, SentencesOfProblems) {
   EXPECT_EQ(unserved(kParts, "seqlen_q=200000000 seqlen_k=400 hdim=128"),
             "seqlen_q must be at most 134217728 with splitkv and 2 heads a key-value head, got "
             "200000000");
+}
+
+// A wave has one factor of the keys that it multiplies, and lanes move 16 elements of 8 bits.
+TEST(MfmaRules, SentencesOfProblemsOfBytes) {
+  const std::string name = "forward_bf16_qr_128x64x128_4x1x1_32x32x16_kvfp8_scaleskvblock_gfx942";
+  const auto of_bytes = [&](const std::string& fields) {
+    return unserved(name, "seqlen_q=3 seqlen_k=400 kv=fp8 qscale=kv_block " + fields);
+  };
+  EXPECT_EQ(of_bytes("hdim=128"), "");
+  EXPECT_EQ(of_bytes("hdim=128 qscale_block_k=400"), "");
+  EXPECT_EQ(of_bytes("hdim=128 qscale_block_k=100"),
+            "qscale_block_k must be a multiple of 64 with qr and tile 128x64x128, got 100");
+  EXPECT_EQ(of_bytes("hdim=104"), "hdim must be a multiple of 16 with qr, got 104");
+  const std::string paged =
+      "forward_bf16_splitkv_32x128x128_1x4x1_32x32x16_kvfp8_pagestable_scaleskvblock_gfx942";
+  EXPECT_EQ(unserved(paged,
+                     "seqlen_q=3 seqlen_k=400 hdim=128 kv=fp8 qscale=kv_block pages=table "
+                     "page_size=16"),
+            "the page_size of factors must be a multiple of 32 with splitkv and tile 32x128x128, "
+            "got 16");
+}
+
+TEST(MfmaRules, SentencesOfLatentAttention) {
+  const auto latent = [](const std::string& words, const std::string& target = "gfx942") {
+    return illegal_mfma(fmt::format("forward_bf16_{}_{}", words, target));
+  };
+  EXPECT_EQ(latent("qr_64x32x576_2x2x1_32x32x16"), "");
+  EXPECT_EQ(latent("splitkv_32x32x576_1x4x1_32x32x16_pagestable_slices30_s2", "gfx950"), "");
+  EXPECT_EQ(latent("qr_128x32x576_4x1x1_32x32x16"),
+            "wave must be 2x2x1 or 1x4x1 with k 576, waves over rows and over the elements of "
+            "heads, got 4x1x1");
+  EXPECT_EQ(latent("qr_64x64x576_2x2x1_32x32x16"),
+            "the tile of latent attention is 64x32x576 with 2 waves over rows, got 64x64x576");
+  EXPECT_EQ(latent("qr_64x32x576_2x2x1_32x32x16_dropout"),
+            "qr with k 576 does not compute dropout 1");
+  EXPECT_EQ(latent("splitkv_64x32x576_2x2x1_32x32x16_s2"),
+            "stages must be 1 (by registers) where tiles are not copied to LDS, got 2");
+  EXPECT_EQ(illegal_mfma("forward_fp8_qr_64x32x576_2x2x1_32x32x16_gfx942"),
+            "qr with k 576 computes fp16 or bf16 with out of that type, got in fp8, out fp16");
+  const std::string name = "forward_bf16_qr_64x32x576_2x2x1_32x32x16_gfx942";
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=576 hdim_v=512 v_in_k=1"), "");
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=576 hdim_v=512"),
+            "tile 64x32x576 takes values that are the first elements of their keys (v_in_k=1), "
+            "got v_in_k=0");
+  EXPECT_EQ(unserved(name, "seqlen_q=3 seqlen_k=40 hdim=192 hdim_v=128 v_in_k=1"),
+            "tile 64x32x576 serves heads of more than 256 elements, got 192 (hdim)");
 }
 
 TEST(MfmaRules, FewQueriesHaveTheirKeysInParts) {

@@ -76,7 +76,8 @@ extern const Rule kDirectHipRules[5];
 // ---- by matrix instructions: mfma_tokens.cc ----
 
 inline constexpr Shape3 kMfmaWarpTile = {32, 32, 16};
-inline constexpr int kPieceElements = 8;  // of 16 bits, that a lane moves at a time
+inline constexpr int kPieceBytes = 16;  // that a lane moves at a time
+constexpr int piece_elements(int size) { return kPieceBytes / size; }
 
 // Whether the target multiplies such numbers.
 bool has_mfma(const Case& c);
@@ -89,11 +90,13 @@ struct MovedTokens {
   std::int64_t sequences, heads, tokens, hdim;
   int rows;
   bool may_repeat = true;
+  int size = 2;  // bytes of an element
 };
 // Why lanes cannot move the tensor's tokens; empty where they can.
 std::string stride_reason(const MovedTokens& tokens, std::string_view pipeline);
-// Why heads or lengths are not such that tokens are moved; empty where they are.
-std::string moved_size_reason(const FmhaProblem& problem, std::string_view pipeline);
+// Why heads of elements of so many bytes or lengths are not such that tokens are moved; empty where
+// they are.
+std::string moved_size_reason(const FmhaProblem& problem, std::string_view pipeline, int size = 2);
 // Throws where the tensor does not begin at a piece.
 void refuse_pieces(std::string_view name, const void* base, Pipeline pipeline);
 

@@ -237,12 +237,27 @@ Estimate one_after_the_other(const Estimate& first, const Estimate& second) {
 }  // namespace
 
 std::span<const Way* const> Types::ways() {
-  static constexpr std::array kAll = {
-      &kFlashCpu,         &kDirectGpu, &kFlashGpu,    &kFlash8Gpu,
-      &kBackwardFlashGpu, &kSplitGpu,  &kBackwardCpu, &kBackwardDirectGpu,
-      &kAppendCpu,        &kAppendGpu, &kQr,          &kQrasync,
-      &kSplitHip,         &kDirectHip, &kBackwardQr,  &kBackwardQrasync,
-      &kBackwardHip,      &kAppendHip};
+  static constexpr std::array kAll = {&kFlashCpu,
+                                      &kDirectGpu,
+                                      &kFlashGpu,
+                                      &kFlash8Gpu,
+                                      &kBackwardFlashGpu,
+                                      &kSplitGpu,
+                                      &kBackwardCpu,
+                                      &kBackwardDirectGpu,
+                                      &kAppendCpu,
+                                      &kAppendGpu,
+                                      &kQr,
+                                      &kQrasync,
+                                      &kLatentQr,
+                                      &kLatentQrasync,
+                                      &kSplitHip,
+                                      &kLatentSplitHip,
+                                      &kDirectHip,
+                                      &kBackwardQr,
+                                      &kBackwardQrasync,
+                                      &kBackwardHip,
+                                      &kAppendHip};
   return kAll;
 }
 
@@ -254,9 +269,11 @@ std::string Types::no_way(const KernelSpec& spec, const Target& target) {
 
 bool Types::makes(const Own& own, const FmhaSignature& s) { return makes_kind(own, s.kind); }
 
-// Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other.
+// Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other. Tiles of
+// AMD's matrix instructions name the heads of latent attention.
 bool Types::takes(const Own& own, const Algorithm& a) {
-  return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct);
+  return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct) &&
+         own.is_latent == is_latent_mfma(a);
 }
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,

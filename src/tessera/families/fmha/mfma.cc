@@ -26,7 +26,24 @@ constexpr int kRegistersKept = 160;  // of a wave that is alone on its SIMD, or 
 bool bends_scores(const FmhaSignature& s) { return s.soft_cap || s.bias != FmhaBias::none; }
 bool is_split(const Algorithm& a) { return a.pipeline == Pipeline::splitkv; }
 
+// Whether weights are rounded to 8 bits: where the reference lets them be (may_round_weights()).
+// Elsewhere they are fp16, and so are values of 8 bits.
+bool rounds_weights(const FmhaSignature& s) {
+  return is_eight_bits(s.in) && s.kind == FmhaKind::forward && !bends_scores(s) && !s.dropout &&
+         s.pages == FmhaPages::none;
+}
+// Whether tiles of keys have factors of their own.
+bool has_tile_factors(FmhaQscale how) {
+  return how == FmhaQscale::per_block || how == FmhaQscale::kv_block;
+}
+// Keys of a tile that a wave multiplies.
+int own_keys(const Algorithm& a) { return a.tile.n / (is_split(a) ? a.wave.n : 1); }
+
 }  // namespace
+
+bool copies_mfma_tiles(const Algorithm& a) {
+  return a.pipeline == Pipeline::qrasync || (is_split(a) && a.stages > 1);
+}
 
 device::MfmaFmhaShape mfma_shape(const FmhaSignature& s, const Algorithm& a) {
   const int waves = a.wave.m * a.wave.n;
@@ -35,12 +52,16 @@ device::MfmaFmhaShape mfma_shape(const FmhaSignature& s, const Algorithm& a) {
           .keys = a.tile.n,
           .head = a.tile.k,
           .head_v = most_hdim_v(a.tile.k),
-          .copies = a.pipeline == Pipeline::qrasync || (is_split(a) && a.stages > 1),
+          .copies = copies_mfma_tiles(a),
           .bias_bytes = s.bias == FmhaBias::elementwise ? size_of(s.dtype_bias) : 0,
           .bends = bends_scores(s),
           .dropout = s.dropout,
           .teams = is_split(a) ? a.wave.n : 0,
-          .pages = s.pages != FmhaPages::none};
+          .pages = s.pages != FmhaPages::none,
+          .kv_bytes = size_of(kv_type(s)),
+          .in_bytes = size_of(s.in),
+          .weight_bytes = rounds_weights(s) ? 1 : 2,
+          .out_bytes = size_of(s.out)};
 }
 
 std::int64_t mfma_lds_bytes(const FmhaSignature& s, const Algorithm& a) {
@@ -56,8 +77,7 @@ std::string not_computed(const FmhaSignature& s, const Algorithm& a) {
   if (s.kind != FmhaKind::forward && s.kind != FmhaKind::extend) {
     return fmt::format("kind {}", to_string(s.kind));
   }
-  if (has_own_kv(s)) return fmt::format("kv {}", to_string(s.kv));
-  if (s.qscale != FmhaQscale::none) return fmt::format("qscale {}", to_string(s.qscale));
+  if (s.qscale == FmhaQscale::per_token) return fmt::format("qscale {}", to_string(s.qscale));
   if (s.cache_layout != FmhaCacheLayout::linear) {
     return fmt::format("cache_layout {}", to_string(s.cache_layout));
   }
@@ -73,12 +93,17 @@ int chunks_behind(int chunks) {
 }
 
 // Whether the lanes of a workgroup move whole tiles: of keys 16 bytes each, of values 2, 4 or 8
-// elements of 8 keys where they transpose them.
+// elements of 8 keys where they transpose them, or 4 bytes of 16 keys.
 bool move_whole_tiles(const device::MfmaFmhaShape& s) {
   const int lanes = device::mfma_fmha_threads(s);
-  const int chunks = s.head / kPieceElements, behind = chunks_behind(chunks);
-  const int elements = s.keys / kPieceElements * s.head_v;
+  const int chunks = s.head * s.kv_bytes / kPieceBytes, behind = chunks_behind(chunks);
+  const int elements = s.keys / 8 * s.head_v;
   if (s.keys * (chunks - behind) % lanes != 0 || s.keys * behind % lanes != 0) return false;
+  // Rows of two chunks repeat the exchange of places less often than an instruction has rows.
+  if (s.kv_bytes == 1) {
+    return chunks - behind >= 4 && lanes % (s.head_v / 4) == 0 &&
+           (!s.copies || s.keys * s.head_v / kPieceBytes % lanes == 0);
+  }
   if (elements % lanes != 0) return false;
   const int each = elements / lanes;
   return s.copies || each == 2 || each == 4 || each == 8;
@@ -95,10 +120,11 @@ int registers_left(const Case& c) {
 
 bool has_mfma_types(const Case& c) {
   const FmhaSignature& s = c.signature;
+  if (is_eight_bits(s.in)) return true;
   return (s.in == DType::fp16 || s.in == DType::bf16) && s.out == s.in;
 }
 std::string mfma_types_sentence(const Case& c) {
-  return fmt::format("{} computes fp16 or bf16 with out of that type, got in {}, out {}",
+  return fmt::format("{} computes fp16 or bf16 with out of that type, or 8 bits, got in {}, out {}",
                      to_string(c.algorithm.pipeline), to_string(c.signature.in),
                      to_string(c.signature.out));
 }
@@ -202,16 +228,17 @@ std::array<MovedTokens, 4> moved_tokens(const Algorithm& a, const FmhaProblem& p
   // Rows of several heads, and tokens of pages, are found one by one.
   const int rows = is_split(a) ? 1 : a.tile.m, keys = is_paged(p) ? 1 : a.tile.n;
   const bool repeats = is_paged(p);
-  return {{{"q", query_strides(p), n.sequences, p.heads, n.queries, p.hdim, rows},
-           {"k", p.k_strides, n.parts, p.heads_kv, n.keys, p.hdim, keys, repeats},
-           {"v", p.v_strides, n.parts, p.heads_kv, n.keys, p.hdim_v, keys, repeats},
-           {"out", p.out_strides, n.sequences, p.heads, n.queries, p.hdim_v, rows}}};
+  const int in = size_of(p.in), kv = size_of(kv_type(p)), out = size_of(p.out);
+  return {{{"q", query_strides(p), n.sequences, p.heads, n.queries, p.hdim, rows, true, in},
+           {"k", p.k_strides, n.parts, p.heads_kv, n.keys, p.hdim, keys, repeats, kv},
+           {"v", p.v_strides, n.parts, p.heads_kv, n.keys, p.hdim_v, keys, repeats, kv},
+           {"out", p.out_strides, n.sequences, p.heads, n.queries, p.hdim_v, rows, true, out}}};
 }
 
 // The kernel counts the bytes of a head's pages in 32 bits.
 std::string cache_reason(std::string_view name, const FmhaStrides& strides, std::int64_t hdim,
                          std::string_view pipeline, const FmhaProblem& p) {
-  const double most = double(device::kMostPlace) / 2;
+  const double most = double(device::kMostPlace) / size_of(kv_type(p));
   const double elements = double(p.num_pages - 1) * double(strides[device::kTokenBatch]) +
                           double(p.page_size - 1) * double(strides[device::kToken]) + double(hdim);
   if (elements <= most) return {};
@@ -230,6 +257,17 @@ std::string pages_reason(std::string_view pipeline, const FmhaProblem& p) {
   return cache_reason("v", p.v_strides, p.hdim_v, pipeline, p);
 }
 
+// A wave has one factor of the keys that it multiplies.
+std::string factors_reason(const Algorithm& a, const FmhaProblem& p) {
+  if (!has_tile_factors(p.qscale)) return {};
+  const std::int64_t block = is_paged(p) ? p.page_size : p.qscale_block_k;
+  const int keys = own_keys(a);
+  if (block % keys == 0 || (!is_paged(p) && block >= p.seqlen_k)) return {};
+  return fmt::format("{} must be a multiple of {} with {} and tile {}, got {}",
+                     is_paged(p) ? "the page_size of factors" : "qscale_block_k", keys,
+                     to_string(a.pipeline), to_string(a.tile), block);
+}
+
 }  // namespace
 
 std::int64_t most_mfma_blocks(const device::MfmaFmhaShape& s) {
@@ -239,7 +277,10 @@ std::int64_t most_mfma_blocks(const device::MfmaFmhaShape& s) {
 std::string mfma_reason(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
   const std::string_view pipeline = to_string(spec.algorithm.pipeline);
   if (Verdict fits = serves_heads(spec, p, target); !fits) return fits.reason;
-  if (std::string why = moved_size_reason(p, pipeline); !why.empty()) return why;
+  if (std::string why = moved_size_reason(p, pipeline, size_of(kv_type(p))); !why.empty()) {
+    return why;
+  }
+  if (std::string why = factors_reason(spec.algorithm, p); !why.empty()) return why;
   for (const MovedTokens& t : moved_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return why;
   }
@@ -273,29 +314,32 @@ Verdict mfma_serves(const KernelSpec& spec, const FmhaProblem& p, const Target& 
 
 // ---- the text ----
 
-std::string mfma_config(const KernelSpec& spec, const Target& target) {
+std::string mfma_config(const KernelSpec& spec, const Target& target, int teams) {
   const FmhaSignature& s = signature_in(spec);
   const device::MfmaFmhaShape shape = mfma_shape(s, spec.algorithm);
-  return types_text(s) +
+  return types_text(s) + kv_text(s) +
          fmt::format(
              "  static constexpr FmhaPages kPages = FmhaPages::{};\n"
+             "  static constexpr FmhaQscale kQscale = FmhaQscale::{};\n"
+             "  static constexpr bool kByteWeights = {};\n"
              "  static constexpr bool kMasked = {}, kLse = {}, kCopies = {};\n"
              "  static constexpr bool kSoftCap = {}, kDropout = {}, kSplit = {};\n"
              "  static constexpr int kHeadSize = {}, kHdimV = {}, kKeys = {}, kTeams = {};\n"
              "  static constexpr int kBlocks = {}, kWaves = {}, kXcds = {};\n",
-             to_string(s.pages), s.masked, s.lse, shape.copies, s.soft_cap, s.dropout,
-             shape.teams > 0, shape.head, shape.head_v, shape.keys, device::mfma_fmha_teams(shape),
-             shape.blocks, shape.waves, target.xcds);
+             to_string(s.pages), to_string(s.qscale), shape.weight_bytes == 1, s.masked, s.lse,
+             shape.copies, s.soft_cap, s.dropout, shape.teams > 0, shape.head, shape.head_v,
+             shape.keys, teams, shape.blocks, shape.waves, target.xcds);
 }
 
 namespace {
 
 Source emit_mfma(const KernelSpec& spec, const Target& target) {
   const device::MfmaFmhaShape shape = mfma_shape(signature_in(spec), spec.algorithm);
-  return attention_on_hip(
-      spec, target,
-      {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments", mfma_config(spec, target)},
-      device::mfma_fmha_threads(shape), device::mfma_fmha_waves(shape) * 4 / shape.waves);
+  return attention_on_hip(spec, target,
+                          {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments",
+                           mfma_config(spec, target, device::mfma_fmha_teams(shape))},
+                          device::mfma_fmha_threads(shape),
+                          device::mfma_fmha_waves(shape) * 4 / shape.waves);
 }
 
 // ---- the launch ----
@@ -344,7 +388,7 @@ Launch bind_mfma(const KernelSpec& spec, const FmhaProblem& p, const Target&,
 // Cycles, of which none was measured.
 constexpr double kVectorCycles = 4, kExponentialCycles = 16;  // of an instruction of a wave
 constexpr double kVectorOfScore = 3, kVectorOfTile = 25;      // instructions of a lane
-constexpr double kVectorOfBend = 4, kVectorOfDropout = 10;
+constexpr double kVectorOfFactor = 0.5, kVectorOfBend = 4, kVectorOfDropout = 10;
 constexpr double kVectorOfPages = 60;
 
 }  // namespace
@@ -352,14 +396,23 @@ constexpr double kVectorOfPages = 60;
 // Cycles in which a unit makes a tile: what takes longest, and as much of the rest as too few waves
 // of a SIMD hide.
 double cycles_of_tile(const KernelSpec& spec, const FmhaProblem& p, const Target& target) {
+  if (is_latent_mfma(spec.algorithm)) return cycles_of_latent_tile(spec, p, target);
   const Algorithm& a = spec.algorithm;
   const device::MfmaFmhaShape s = mfma_shape(signature_in(spec), a);
-  const double bytes = double(s.keys) * (s.head + s.head_v) * 2;
-  const double products = double(a.tile.m) * s.keys * (s.head + s.head_v);
-  const double multiply = products * target.clock_ghz * 1e9 / product_rate(target, p.in);
+  const double bytes = double(s.keys) * (s.head + s.head_v) * s.kv_bytes;
+  const double products = double(a.tile.m) * s.keys;
+  const DType of_values = s.kv_bytes == 1 && s.weight_bytes == 2 ? DType::fp16 : p.in;
+  const double multiply =
+      products * target.clock_ghz * 1e9 *
+      (s.head / product_rate(target, p.in) + s.head_v / product_rate(target, of_values));
   const double scores = double(s.blocks) * s.keys / 2 / device::mfma_fmha_teams(s);
-  const double more = (s.bends ? kVectorOfBend : 0) + (s.dropout ? kVectorOfDropout : 0);
-  const double of_tile = kVectorOfTile + (s.pages ? kVectorOfPages : 0);
+  const double more = (s.bends ? kVectorOfBend : 0) + (s.dropout ? kVectorOfDropout : 0) +
+                      (s.kv_bytes == 1 ? kVectorOfFactor : 0);
+  // A lane widens numbers of 8 bits one by one.
+  const int widened =
+      (s.kv_bytes < s.in_bytes ? s.head : 0) + (s.kv_bytes < s.weight_bytes ? s.head_v : 0);
+  const double of_tile = kVectorOfTile + (s.pages ? kVectorOfPages : 0) +
+                         double(s.keys) / device::mfma_fmha_teams(s) * widened / kHipLanes;
   const double vector =
       ((kVectorOfScore + more) * scores + of_tile) * kVectorCycles + scores * kExponentialCycles;
   const double weigh = vector * s.waves / 4;

@@ -32,11 +32,18 @@ std::string mfma_reason(const KernelSpec& spec, const FmhaProblem& problem, cons
 // How many workgroups of the kernel's threads a grid has room for.
 std::int64_t most_mfma_blocks(const device::MfmaFmhaShape& shape);
 
-std::string mfma_config(const KernelSpec& spec, const Target& target);
+// `teams` waves share rows.
+std::string mfma_config(const KernelSpec& spec, const Target& target, int teams);
 // The arguments of attention, for kernels that read tokens of 16 bytes. Throws where an operand
 // does not begin at a multiple of them.
 device::MfmaFmhaArguments mfma_arguments(const Algorithm& algorithm, const FmhaProblem& problem,
                                          const FmhaOperands& operands);
+
+// What an algorithm of these pipelines is like.
+bool copies_mfma_tiles(const Algorithm& algorithm);
+// latent_hip.cc: what cycles_of_tile() is of latent attention.
+double cycles_of_latent_tile(const KernelSpec& spec, const FmhaProblem& problem,
+                             const Target& target);
 
 // Cycles in which a unit makes a tile, whose rows are `rows` where not all are there.
 double cycles_of_tile(const KernelSpec& spec, const FmhaProblem& problem, const Target& target);

@@ -11,19 +11,23 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kPieceBytes = 2 * kPieceElements;
 constexpr std::int64_t kMostMovedTokens = std::int64_t{1} << 28;  // of which a kernel adds up a few
 constexpr std::int64_t kMostSpan = (std::int64_t{1} << 31) - (1 << 20);  // bytes of a tile
+
+bool multiplies(const Target& target, DType type) {
+  return std::any_of(target.instructions.begin(), target.instructions.end(),
+                     [&](const Instruction& i) { return i.name == "mfma" && i.a == type; });
+}
 
 }  // namespace
 
 bool has_mfma(const Case& c) {
-  return std::any_of(
-      c.target.instructions.begin(), c.target.instructions.end(),
-      [&](const Instruction& i) { return i.name == "mfma" && i.a == c.signature.in; });
+  return multiplies(c.target, c.signature.in) && multiplies(c.target, kv_type(c.signature));
 }
 std::string no_mfma_sentence(const Case& c) {
-  return fmt::format("{} has no mfma for {}", c.target.name, to_string(c.signature.in));
+  const bool has_in = multiplies(c.target, c.signature.in);
+  return fmt::format("{} has no mfma for {}", c.target.name,
+                     to_string(has_in ? kv_type(c.signature) : c.signature.in));
 }
 
 std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
@@ -35,13 +39,14 @@ std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
       {t.sequences, t.strides[device::kTokenBatch]},
       {t.heads, t.strides[device::kTokenHead]},
       {t.tokens, t.strides[device::kToken]}};
+  const int piece = piece_elements(t.size);
   for (const auto& [size, stride] : sides) {
-    if (size <= 1 || stride % kPieceElements == 0) continue;
+    if (size <= 1 || stride % piece == 0) continue;
     return fmt::format("the strides of {} must be multiples of {} elements with {}, got {}", t.name,
-                       kPieceElements, pipeline, stride);
+                       piece, pipeline, stride);
   }
   if (t.tokens <= 1) return {};
-  const std::int64_t stride = t.strides[device::kToken], most = kMostSpan / 2 / t.rows;
+  const std::int64_t stride = t.strides[device::kToken], most = kMostSpan / t.size / t.rows;
   if (stride > most) {
     return fmt::format("tokens of {} must be at most {} elements apart with {}, got {}", t.name,
                        most, pipeline, stride);
@@ -51,11 +56,11 @@ std::string stride_reason(const MovedTokens& t, std::string_view pipeline) {
                      t.name, pipeline, stride, t.hdim);
 }
 
-std::string moved_size_reason(const FmhaProblem& p, std::string_view pipeline) {
+std::string moved_size_reason(const FmhaProblem& p, std::string_view pipeline, int size) {
+  const int piece = piece_elements(size);
   for (const auto& [name, value] : {std::pair{"hdim", p.hdim}, {"hdim_v", p.hdim_v}}) {
-    if (value % kPieceElements == 0) continue;
-    return fmt::format("{} must be a multiple of {} with {}, got {}", name, kPieceElements,
-                       pipeline, value);
+    if (value % piece == 0) continue;
+    return fmt::format("{} must be a multiple of {} with {}, got {}", name, piece, pipeline, value);
   }
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"seqlen_q", p.seqlen_q},

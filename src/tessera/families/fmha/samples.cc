@@ -42,12 +42,13 @@ void set_bias_strides(std::size_t turn, FmhaProblem& p) {
 }
 
 // The longest heads with one query, which is soon done. Kernels of latent attention have long ones
-// only, whose values may be the first elements of keys.
+// only, whose values may be the first elements of keys; on AMD GPUs they always are.
 void set_head_sizes(const KernelSpec& spec, std::size_t turn, FmhaProblem& p) {
   const int longest = spec.algorithm.tile.k;
-  const bool has_long = is_latent(spec.algorithm);
+  const bool is_mfma = is_latent_mfma(spec.algorithm);
+  const bool has_long = is_mfma || is_latent(spec.algorithm);
   const std::int64_t usual = has_long ? most_hdim_v(longest) : std::clamp(longest, 1, 128);
-  p.v_in_k = has_long && p.kind == FmhaKind::forward && turn % 2 == 1;
+  p.v_in_k = has_long && p.kind == FmhaKind::forward && (is_mfma || turn % 2 == 1);
   const std::int64_t shorter = has_long ? usual / 4 * 3 : usual / 2;
   p.hdim = turn % 3 == 1 ? std::max<std::int64_t>(1, shorter - 3) : usual;
   if (turn % 4 == 2) p.hdim_v = std::max<std::int64_t>(1, usual / 2);

@@ -156,10 +156,11 @@ Verdict split_hip_serves(const KernelSpec& spec, const FmhaProblem& p, const Tar
 Source emit_split_hip(const KernelSpec& spec, const Target& target) {
   const device::MfmaFmhaShape shape = mfma_shape(signature_in(spec), spec.algorithm);
   constexpr std::array<tile::GpuEntry, 1> kMerge = {{{"_merge", "merge"}}};
-  return attention_on_hip(
-      spec, target,
-      {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments", mfma_config(spec, target)},
-      device::mfma_fmha_threads(shape), device::mfma_fmha_waves(shape) * 4 / shape.waves, kMerge);
+  return attention_on_hip(spec, target,
+                          {"fmha/mfma_fmha.h", "MfmaFmha", "MfmaFmhaArguments",
+                           mfma_config(spec, target, device::mfma_fmha_teams(shape))},
+                          device::mfma_fmha_threads(shape),
+                          device::mfma_fmha_waves(shape) * 4 / shape.waves, kMerge);
 }
 
 Launch bind_split_hip(const KernelSpec& spec, const FmhaProblem& p, const Target&,

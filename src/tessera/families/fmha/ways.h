@@ -24,6 +24,7 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
     bool is_general = false;   // whether a kernel is the one to take when nothing better is known
     bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
     bool is_bytes = false;     // whether all products of attention on tensor cores have 8 bits
+    bool is_latent = false;    // whether it is the one of latent attention by matrix instructions
     // What the entry without a suffix does, as a person says it; and where it does more than that
     // for kernels that append first or compute dbias.
     std::string_view stage;
@@ -49,6 +50,8 @@ using Way = tile::Way<Types>;
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // mfma.cc
 extern const Way kQr, kQrasync;
+// latent_hip.cc
+extern const Way kLatentQr, kLatentQrasync, kLatentSplitHip;
 // split_hip.cc
 extern const Way kSplitHip;
 // direct_hip.cc
@@ -109,5 +112,7 @@ extern const Rule kDirectGpuRules[5];
 
 // split_gpu.cc: whether the algorithm is the one of latent attention
 bool is_latent(const Algorithm& algorithm);
+// latent_hip.cc: the same by AMD's matrix instructions
+bool is_latent_mfma(const Algorithm& algorithm);
 
 }  // namespace tessera::fmha

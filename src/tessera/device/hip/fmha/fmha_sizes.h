@@ -15,6 +15,8 @@ struct MfmaFmhaShape {
   bool dropout = false;
   int teams = 0;       // of waves that have different keys, whose keys are in parts; 0: one, whole
   bool pages = false;  // whether keys and values lie in pages
+  // Bytes of an element of keys and values, of a query, of a weight, of a result.
+  int kv_bytes = 2, in_bytes = 2, weight_bytes = 2, out_bytes = 2;
 };
 constexpr int mfma_fmha_teams(const MfmaFmhaShape& s) { return s.teams > 0 ? s.teams : 1; }
 
@@ -35,8 +37,11 @@ constexpr int mfma_fmha_rows(const MfmaFmhaShape& s) {
 // LDS of a workgroup: the buffers of keys and values, or what the waves stage afterwards. Waves
 // with keys in parts stage as much at a time as there is room for.
 constexpr int mfma_fmha_lds_bytes(const MfmaFmhaShape& s) {
-  const int tiles = s.keys * (s.head + s.head_v) * 2 * (s.copies ? 2 : 1);
-  const int staged = s.teams > 0 ? 0 : s.waves * 32 * s.head_v * 2;
+  const int tiles = s.keys * (s.head + s.head_v) * s.kv_bytes * (s.copies ? 2 : 1);
+  // Results of other sizes go to memory without LDS; parts have room for 4 vectors of 4 sums.
+  const int staged = s.teams > 0        ? s.waves * 4 * 1024
+                     : s.out_bytes != 2 ? 0
+                                        : s.waves * 32 * s.head_v * 2;
   return tiles > staged ? tiles : staged;
 }
 
@@ -44,17 +49,23 @@ constexpr int mfma_fmha_lds_bytes(const MfmaFmhaShape& s) {
 // and the rest.
 constexpr int mfma_fmha_registers(const MfmaFmhaShape& s) {
   const int scores = s.blocks * s.keys / 2 / mfma_fmha_teams(s);
-  const int queries = s.blocks * s.head / 4, sums = s.blocks * s.head_v / 2;
-  const int under_way =
-      s.copies ? 0 : s.keys * (s.head + s.head_v) * 2 / (4 * mfma_fmha_threads(s));
+  const int queries = s.blocks * s.head * s.in_bytes / 8, sums = s.blocks * s.head_v / 2;
+  // Threads that transpose values of 8 bits have 4 elements of 16 keys at least.
+  const int keys_under_way = s.keys * s.head * s.kv_bytes / (4 * mfma_fmha_threads(s));
+  const int even = s.keys * s.head_v * s.kv_bytes / (4 * mfma_fmha_threads(s));
+  const int values_under_way = s.kv_bytes == 1 && even < 16 ? 16 : even;
+  const int under_way = s.copies ? 0 : keys_under_way + values_under_way;
   const int biases = s.bias_bytes > 0 ? scores * s.bias_bytes / 4 + 12 : 0;
   const int bends = s.bends ? 12 : 0, random = s.dropout ? 28 : 0;
   // A head in two tiles has loads of its own for the second one.
   const int second = (s.head & (s.head - 1)) != 0 ? 12 : 0;
   const int parts = s.teams > 0 ? 8 : 0;
   const int places = s.pages ? 20 + 8 * (s.keys / 64) : 0;
-  return scores + scores / 2 + queries + sums + under_way + biases + bends + random + places +
-         second + parts + 40;
+  const int weights = scores * s.weight_bytes / 4;
+  // What is widened, factors and rows.
+  const int widened = s.kv_bytes == 1 ? (s.weight_bytes == 1 ? 8 : 20) : 0;
+  return scores + weights + widened + queries + sums + under_way + biases + bends + random +
+         places + second + parts + 40;
 }
 
 // Waves that share a SIMD, for the compiler: as many as registers let run, at most 3, and with keys

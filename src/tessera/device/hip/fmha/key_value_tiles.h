@@ -2,6 +2,7 @@
 // of two has two tiles of keys, one behind the other.
 #pragma once
 
+#include "tessera/device/hip/fmha/value_bytes.h"
 #include "tessera/device/hip/fmha/value_tile.h"
 
 namespace tessera::device {
@@ -13,15 +14,20 @@ constexpr int power_up_to(int count) {
   return power;
 }
 
-// Config has kHeadSize, kKeys, kCopies and kPages.
+// Config has Kv, kHeadSize, kKeys, kCopies and kPages.
 template <class C, int kThreads>
 class KeyTiles {
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
-  static constexpr int kChunks = C::kHeadSize / 8, kFirst = power_up_to(kChunks);
+  static constexpr int kChunks = C::kHeadSize * static_cast<int>(sizeof(typename C::Kv)) / 16;
+  static constexpr int kFirst = power_up_to(kChunks);
   static constexpr int kMore = kChunks - kFirst;
   static_assert(power_up_to(kMore > 0 ? kMore : 1) == (kMore > 0 ? kMore : 1));
+
+ public:
   using First = LdsTile<C::kKeys, kFirst, 1>;
   using Second = LdsTile<C::kKeys, kMore == 0 ? kFirst : kMore, 1>;
+
+ private:
   template <class Tile, int kCount>
   using Loader = typename If<kPaged, PagedTokenLoader<Tile, C::kKeys, kCount, kThreads, C::kCopies>,
                              TokenLoader<Tile, C::kKeys, kCount, kThreads, C::kCopies>>::Type;
@@ -81,11 +87,16 @@ class KeyTiles {
 template <class C, int kThreads>
 struct ValueTiles {
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
-  using Transposed = typename If<kPaged, PagedTransposedValues<C::kKeys, C::kHdimV, kThreads>,
-                                 TransposedValues<C::kKeys, C::kHdimV, kThreads>>::Type;
+  static constexpr bool kBytes = sizeof(typename C::Kv) == 1;
+  template <class OfBytes, class Other>
+  using BySize = typename If<kBytes, OfBytes, Other>::Type;
+  using Halves = typename If<kPaged, PagedTransposedValues<C::kKeys, C::kHdimV, kThreads>,
+                             TransposedValues<C::kKeys, C::kHdimV, kThreads>>::Type;
+  using Transposed = BySize<TransposedBytes<C::kKeys, C::kHdimV, kThreads>, Halves>;
 #if defined(__gfx950__)
-  using Loader = typename If<C::kCopies, CopiedValues<C::kKeys, C::kHdimV, kThreads, kPaged>,
-                             Transposed>::Type;
+  using Copied = BySize<CopiedBytes<C::kKeys, C::kHdimV, kThreads, kPaged>,
+                        CopiedValues<C::kKeys, C::kHdimV, kThreads, kPaged>>;
+  using Loader = typename If<C::kCopies, Copied, Transposed>::Type;
 #else
   using Loader = Transposed;
 #endif

@@ -12,7 +12,9 @@
 // go.
 //
 // Config is a struct of types and constants:
-//   In, Out                 fp16 or bf16
+//   In, Kv, Out             fp16 or bf16; 8 bits, of keys and values (Kv) or of queries (In), too
+//   kQscale                 what numbers of 8 bits are multiplied by
+//   kByteWeights            whether weights are rounded to e4m3 and values stay as they are
 //   kHeadSize, kHdimV       the longest heads of q and k, of v
 //   kBlocks, kWaves, kKeys, kTeams, kSplit
 //   kLengths, kPages, kMasked, kLse
@@ -25,12 +27,14 @@
 // elements. The host sees to it that a tile of tokens spans less than 2^31 bytes.
 #pragma once
 
+#include "tessera/device/hip/fmha/byte_factors.h"
 #include "tessera/device/hip/fmha/check_pages.h"
 #include "tessera/device/hip/fmha/finished_rows.h"
 #include "tessera/device/hip/fmha/fmha_sizes.h"
 #include "tessera/device/hip/fmha/kept_weights.h"
 #include "tessera/device/hip/fmha/mfma_parts.h"
 #include "tessera/device/hip/fmha/mfma_products.h"
+#include "tessera/device/hip/fmha/own_queries.h"
 #include "tessera/device/hip/fmha/score_bends.h"
 #include "tessera/device/hip/fmha/seen_tiles.h"
 
@@ -41,9 +45,15 @@ struct MfmaFmha {
   using In = typename C::In;
   using Out = typename C::Out;
 
-  static constexpr MfmaFmhaShape kShape = {
-      C::kBlocks, C::kWaves, C::kKeys, C::kHeadSize, C::kHdimV,
-      C::kCopies, 0,         false,    false,        C::kSplit ? C::kTeams : 0};
+  static constexpr MfmaFmhaShape kShape = {.blocks = C::kBlocks,
+                                           .waves = C::kWaves,
+                                           .keys = C::kKeys,
+                                           .head = C::kHeadSize,
+                                           .head_v = C::kHdimV,
+                                           .copies = C::kCopies,
+                                           .teams = C::kSplit ? C::kTeams : 0,
+                                           .kv_bytes = TilePlace<C>::kKvSize,
+                                           .out_bytes = static_cast<int>(sizeof(Out))};
   static constexpr int kThreads = mfma_fmha_threads(kShape);
   static constexpr int kWaveRows = C::kBlocks * 32, kTileRows = mfma_fmha_rows(kShape);
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
@@ -53,18 +63,23 @@ struct MfmaFmha {
   using LoadKeys = typename Products::Keys;
   using LoadValues = typename Products::Values;
   static constexpr int kOwnKeys = Products::kOwnKeys, kKeyBlocks = Products::kKeyBlocks;
-  static constexpr int kHeadBlocks = Products::kHeadBlocks, kPairs = Products::kPairs;
-  static constexpr int kSteps = Products::kSteps;
-  using Weights = RowWeights<In, kKeyBlocks>;
+  static constexpr int kHeadBlocks = Products::kHeadBlocks;
+  static constexpr int kChunks = Products::kWeights;
+  using Weight = typename Products::Weight;
+  using Weights = RowWeights<Weight, kKeyBlocks>;
+  using Queries = OwnQueries<C, Products::kOfQuery, Products::kEach>;
+  using Factors = ByteFactors<C>;
   using Bends = ScoreBends<C, kKeyBlocks>;
-  using Ahead = typename If<kPaged, PagedHead<C::kKeys>, RowsInOrder<C::kSplit>>::Type;
+  using Ahead =
+      typename If<kPaged, PagedHead<C::kKeys, TilePlace<C>::kKvSize>, RowsInOrder<C::kSplit>>::Type;
   using Finished = FinishedRows<Out, C::kHdimV>;
 
   // Copies go to a second buffer while the first one is read. What comes by registers waits there.
   static constexpr int kStageBytes = LoadKeys::kBytes + LoadValues::kBytes;
   static constexpr int kLdsBytes = mfma_fmha_lds_bytes(kShape);
+  static constexpr bool kStages = !C::kSplit && sizeof(Out) == 2;  // results
   static_assert((C::kCopies ? 2 : 1) * kStageBytes <= kLdsBytes &&
-                (C::kSplit || C::kWaves * Finished::kBytes <= kLdsBytes));
+                (!kStages || C::kWaves * Finished::kBytes <= kLdsBytes));
   using Parts = MfmaParts<C, kTileRows, kLdsBytes>;
 
   static __device__ __forceinline__ void run(const MfmaFmhaArguments&) {
@@ -112,11 +127,15 @@ struct MfmaFmha {
         values(place.values(g), thread) {
     const float scaled = g.scale * kLog2OfE, size = __builtin_fabsf(scaled);
     scale = size < 1e-30F ? 1e-30F : size;
-    factor = Bends::kAny ? 1.0F : scale;
-    slack = 8.0F * reciprocal(factor);
-    load_queries(fresh_arguments<MfmaFmhaArguments>().fmha, place, scaled < 0 ? 0x80008000U : 0U);
+    // Scores of 8 bits are multiplied by their factors before all else.
+    if constexpr (Factors::kAny) scale = kLog2OfE;
+    factor = Bends::kAny || Factors::kAny ? 1.0F : scale;
+    slack = kWeightSlack<Weight> * reciprocal(factor);
+    const u32 sign = scaled < 0 && !Factors::kAny ? 0x80008000U : 0U;
+    Queries::load(fresh_arguments<MfmaFmhaArguments>().fmha, place, first_row, lane, sign, queries);
     seen.find(fresh_arguments<MfmaFmhaArguments>(), place, first_row, lane);
     find_bends(fresh_arguments<MfmaFmhaArguments>().fmha, place);
+    find_factors(fresh_arguments<MfmaFmhaArguments>().fmha, place);
     // With several blocks, clang 22 spills some of the zeros that it knows.
     float zero = 0;
     if constexpr (C::kBlocks > 1) asm volatile("" : "+v"(zero));
@@ -130,37 +149,6 @@ struct MfmaFmha {
 
   __device__ __forceinline__ int row_of(int block) const {
     return first_row + block * 32 + lane % 32;
-  }
-
-  // A lane has the chunks of its query that the keys' chunks meet. A negative scale turns queries.
-  __device__ __forceinline__ void load_queries(const FmhaArguments& g, const TilePlace<C>& place,
-                                               u32 sign) {
-    if constexpr (C::kSplit) return load_rows(g, place, sign);
-    const HeadRows rows = place.queries(g);
-    const Chunk buffer = rows.template from<kWaveRows>(first_row);
-#pragma unroll
-    for (int m = 0; m < C::kBlocks; ++m) {
-      const int from = (m * 32 + lane % 32) * rows.pitch + group * 16;
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const bool exists = step * 32 + group * 16 < rows.bytes;
-        queries[m][step] =
-            raw_buffer_load_16(buffer, exists ? from + step * 32 : kNowhere, 0, 0) ^ sign;
-      }
-    }
-  }
-  // The same of queries of several heads. Rows behind the last one have its queries.
-  __device__ __forceinline__ void load_rows(const FmhaArguments& g, const TilePlace<C>& place,
-                                            u32 sign) {
-    const int bytes = static_cast<int>(g.hdim) * 2;
-    const i64 from = place.row_offset(g, g.q_stride, place.up_to_last(g, row_of(0)));
-    const u64 address = bits<u64>(g.q) + static_cast<u64>(from * 2 + group * 16);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Chunk own = 0;
-      if (step * 32 + group * 16 < bytes) own = *(Global<Chunk>)(address + step * 32);
-      queries[0][step] = own ^ sign;
-    }
   }
 
   __device__ __forceinline__ void find_bends(const FmhaArguments& g, const TilePlace<C>& place) {
@@ -177,6 +165,15 @@ struct MfmaFmha {
       const int row = C::kSplit ? place.up_to_last(g, row_of(m)) : row_of(m);
       bends[m].begin(g, place.sequence, place.batch, place.head_of(g, row), place.query_of(g, row),
                      group, scale);
+    }
+  }
+
+  __device__ __forceinline__ void find_factors(const FmhaArguments& g, const TilePlace<C>& place) {
+    if constexpr (Factors::kAny) {
+      factors.begin(g, place);
+      const float more = Bends::kAny ? 1.0F : kLog2OfE;
+#pragma unroll
+      for (int m = 0; m < C::kBlocks; ++m) factors.begin_row(g, place, m, row_of(m), more);
     }
   }
 
@@ -219,7 +216,7 @@ struct MfmaFmha {
       if (seen.after(key) < seen.end_key) copy(next, ahead, seen.after(key));
       if (active) {
         Sum scores[C::kBlocks][kKeyBlocks];
-        Chunk weights[C::kBlocks][kPairs];
+        Chunk weights[C::kBlocks][kChunks];
         Products::multiply_keys(now, lane, own_key, queries, scores);
         weigh(key + own_key, scores, weights);
         Products::multiply_values(now + LoadKeys::kBytes, lane, own_key, weights, sums);
@@ -253,7 +250,7 @@ struct MfmaFmha {
     for (int key = seen.begin_key; key < seen.end_key; key = seen.after(key)) {
       const bool active = seen.has(key + own_key);
       Sum scores[C::kBlocks][kKeyBlocks];
-      Chunk weights[C::kBlocks][kPairs];
+      Chunk weights[C::kBlocks][kChunks];
       if (active) fetch_bends(key);
       if (active) Products::multiply_keys(memory, lane, own_key, queries, scores);
       barrier();  // keys of this tile and values of the last one have been read
@@ -272,6 +269,7 @@ struct MfmaFmha {
   __device__ __forceinline__ void fetch_bends(int key) {
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) bends[m].fetch(biases[m], key + own_key);
+    if constexpr (Factors::kAny) factors.fetch(key + own_key);
   }
   __device__ __forceinline__ void hide(Sum (&scores)[C::kBlocks][kKeyBlocks], int key) const {
 #pragma unroll
@@ -281,7 +279,9 @@ struct MfmaFmha {
   }
 
   __device__ __forceinline__ void weigh(int key, Sum (&scores)[C::kBlocks][kKeyBlocks],
-                                        Chunk (&weights)[C::kBlocks][kPairs]) {
+                                        Chunk (&weights)[C::kBlocks][kChunks]) {
+#pragma unroll
+    for (int m = 0; m < C::kBlocks; ++m) factors.multiply(m, scores[m]);
     if constexpr (Bends::kAny) {
 #pragma unroll
       for (int m = 0; m < C::kBlocks; ++m) bends[m].bend(scores[m], biases[m], key, scale);
@@ -300,6 +300,7 @@ struct MfmaFmha {
       }
       Weights::weigh(scores[m], factor, state[m], drawn(m, key), weights[m]);
     }
+    if constexpr (Factors::kAny) factors.turn(sums, weights);
   }
 
   __device__ __forceinline__ auto drawn(int block, int key) const {
@@ -339,16 +340,25 @@ struct MfmaFmha {
 #pragma unroll
     for (int m = 0; m < C::kBlocks; ++m) {
       const float sum = sum_of(m);
-      const float share = sum == 0 ? 0.0F : reciprocal(sum);
-      Finished::put(staging, sums[m], C::kDropout ? share * dropout_scale(g) : share, lane);
+      float share = sum == 0 ? 0.0F : reciprocal(sum);
+      if constexpr (C::kDropout) share *= dropout_scale(g);
+      if constexpr (Factors::kAny) share *= factors.of_sums();
+      if constexpr (sizeof(Out) == 2) Finished::put(staging, sums[m], share, lane);
       if (C::kLse && group == 0 && row_of(m) < queries) {
         const float power =
-            state[m].reference * factor + __builtin_amdgcn_logf(sum) - kWeightShift<In>;
+            state[m].reference * factor + __builtin_amdgcn_logf(sum) - kWeightShift<Weight>;
         const float lse = power * 0.693147181F;
         g.lse[place.lse_offset(g, row_of(m))] = Bends::kReads ? brought_back(lse) : lse;
       }
-      wave_barrier();
       const int row = first_row + m * 32;
+      if constexpr (sizeof(Out) != 2) {
+        if (row + lane % 32 < queries) {
+          Out* const to = out + (row + lane % 32) * g.out_stride[kToken] + 4 * group;
+          store_quads<C>(to, sums[m], share, static_cast<int>(g.hdim_v) - 4 * group);
+        }
+        continue;
+      }
+      wave_barrier();
       Finished::store(staging, out + row * g.out_stride[kToken], g.out_stride[kToken],
                       queries - row, static_cast<int>(g.hdim_v) / 8, lane);
       wave_barrier();
@@ -358,8 +368,8 @@ struct MfmaFmha {
   __device__ __forceinline__ void store_part() {
     const TilePlace<C> place = find_place_again();
     const auto index = static_cast<u32>(__builtin_amdgcn_readfirstlane(workgroup));
-    const float power = state[0].reference * factor - kWeightShift<In>;
-    Parts::store(memory, sums[0], {power, sum_of(0)}, place, index, wave, lane);
+    const float power = state[0].reference * factor - kWeightShift<Weight>;
+    Parts::store(memory, sums[0], {power, sum_of(0)}, factors.of_sums(), place, index, wave, lane);
   }
 
   Shared* memory;
@@ -374,10 +384,11 @@ struct MfmaFmha {
   int kept = 0;
   int dropped_head = 0;
   SeenTiles<C> seen;
+  Factors factors;
   Bends bends[C::kBlocks];
   typename Bends::Staged biases[C::kBlocks];
   RowState state[C::kBlocks];
-  Chunk queries[C::kBlocks][kSteps];
+  Chunk queries[C::kBlocks][Products::kOfQuery];
   Sum sums[C::kBlocks][kHeadBlocks];
 };
 

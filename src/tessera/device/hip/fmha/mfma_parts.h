@@ -7,6 +7,7 @@
 #pragma once
 
 #include "tessera/device/hip/fmha/fmha_sizes.h"
+#include "tessera/device/hip/fmha/result_quad.h"
 #include "tessera/device/hip/fmha/score_bends.h"
 #include "tessera/device/hip/fmha/tile_place.h"
 
@@ -77,11 +78,13 @@ struct MfmaParts {
   }
 
   static __device__ __forceinline__ void store(Shared* memory, const Sum (&sums)[C::kHdimV / 32],
-                                               const PartOfRow& row, const TilePlace<C>& place,
-                                               u32 part, int wave, int lane) {
+                                               const PartOfRow& row, float unit,
+                                               const TilePlace<C>& place, u32 part, int wave,
+                                               int lane) {
     const MfmaFmhaArguments& arguments = fresh_arguments<MfmaFmhaArguments>();
     const FmhaArguments& g = arguments.fmha;
     const Shares shares = exchange(memory, row, wave, lane);
+    const float own = shares.own * unit;
     const int row_wave = wave / C::kTeams, team = wave % C::kTeams;
     const int own_row = row_wave * 32 + lane % 32;
     const bool exists = place.first_row + own_row < place.rows(g);
@@ -97,7 +100,7 @@ struct MfmaParts {
         const Sum& all = sums[(first + i) / 4];
         const int s = (first + i) % 4 * 4;
         const Float4 quad = {all[s], all[s + 1], all[s + 2], all[s + 3]};
-        const Float4 scaled = quad * shares.own;
+        const Float4 scaled = quad * own;
         store_shared(memory + (wave * kRound + i) * kVectorBytes + lane * 16,
                      row.sum == 0 ? Float4(0) : scaled);
       }
@@ -179,7 +182,7 @@ struct MfmaParts {
     const float share = sum == 0 ? 0.0F : reciprocal(sum);
     const int element = vector * 8 + lane / 32 * 4;
     Out* const out = static_cast<Out*>(g.out) + place.row_offset(g, g.out_stride, row) + element;
-    *(Stored<Quad<Out>>)bits<u64>(out) = round_quad<Out>(total * share);
+    *(Stored<Quad<Out>>)bits<u64>(out) = result_quad<C>(g, total * share);
     if (C::kLse && vector == 0 && lane < 32) {
       const float lse = (power + __builtin_amdgcn_logf(sum)) * 0.693147181F;
       g.lse[place.lse_offset(g, row)] = ScoreBends<C, 1>::kReads ? brought_back(lse) : lse;

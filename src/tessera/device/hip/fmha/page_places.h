@@ -30,7 +30,8 @@ struct TokenPlaces {
 };
 // A head of keys and values in linear pages. A tile's entries are asked for, then its keys are, and
 // then its values.
-template <int kKeys>
+// Elements have kSize bytes.
+template <int kKeys, int kSize>
 class PagedHead {
   static constexpr int kWords = TokenPlaces<kKeys>::kWords;
 
@@ -45,10 +46,10 @@ class PagedHead {
     last = end - 1;
     size = static_cast<u32>(g.page_size);
     last_page = static_cast<int>(g.num_pages) - 1;
-    key_page = static_cast<u32>(g.k_stride[kTokenBatch] * 2);
-    key_token = static_cast<u32>(g.k_stride[kToken] * 2);
-    value_page = static_cast<u32>(g.v_stride[kTokenBatch] * 2);
-    value_token = static_cast<u32>(g.v_stride[kToken] * 2);
+    key_page = static_cast<u32>(g.k_stride[kTokenBatch] * kSize);
+    key_token = static_cast<u32>(g.k_stride[kToken] * kSize);
+    value_page = static_cast<u32>(g.v_stride[kTokenBatch] * kSize);
+    value_token = static_cast<u32>(g.v_stride[kToken] * kSize);
   }
 
   // Asks for the entries of a tile.

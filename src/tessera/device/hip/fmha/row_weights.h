@@ -39,6 +39,17 @@ __device__ __forceinline__ u32 round_pair(float a, float b) {
   }
 }
 
+// Two weights in e4m3, in the lower or the upper half of a word.
+__device__ __forceinline__ u32 round_bytes(u32 word, float a, float b, bool upper) {
+#if defined(__gfx942__) || defined(__gfx950__)
+  const int old = static_cast<int>(word);
+  return static_cast<u32>(upper ? __builtin_amdgcn_cvt_pk_fp8_f32(a, b, old, true)
+                                : __builtin_amdgcn_cvt_pk_fp8_f32(a, b, old, false));
+#else
+  return word;
+#endif
+}
+
 // The keys that a lane's query sees, from the begin of a sequence.
 struct RowKeys {
   int begin, end;
@@ -54,10 +65,18 @@ inline constexpr float kNothingWithBias = -1e37F;
 #if defined(__gfx90a__)
 template <class In>
 inline constexpr float kWeightShift = kSame<In, fp16> ? 7.0F : 0.0F;
+#elif defined(__gfx942__)
+template <class In>
+inline constexpr float kWeightShift = kSame<In, fp8> ? 5.0F : 0.0F;
 #else
 template <class In>
-inline constexpr float kWeightShift = 0.0F;
+inline constexpr float kWeightShift = kSame<In, fp8> ? 6.0F : 0.0F;
 #endif
+// References stay while no weight is 2^kWeightSlack times as large as a new one allows. Weights of
+// 8 bits stay below 2^8, or 2^7 where numbers end at 240 (FNUZ); the largest one of a row is at
+// least 2^5 then, so that many small ones are there, too.
+template <class In>
+inline constexpr float kWeightSlack = kSame<In, fp8> ? 2.0F : 8.0F;
 
 struct RowState {
   float reference = kNothing;  // weights are 2^(factor * (score - reference))
@@ -111,11 +130,23 @@ struct RowWeights {
     return over_halves(larger(larger(larger(larger(a, b), c), d), least), larger);
   }
 
-  // The weights as operands, 16 keys a chunk. `drawn` says which of them are kept; sums are of all.
+  static constexpr int kChunks = kKeyBlocks * static_cast<int>(sizeof(In));
+  // Adds two weights behind those of a block that are there.
+  static __device__ __forceinline__ void add_pair(Chunk (&weights)[kChunks], int b, int s, float x,
+                                                  float y) {
+    if constexpr (sizeof(In) == 2) {
+      weights[b * 2 + s / 8][s % 8 / 2] = round_pair<In>(x, y);
+    } else {
+      weights[b][s / 4] = round_bytes(weights[b][s / 4], x, y, s % 4 != 0);
+    }
+  }
+
+  // The weights as operands, 16 bytes a chunk. `drawn` says which of them are kept; sums are of
+  // all.
   template <class Drawn>
   static __device__ __forceinline__ void weigh(const Sum (&scores)[kKeyBlocks], float factor,
                                                RowState& state, Drawn drawn,
-                                               Chunk (&weights)[kKeyBlocks * 2]) {
+                                               Chunk (&weights)[kChunks]) {
     const float shift = kWeightShift<In> - state.reference * factor;
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
@@ -126,8 +157,7 @@ struct RowWeights {
         const Vec<float, 2> power = pair * factor + shift;
         const Vec<float, 2> weight = {exp2_fast(power[0]), exp2_fast(power[1])};
         state.sums += weight;
-        weights[b * 2 + s / 8][s % 8 / 2] =
-            round_pair<In>(drawn.kept(weight[0], s), drawn.kept(weight[1], s + 1));
+        add_pair(weights, b, s, drawn.kept(weight[0], s), drawn.kept(weight[1], s + 1));
       }
     }
   }

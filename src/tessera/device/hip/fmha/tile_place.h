@@ -23,6 +23,8 @@ template <class C>
 struct TilePlace {
   static constexpr bool kPacked = C::kLengths == FmhaLengths::packed;
   static constexpr bool kPaged = C::kPages != FmhaPages::none;
+  static constexpr int kSize = static_cast<int>(sizeof(typename C::In));
+  static constexpr int kKvSize = static_cast<int>(sizeof(typename C::Kv));  // of an element
 
   FmhaSequence sequence;
   int batch, head, first_row;  // kSplit: the head of keys and values
@@ -75,29 +77,31 @@ struct TilePlace {
 
   // ---- tokens ----
 
+  template <int kBytes = 2>
   __device__ __forceinline__ HeadRows rows_of(const void* data, const i64 (&stride)[4], i64 of_head,
                                               i64 first, i64 tokens, i64 elements) const {
     const i64 from = token_offset(stride, own_batch(), of_head, first);
-    return {uniform(bits<u64>(data) + static_cast<u64>(from * 2)),
-            static_cast<int>(stride[kToken]) * 2, static_cast<int>(tokens),
-            static_cast<int>(elements) * 2};
+    return {uniform(bits<u64>(data) + static_cast<u64>(from * kBytes)),
+            static_cast<int>(stride[kToken]) * kBytes, static_cast<int>(tokens),
+            static_cast<int>(elements) * kBytes};
   }
   // The first page holds the head's first elements.
   __device__ __forceinline__ HeadRows pages_of(const void* data, const i64 (&stride)[4],
                                                i64 of_head, i64 elements) const {
-    const u64 from = static_cast<u64>(of_head * stride[kTokenHead] * 2);
-    return {uniform(bits<u64>(data) + from), 0, 0, static_cast<int>(elements) * 2};
+    const u64 from = static_cast<u64>(of_head * stride[kTokenHead] * kKvSize);
+    return {uniform(bits<u64>(data) + from), 0, 0, static_cast<int>(elements) * kKvSize};
   }
   __device__ __forceinline__ HeadRows queries(const FmhaArguments& g) const {
-    return rows_of(g.q, g.q_stride, head, sequence.first_query, sequence.queries, g.hdim);
+    return rows_of<kSize>(g.q, g.q_stride, head, sequence.first_query, sequence.queries, g.hdim);
   }
   __device__ __forceinline__ HeadRows keys(const FmhaArguments& g) const {
     if constexpr (kPaged) return pages_of(g.k, g.k_stride, head_kv(g), g.hdim);
-    return rows_of(g.k, g.k_stride, head_kv(g), sequence.first_key, sequence.keys, g.hdim);
+    return rows_of<kKvSize>(g.k, g.k_stride, head_kv(g), sequence.first_key, sequence.keys, g.hdim);
   }
   __device__ __forceinline__ HeadRows values(const FmhaArguments& g) const {
     if constexpr (kPaged) return pages_of(g.v, g.v_stride, head_kv(g), g.hdim_v);
-    return rows_of(g.v, g.v_stride, head_kv(g), sequence.first_key, sequence.keys, g.hdim_v);
+    return rows_of<kKvSize>(g.v, g.v_stride, head_kv(g), sequence.first_key, sequence.keys,
+                            g.hdim_v);
   }
   __device__ __forceinline__ u32 head_kv(const FmhaArguments& g) const {
     return C::kSplit ? static_cast<u32>(head) : static_cast<u32>(head) / group(g);
