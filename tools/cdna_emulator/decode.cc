@@ -172,7 +172,7 @@ bool is_source(char letter) {
 // Sets how a source with the letter is read. False for a negation that the letter does not have.
 bool finish_operand(Instruction& i, std::size_t n, Written& w, char letter) {
   Operand& o = w.operand;
-  if (o.reg == kNull && is_source(letter)) {
+  if (o.kind == Operand::Kind::scalar && o.reg == kNull && is_source(letter)) {
     o.kind = Operand::Kind::constant;
     return true;
   }

@@ -9,7 +9,8 @@ namespace {
 constexpr int kAppends = 8, kExtends = 6;  // of each target
 
 using AppendFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, AppendFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, AppendFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(AppendFmha, AppendsToAnyCache) {

@@ -8,7 +8,8 @@ namespace {
 constexpr int kGradientProblems = 6;  // of each target
 
 using BackwardFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(BackwardFmha, ComputesAnyGradients) {

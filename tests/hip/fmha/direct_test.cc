@@ -7,7 +7,8 @@ namespace {
 constexpr int kProblems = 12;  // of each target
 
 using DirectFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, DirectFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, DirectFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(DirectFmha, ComputesAnyProblem) {

@@ -57,17 +57,28 @@ class EmulatedNorm : public EmulatedTest {
     return p;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, EmulatedNorm, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedNorm,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(EmulatedNorm, KernelsAreLeanAndCorrect) {
   std::vector<std::string> names(std::begin(kOthers), std::end(kOthers));
+  std::erase_if(names, [&](const std::string& name) {  // too long for lanes of shorter waves
+    const KernelSpec spec = parse_name(fmt::format("{}_{}", name, target_.name));
+    return target_.warp_size != 64 && !family_.is_legal(spec, target_);
+  });
+  const std::size_t others = names.size();
+  ASSERT_GE(others, 8U);
   for (const std::string& set : family_.preselected_names()) {
-    for (const KernelSpec& spec : family_.preselected(set, target_)) {
-      names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
+    try {
+      for (const KernelSpec& spec : family_.preselected(set, target_)) {
+        names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
+      }
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
     }
   }
-  ASSERT_EQ(names.size(), 36U + std::size(kOthers));
+  ASSERT_EQ(names.size(), (target_.warp_size == 64 ? 36U : 3U) + others);
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < 3; ++n) check(spec, source, kernel, random_problem(spec));
   });

@@ -59,8 +59,10 @@ using Half8 = Vec<_Float16, 8>;
 using Short4 = Vec<short, 4>;
 using Float2 = Vec<float, 2>;
 
+#if !defined(__GFX11__) && !defined(__GFX12__)
 TESSERA_MFMA_SAME(float, 32, float, float, __builtin_amdgcn_mfma_f32_32x32x2f32);
 TESSERA_MFMA_SAME(float, 16, float, float, __builtin_amdgcn_mfma_f32_16x16x4f32);
+#endif
 
 #if defined(__gfx950__)
 using Bfloat8 = Vec<__bf16, 8>;

@@ -242,7 +242,7 @@ std::span<const Way* const> Types::ways() {
       &kBackwardFlashGpu, &kSplitGpu,  &kBackwardCpu, &kBackwardDirectGpu,
       &kAppendCpu,        &kAppendGpu, &kQr,          &kQrasync,
       &kSplitHip,         &kDirectHip, &kBackwardQr,  &kBackwardQrasync,
-      &kBackwardHip,      &kAppendHip};
+      &kBackwardHip,      &kAppendHip, &kWmmaQr};
   return kAll;
 }
 
@@ -254,9 +254,11 @@ std::string Types::no_way(const KernelSpec& spec, const Target& target) {
 
 bool Types::makes(const Own& own, const FmhaSignature& s) { return makes_kind(own, s.kind); }
 
-// Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other.
+// Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other. Those of
+// qr name the matrix instruction: MFMA's is larger than WMMA's.
 bool Types::takes(const Own& own, const Algorithm& a) {
-  return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct);
+  return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct) &&
+         own.is_wmma == (a.pipeline == Pipeline::qr && a.warp_tile == Shape3{16, 16, 16});
 }
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,

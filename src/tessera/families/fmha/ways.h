@@ -24,6 +24,7 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
     bool is_general = false;   // whether a kernel is the one to take when nothing better is known
     bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
     bool is_bytes = false;     // whether all products of attention on tensor cores have 8 bits
+    bool is_wmma = false;      // whether the warp tile is that of AMD's WMMA
     // What the entry without a suffix does, as a person says it; and where it does more than that
     // for kernels that append first or compute dbias.
     std::string_view stage;
@@ -49,6 +50,8 @@ using Way = tile::Way<Types>;
 extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 // mfma.cc
 extern const Way kQr, kQrasync;
+// wmma.cc
+extern const Way kWmmaQr;
 // split_hip.cc
 extern const Way kSplitHip;
 // direct_hip.cc
