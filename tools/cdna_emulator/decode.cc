@@ -286,6 +286,10 @@ constexpr Modifier kModifiers[] = {
      [](Instruction& i, Value v, Value letters) { set_source_part(i, first_source(letters), v); }},
     {"src1_sel", [](Instruction& i, Value v,
                     Value letters) { set_source_part(i, first_source(letters) + 1, v); }},
+    {"byte_sel",  // of what 8-bit floats a conversion reads
+     [](Instruction& i, Value v, Value) {
+       i.operands[1].part = {static_cast<u8>(8 * number(v)), 8, false};
+     }},
     {"dst_sel", [](Instruction& i, Value v, Value) { i.to = part_of(v); }},
     {"dst_unused",
      [](Instruction& i, Value v, Value) {

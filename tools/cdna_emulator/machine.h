@@ -49,8 +49,8 @@ struct Target {
   u32 m0_mask;      // the part of m0 that is an address in LDS
   bool wide_reads;  // 64 banks serve reads of LDS
   u32 lanes = 64;   // of a wave
-  // Of RDNA, 11 or 12. Stores have a counter of their own there; from 12 on scalar loads have one,
-  // too, and the place in the grid comes in registers of traps.
+  // RDNA's generation, 11 or 12. Stores have a counter of their own there; from 12 on scalar loads
+  // have one, too, and the place in the grid comes in registers of traps.
   int rdna = 0;
 };
 const Target* find_target(std::string_view name);

@@ -2,7 +2,7 @@
 //
 // RDNA 3: lane l has all k of row (of A) or column (of B) l % 16, the lanes from 16 on the same
 // ones again. A lane has sums of column l % 16; its register r has row 2 r + l / 16. RDNA 4: lanes
-// l and l + 16 share row or column l % 16. Of 16 bits, a lane's values e are k 8 (e / 4) + 4 (l /
+// l and l + 16 share row or column l % 16. With 16 bits, a lane's values e are k 8 (e / 4) + 4 (l /
 // 16) + e % 4, of 8 bits they are k 8 (l / 16) + e. Register r has row r + 8 (l / 16).
 #include <cstring>
 

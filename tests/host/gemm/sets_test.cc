@@ -27,7 +27,7 @@ TEST(GemmSets, EveryDtypeLayoutAndKindHasAName) {
 }
 
 // What a target's sets are about: types, layouts and kinds, and on AMD's GPUs four sets besides.
-// Of RDNA there are essential kernels only.
+// RDNA has essential kernels only.
 bool is_rdna(const std::string& target) { return target.starts_with("gfx1"); }
 int number_of_sets(const std::string& target) {
   if (is_rdna(target)) return target == "gfx1201" ? 8 : 7;

@@ -48,10 +48,10 @@ constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, boo
 constexpr int mfma_registers(const MfmaShape& s) {
   const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
   const int sums = s.tile_m * s.tile_n / mfma_threads(s);
-  // Of a block's operand, which waves of 32 lanes may hold as a whole, and twice where they are
-  // few.
+  // Registers of a block's operand: waves of 32 lanes may hold all of it, and twice if it is small.
   const int held = s.lanes != 32 ? 4 : blocks_m + blocks_n <= 4 ? 16 : 8;
-  return sums + (blocks_m + blocks_n) * held + 40 +
+  const int rest = s.lanes != 32 ? 40 : 64;
+  return sums + (blocks_m + blocks_n) * held + rest +
          mfma_operand_registers(s, s.tile_m, s.size_a, s.transposes_a) +
          mfma_operand_registers(s, s.tile_n, s.size_b, s.transposes_b);
 }

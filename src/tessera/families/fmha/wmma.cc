@@ -149,7 +149,7 @@ Launch bind_wmma(const KernelSpec& spec, const FmhaProblem& p, const Target& tar
 }
 
 // Guesses: nothing was measured. Vector instructions of a score, cycles of one of a wave.
-constexpr double kVectorOfScore = 8, kVectorCycles = 1;
+constexpr double kWmmaVectorOfScore = 8, kWmmaVectorCycles = 1;
 
 Estimate estimate_wmma(const KernelSpec& spec, const FmhaProblem& p, const Target& target, int) {
   const Algorithm& a = spec.algorithm;
@@ -162,7 +162,7 @@ Estimate estimate_wmma(const KernelSpec& spec, const FmhaProblem& p, const Targe
   const double products = double(a.tile.m) * s.keys * (s.head + s.head_v);
   const double multiply = products * hertz / product_rate(target, p.in);
   // A unit has two SIMDs.
-  const double weigh = double(s.keys) / 2 * kVectorOfScore * kVectorCycles * s.waves / 2;
+  const double weigh = double(s.keys) / 2 * kWmmaVectorOfScore * kWmmaVectorCycles * s.waves / 2;
   const double lds = (s.waves + 1.0) * s.keys * (s.head + s.head_v) * 2 /
                      std::max(1.0, target.shared_bytes_per_cycle);
   const double cycles = rounds * (tiles / blocks * (multiply + weigh + lds) + kFirstKeyCycles);
