@@ -19,6 +19,8 @@ constexpr Target kTargets[] = {
     {"gfx90a", 0x3f, Fp8::e4m3_fnuz, Fp8::e5m2_fnuz, 65536, 0xffffU, false},
     {"gfx942", 0x4c, Fp8::e4m3_fnuz, Fp8::e5m2_fnuz, 65536, 0xffffU, false},
     {"gfx950", 0x4f, Fp8::e4m3_ocp, Fp8::e5m2_ocp, 163840, 0x3ffffU, true},
+    {"gfx1100", 0x41, Fp8::e4m3_ocp, Fp8::e5m2_ocp, 65536, 0xffffU, false, 32, 11},
+    {"gfx1201", 0x4e, Fp8::e4m3_ocp, Fp8::e5m2_ocp, 65536, 0xffffU, false, 32, 12},
 };
 
 [[noreturn]] void refuse_object(const std::string& what) {
@@ -188,7 +190,7 @@ CodeObject read_code_object(std::span<const u8> bytes) {
   object.target = find_target(header.e_flags & kMachineMask);
   if (object.target == nullptr) {
     refuse_object("it is for processor number " + std::to_string(header.e_flags & kMachineMask) +
-                  ", and the emulator knows gfx90a, gfx942 and gfx950");
+                  ", and the emulator knows gfx90a, gfx942, gfx950, gfx1100 and gfx1201");
   }
   for (const u32 count : {u32{header.e_phnum}, u32{header.e_shnum}}) {
     constexpr u32 kMost = 1024;  // a linker makes about 20; each may name all of the file

@@ -21,7 +21,7 @@ constexpr Run compare_halves(F) {
     for (int l = 0; l < kLanes; ++l) {
       mask |= u64{F{}(half_to_float(a[l] & 0xffffU), half_to_float(b[l] & 0xffffU))} << l;
     }
-    w.set_pair(register_of(i, 0), mask & w.exec());
+    set_mask(w, i, 0, mask & w.exec());
   };
 }
 
@@ -77,7 +77,7 @@ void compare_class(Wave& w, const Instruction& i) {
   const u32* b = source(w, i, 2, rb);
   u64 mask = 0;
   for (int l = 0; l < kLanes; ++l) mask |= u64{(class_of(as_float(a[l])) & b[l]) != 0} << l;
-  w.set_pair(register_of(i, 0), mask & w.exec());
+  set_mask(w, i, 0, mask & w.exec());
 }
 
 }  // namespace

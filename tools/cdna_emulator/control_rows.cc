@@ -15,6 +15,8 @@ constexpr Run branch(F) {
     if (F{}(w)) w.next = i.target;
   };
 }
+u64 vcc_of(Wave& w) { return w.group->target->lanes == 32 ? w.scalar(kVcc) : w.pair(kVcc); }
+Queue& scalar_loads(Wave& w) { return w.group->target->rdna >= 12 ? w.km : w.lgkm; }
 void nothing(Wave&, const Instruction&) {}
 void end_program(Wave& w, const Instruction&) { w.done = w.stop = true; }
 void barrier(Wave& w, const Instruction&) { w.at_barrier = w.stop = true; }
@@ -80,7 +82,7 @@ void load_scalars(Wave& w, const Instruction& i, u64 base, u64 limit) {
     std::memcpy(&w.scalar(d + r), reinterpret_cast<const void*>(at), 4);
   }
   await(
-      w, w.lgkm,
+      w, scalar_loads(w),
       {.first = static_cast<i16>(d), .count = static_cast<u8>(count), .scalar = true, .from = &i});
 }
 void scalar_load(Wave& w, const Instruction& i) { load_scalars(w, i, scalar64(w, i, 1), 0); }
@@ -93,8 +95,8 @@ constexpr Row kControlRows[] = {
     {"s_branch", "b", branch([](Wave&) { return true; })},
     {"s_cbranch_scc0", "b", branch([](Wave& w) { return !w.scc; })},
     {"s_cbranch_scc1", "b", branch([](Wave& w) { return w.scc; })},
-    {"s_cbranch_vccz", "b", branch([](Wave& w) { return w.pair(kVcc) == 0; })},
-    {"s_cbranch_vccnz", "b", branch([](Wave& w) { return w.pair(kVcc) != 0; })},
+    {"s_cbranch_vccz", "b", branch([](Wave& w) { return vcc_of(w) == 0; })},
+    {"s_cbranch_vccnz", "b", branch([](Wave& w) { return vcc_of(w) != 0; })},
     {"s_cbranch_execz", "b", branch([](Wave& w) { return w.exec() == 0; })},
     {"s_cbranch_execnz", "b", branch([](Wave& w) { return w.exec() != 0; })},
     {"s_endpgm", "", end_program},

@@ -66,6 +66,9 @@ constexpr NamedRegister kNamed[] = {
     {"exec_lo", kExec, 1},
     {"exec_hi", kExec + 1, 1},
     {"m0", kM0, 1},
+    {"null", kNull, 1},
+    {"ttmp7", kTrap + 7, 1},
+    {"ttmp9", kTrap + 9, 1},
     {"flat_scratch", kFlatScratch, 2},
     {"flat_scratch_lo", kFlatScratch, 1},
     {"flat_scratch_hi", kFlatScratch + 1, 1},
@@ -93,6 +96,8 @@ std::optional<Operand> read_register(std::string_view text) {
   o.kind = text[0] == 's' ? Operand::Kind::scalar : Operand::Kind::vector;
   o.reg = static_cast<i16>(first + (text[0] == 'a' ? kAccumulators : 0));
   o.count = static_cast<u8>(last - first + 1);
+  if (text.ends_with(".l")) o.part = {0, 16, false};
+  if (text.ends_with(".h")) o.part = {16, 16, false};
   const i64 limit = o.kind == Operand::Kind::scalar ? kVcc : kVectors;
   if (last < first || o.reg + o.count > limit) return {};
   return o;
@@ -167,6 +172,15 @@ bool is_source(char letter) {
 // Sets how a source with the letter is read. False for a negation that the letter does not have.
 bool finish_operand(Instruction& i, std::size_t n, Written& w, char letter) {
   Operand& o = w.operand;
+  if (o.kind == Operand::Kind::scalar && o.reg == kNull && is_source(letter)) {
+    o.kind = Operand::Kind::constant;
+    return true;
+  }
+  if (letter == 'd' && o.part.width == 16) {  // v0.h: the other half stays
+    i.to = o.part;
+    i.rest = Instruction::Rest::kept;
+    o.part = {};
+  }
   if (o.kind == Operand::Kind::constant) o.bits = constant_bits(w, letter);
   if (letter == 'm') {
     i.neg_lo |= (w.negated ? 1U : 0U) << (n - 1);
@@ -222,6 +236,9 @@ constexpr Modifier kModifiers[] = {
     {"idxen", [](Instruction& i, Value, Value) { i.idxen = true; }},
     {"lds", [](Instruction& i, Value, Value) { i.lds = true; }},
     {"sc0", [](Instruction& i, Value, Value) { i.returns = true; }},
+    {"th", [](Instruction& i, Value v, Value) { i.returns = v == "TH_ATOMIC_RETURN"; }},
+    {"scope", [](Instruction&, Value, Value) {}},
+    {"dlc", [](Instruction&, Value, Value) {}},
     {"glc", [](Instruction& i, Value, Value) { i.returns = true; }},
     {"sc1", [](Instruction&, Value, Value) {}},
     {"slc", [](Instruction&, Value, Value) {}},
@@ -269,6 +286,10 @@ constexpr Modifier kModifiers[] = {
      [](Instruction& i, Value v, Value letters) { set_source_part(i, first_source(letters), v); }},
     {"src1_sel", [](Instruction& i, Value v,
                     Value letters) { set_source_part(i, first_source(letters) + 1, v); }},
+    {"byte_sel",  // of what 8-bit floats a conversion reads
+     [](Instruction& i, Value v, Value) {
+       i.operands[1].part = {static_cast<u8>(8 * number(v)), 8, false};
+     }},
     {"dst_sel", [](Instruction& i, Value v, Value) { i.to = part_of(v); }},
     {"dst_unused",
      [](Instruction& i, Value v, Value) {
@@ -324,7 +345,7 @@ std::string_view find_run(Instruction& i) {
     return row->operands;
   }
   if ((i.mfma = find_mfma_row(i.name)) != nullptr) {
-    i.run = run_mfma;
+    i.run = i.mfma->wmma ? run_wmma : run_mfma;
     return "duuf";
   }
   if ((i.memory = find_lds_row(i.name)) != nullptr) {
@@ -364,6 +385,7 @@ void apply_op_sel(Instruction& i) {
 // What a modifier means for operands and result. False for a combination that no function knows.
 bool apply_modifiers(Instruction& i, std::string_view letters) {
   if (i.memory != nullptr && i.memory->kind != MemoryRow::Kind::atomic) i.returns = false;
+  if (i.mfma != nullptr && i.mfma->wmma) return !i.clamp;
   if (i.mfma != nullptr) return i.mfma->formats || (i.cbsz == 0 && i.blgp == 0);
   if (starts_with(i.name, "v_fma_mix") && !i.has_op_sel_hi) i.op_sel_hi = 0;
   if (i.op_sel != 0 && !reads_op_sel(i.name)) apply_op_sel(i);
@@ -378,6 +400,7 @@ bool apply_modifiers(Instruction& i, std::string_view letters) {
 
 bool read_words(Instruction& i, const std::vector<std::string>& words, std::string_view letters) {
   if (i.name == "s_waitcnt") return read_wait(i, words);
+  if (starts_with(i.name, "v_cmpx_")) i.operands[i.num_operands++] = *read_register("exec_lo");
   std::vector<std::string_view> modifiers;
   for (const std::string& word : words) {
     if (starts_with(word, "hwreg(")) {
@@ -402,9 +425,31 @@ bool read_words(Instruction& i, const std::vector<std::string>& words, std::stri
   return apply_modifiers(i, letters);
 }
 
+// "v_dual_mov_b32 v0, v1 :: v_dual_add_f32 v2, v3, v4": two instructions whose choices are by vcc.
+Instruction decode_pair(const std::string& text, u64 address) {
+  constexpr std::string_view kBetween = " :: ", kDual = "v_dual_", kChoice = "cndmask_b32 ";
+  std::array<Instruction, 2> both;
+  const std::size_t middle = text.find(kBetween);
+  for (std::size_t n = 0; n < 2 && middle != std::string::npos; ++n) {
+    std::string part = n == 0 ? text.substr(0, middle) : text.substr(middle + kBetween.size());
+    part.erase(0, std::min(kDual.size(), part.size()));
+    if (starts_with(part, kChoice)) part += ", vcc_lo";
+    both[n] = decode("v_" + part, address);
+  }
+  Instruction i;
+  i.address = address;
+  i.text = text;
+  i.name = text.substr(0, text.find(' '));
+  const bool known = both[0].run != nullptr && both[0].run != uncovered && both[1].run != uncovered;
+  i.run = known ? run_both : uncovered;
+  i.both = std::make_shared<const std::array<Instruction, 2>>(std::move(both));
+  return i;
+}
+
 }  // namespace
 
 Instruction decode(const std::string& text, u64 address) {
+  if (starts_with(text, "v_dual_")) return decode_pair(text, address);
   Instruction i;
   i.address = address;
   i.text = text;

@@ -86,9 +86,9 @@ bool is_covered(const Instruction& i) {
 
 void count(Kinds& k, std::string_view name, u64 times) {
   const auto begins = [&](std::string_view with) { return name.starts_with(with); };
-  u64& kind = begins("v_mfma") ? k.mfma
-              : begins("v_")   ? k.vector
-              : begins("ds_")  ? k.lds
+  u64& kind = begins("v_mfma") || begins("v_wmma") ? k.mfma
+              : begins("v_")                       ? k.vector
+              : begins("ds_")                      ? k.lds
               : begins("buffer_") || begins("global_") || begins("flat_") || begins("scratch_")
                   ? k.memory
                   : k.scalar;
@@ -113,7 +113,7 @@ Facts facts_of(const Program& program, const Kernel& k) {
   f.instructions = last - first;
   for (std::size_t n = first; n < last; ++n) {
     const Instruction& i = program.instructions[n];
-    if (i.name.starts_with("v_mfma")) ++f.mfmas[i.name];
+    if (i.mfma != nullptr) ++f.mfmas[i.name];
     if (!is_covered(i)) ++f.uncovered;
   }
   f.loops = loops_of(program, first, last);
@@ -172,7 +172,7 @@ std::string to_json(const Statistics& s, u64 findings) {
   Kinds kinds;
   for (const auto& [name, times] : s.executed) {
     count(kinds, name, times);
-    if (name.starts_with("v_mfma")) mfmas[name] = times;
+    if (find_mfma_row(name) != nullptr) mfmas[name] = times;
   }
   const nlohmann::ordered_json json = {
       {"launches", s.launches},         {"workgroups", s.workgroups},

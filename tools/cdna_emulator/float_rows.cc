@@ -45,7 +45,7 @@ void scale_by_power(Wave& w, const Instruction& i) {
 void scale_for_division(Wave& w, const Instruction& i) {
   Room room;
   write_lanes(w, i, register_of(i, 0), source(w, i, 2, room));
-  w.set_pair(register_of(i, 1), 0);
+  set_mask(w, i, 1, 0);
 }
 
 float fraction_of(float a) {

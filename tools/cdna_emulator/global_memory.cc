@@ -218,6 +218,8 @@ void access(Wave& w, const Instruction& i, const Accesses& a, int data_operand, 
     p.first = i.operands[0].reg;
     p.count = i.operands[0].count;
   }
+  // RDNA counts what returns nothing apart, and nobody waits for it to use a register.
+  if (w.group->target->rdna != 0 && p.count == 0) return;
   await(w, w.vm, p);
   if (flat) await(w, w.lgkm, p);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -11,7 +12,8 @@ namespace tessera::cdna_emulator {
 
 inline constexpr int kLanes = 64;
 // Scalar registers with names. They are numbered as the machine code numbers them.
-inline constexpr int kFlatScratch = 102, kVcc = 106, kM0 = 124, kExec = 126, kScalars = 128;
+inline constexpr int kFlatScratch = 102, kVcc = 106, kTrap = 108, kM0 = 124, kExec = 126,
+                     kNull = 128, kScalars = 130;
 // a0 is register 256 of the vector registers.
 inline constexpr int kAccumulators = 256, kVectors = 512;
 
@@ -94,7 +96,8 @@ struct Instruction {
   Dpp dpp;
   const MemoryRow* memory = nullptr;
   const MfmaRow* mfma = nullptr;
-  u64 address = 0;  // in the code object
+  std::shared_ptr<const std::array<Instruction, 2>> both;  // of a pair (v_dual_)
+  u64 address = 0;                                         // in the code object
   std::string name, text;
 };
 

@@ -86,7 +86,7 @@ constexpr Run carry(F) {
       carries |= u64{c} << l;
     }
     write_lanes(w, i, register_of(i, 0), out);
-    w.set_pair(register_of(i, 1), carries & w.exec());
+    set_mask(w, i, 1, carries & w.exec());
   };
 }
 u32 add_carry(u32 a, u32 b, bool& c) {

@@ -25,10 +25,11 @@ void read_first_lane(Wave& w, const Instruction& i) {
 }
 void read_lane(Wave& w, const Instruction& i) {
   Room room;
-  w.scalar(register_of(i, 0)) = source(w, i, 1, room)[scalar32(w, i, 2) & 63U];
+  w.scalar(register_of(i, 0)) =
+      source(w, i, 1, room)[scalar32(w, i, 2) & (w.group->target->lanes - 1)];
 }
 void write_lane(Wave& w, const Instruction& i) {
-  w.vector(register_of(i, 0))[scalar32(w, i, 2) & 63U] = scalar32(w, i, 1);
+  w.vector(register_of(i, 0))[scalar32(w, i, 2) & (w.group->target->lanes - 1)] = scalar32(w, i, 1);
 }
 // How many of the lanes below this one a mask has, of the lower or upper 32 lanes.
 template <int kFirst>
@@ -69,7 +70,7 @@ void pull(Wave& w, const Instruction& i) {  // each lane from the lane that it n
   const u32* data = w.vector(register_of(i, 2));
   Room out;
   for (int l = 0; l < kLanes; ++l) {
-    const u32 lane = (from[l] + static_cast<u32>(i.offset)) / 4 % kLanes;
+    const u32 lane = (from[l] + static_cast<u32>(i.offset)) / 4 % w.group->target->lanes;
     out[l] = (w.exec() >> lane & 1U) != 0 ? data[lane] : 0;
   }
   write_lanes(w, i, register_of(i, 0), out);
@@ -80,7 +81,7 @@ void push(Wave& w, const Instruction& i) {  // each lane to the lane that it nam
   const u32* data = w.vector(register_of(i, 2));
   Room out = {};
   for (int l = 0; l < kLanes; ++l) {
-    const u32 lane = (to[l] + static_cast<u32>(i.offset)) / 4 % kLanes;
+    const u32 lane = (to[l] + static_cast<u32>(i.offset)) / 4 % w.group->target->lanes;
     if ((w.exec() >> l & 1U) != 0) out[lane] = data[l];
   }
   write_lanes(w, i, register_of(i, 0), out);
@@ -141,7 +142,7 @@ void multiply_add_wide(Wave& w, const Instruction& i) {  // d, carry out, a, b, 
     carries |= u64{c[l] < product} << l;
   }
   write_lanes64(w, i, c);
-  w.set_pair(register_of(i, 1), carries & w.exec());
+  set_mask(w, i, 1, carries & w.exec());
 }
 
 constexpr Row kLaneRows[] = {

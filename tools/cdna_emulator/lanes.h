@@ -26,7 +26,14 @@ inline u32 scalar32(Wave& w, const Instruction& i, int n) {
 }
 inline u64 scalar64(Wave& w, const Instruction& i, int n) {
   const Operand& o = i.operands[static_cast<std::size_t>(n)];
-  return o.kind == Operand::Kind::scalar ? w.pair(o.reg) : o.bits;
+  if (o.kind != Operand::Kind::scalar) return o.bits;
+  return o.count == 1 ? w.scalar(o.reg) : w.pair(o.reg);
+}
+// Writes a bit for each lane: to one register where the wave has 32 of them.
+inline void set_mask(Wave& w, const Instruction& i, int n, u64 mask) {
+  const Operand& o = i.operands[static_cast<std::size_t>(n)];
+  w.scalar(o.reg) = static_cast<u32>(mask);
+  if (o.count > 1) w.scalar(o.reg + 1) = static_cast<u32>(mask >> 32);
 }
 inline int register_of(const Instruction& i, int n) {
   return i.operands[static_cast<std::size_t>(n)].reg;
@@ -158,7 +165,7 @@ constexpr Run compare(F) {
       }
       mask |= u64{yes} << l;
     }
-    w.set_pair(register_of(i, 0), mask & w.exec());
+    set_mask(w, i, 0, mask & w.exec());
   };
 }
 template <class T, class F>
@@ -174,7 +181,7 @@ constexpr Run compare64(F) {
       const u64 a = join(low_a[l], high_a[l]), b = join(low_b[l], high_b[l]);
       mask |= u64{F{}(std::bit_cast<T>(a), std::bit_cast<T>(b))} << l;
     }
-    w.set_pair(register_of(i, 0), mask & w.exec());
+    set_mask(w, i, 0, mask & w.exec());
   };
 }
 

@@ -63,7 +63,7 @@ void add_word(Banks& banks, u32 bank, u32 word) {
 
 void touch(Wave& w, const LdsLanes& lanes, const Instruction& i) {
   Workgroup& g = *w.group;
-  const u16 me = static_cast<u16>(1U << w.id);
+  const u32 me = 1U << w.id;
   each_dword(lanes, [&](u32 d) {
     Touch& t = g.touches[d];
     if (t.landing != 0) {
@@ -74,13 +74,13 @@ void touch(Wave& w, const LdsLanes& lanes, const Instruction& i) {
     if (written && !(t.atomic && lanes.atomic)) report_race(w, d, t.writer, i);
     const bool read = t.read_epoch == g.epoch;
     if (lanes.write) {
-      const u16 others = static_cast<u16>(t.readers & ~me);
+      const u32 others = t.readers & ~me;
       if (read && others != 0) report_race(w, d, std::countr_zero(others), i);
       t.write_epoch = g.epoch;
       t.writer = static_cast<u8>(w.id);
       t.atomic = lanes.atomic;
     } else {
-      t.readers = static_cast<u16>(read ? t.readers | me : me);
+      t.readers = read ? t.readers | me : me;
       t.read_epoch = g.epoch;
     }
   });

@@ -48,6 +48,10 @@ struct Target {
   u32 lds_bytes;    // that a workgroup can have
   u32 m0_mask;      // the part of m0 that is an address in LDS
   bool wide_reads;  // 64 banks serve reads of LDS
+  u32 lanes = 64;   // of a wave
+  // RDNA's generation, 11 or 12. Stores have a counter of their own there; from 12 on scalar loads
+  // have one, too, and the place in the grid comes in registers of traps.
+  int rdna = 0;
 };
 const Target* find_target(std::string_view name);
 const Target* find_target(u32 machine);
@@ -91,13 +95,13 @@ struct Wave {
   alignas(64) std::array<std::array<u32, kLanes>, kVectors> v;
   std::array<u32, kScalars> s;
   alignas(64) std::array<u32, kLanes> lane_mask;  // of exec, as of `masked`
-  u64 masked = 0;
+  u64 masked = 0, every_lane = ~u64{0};
   Workgroup* group = nullptr;
   int id = 0;
   bool scc = false, done = false, at_barrier = false, stop = false;
   bool saturate_fp8 = false;  // MODE.FP16_OVFL
   i32 pc = 0, next = 0;
-  Queue vm, lgkm;
+  Queue vm, lgkm, km;  // km: scalar loads, where they have a counter of their own
   std::array<u8, kVectors> awaited;
   std::array<u8, kScalars> awaited_scalar;
   u32 num_awaited = 0;
@@ -112,13 +116,13 @@ struct Wave {
     scalar(reg + 1) = static_cast<u32>(x >> 32);
   }
   u64 exec() { return pair(kExec); }
-  bool all_lanes() { return exec() == ~u64{0}; }
+  bool all_lanes() { return exec() == every_lane; }
 };
 
 // Who touched a dword of LDS since the last barrier.
 struct Touch {
   u32 write_epoch = 0, read_epoch = 0;
-  u16 readers = 0;
+  u32 readers = 0;
   u8 writer = 0;
   bool atomic = false;  // the write was
   u8 landing = 0;       // 1 + the wave whose load is to land here

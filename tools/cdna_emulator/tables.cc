@@ -28,22 +28,22 @@ const T* find_in(const Index<T>& index, std::string_view name) {
 }  // namespace
 
 const Row* find_row(std::string_view name) {
-  static const auto* const index =
-      index_of<Row>({scalar_rows(), control_rows(), integer_rows(), wide_rows(), float_rows(),
-                     half_rows(), convert_rows(), compare_rows(), lane_rows()});
-  return find_in(*index, name);
+  static const auto* const index = index_of<Row>(
+      {scalar_rows(), control_rows(), integer_rows(), wide_rows(), float_rows(), half_rows(),
+       convert_rows(), compare_rows(), lane_rows(), rdna_rows(), rdna_scalar_rows()});
+  return find_in(*index, older_name(name));
 }
 const MfmaRow* find_mfma_row(std::string_view name) {
-  static const auto* const index = index_of<MfmaRow>({mfma_rows()});
+  static const auto* const index = index_of<MfmaRow>({mfma_rows(), wmma_rows()});
   return find_in(*index, name);
 }
 const MemoryRow* find_lds_row(std::string_view name) {
   static const auto* const index = index_of<MemoryRow>({lds_rows()});
-  return find_in(*index, name);
+  return find_in(*index, older_name(name));
 }
 const MemoryRow* find_global_memory_row(std::string_view name) {
   static const auto* const index = index_of<MemoryRow>({global_memory_rows()});
-  return find_in(*index, name);
+  return find_in(*index, older_name(name));
 }
 
 u32 extended(u32 old, u32 x, const MemoryRow& row) {

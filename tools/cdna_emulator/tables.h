@@ -17,6 +17,13 @@ std::span<const Row> half_rows();
 std::span<const Row> convert_rows();
 std::span<const Row> compare_rows();
 std::span<const Row> lane_rows();
+// Instructions that RDNA alone has; `older_name` has those that it only calls another name.
+std::span<const Row> rdna_rows();
+std::span<const Row> rdna_scalar_rows();
+// The name that an instruction, or a memory instruction behind its prefix, has in the tables.
+std::string_view older_name(std::string_view name);
+// Both instructions of a pair.
+void run_both(Wave& wave, const Instruction& instruction);
 
 // A load, store or atomic of the global, flat, buffer or scratch instructions, by what follows the
 // prefix; or of the LDS instructions.
@@ -44,9 +51,12 @@ struct MfmaRow {
   int side, k;
   MatrixType a, b;
   bool formats = false;  // cbsz and blgp choose the types
+  bool wmma = false;
 };
 std::span<const MfmaRow> mfma_rows();
+std::span<const MfmaRow> wmma_rows();
 void run_mfma(Wave& wave, const Instruction& instruction);
+void run_wmma(Wave& wave, const Instruction& instruction);
 
 // The row of a name, or null.
 const Row* find_row(std::string_view name);

@@ -28,6 +28,11 @@ void set_scalars(Wave& w, const Plan& plan, const std::array<u32, 3>& id) {
       std::memcpy(&w.scalar(r + static_cast<int>(n)), plan.arguments.data() + at, 4);
     }
   }
+  if (w.group->target->rdna >= 12) {
+    w.scalar(kTrap + 9) = id[0];
+    w.scalar(kTrap + 7) = id[1] | id[2] << 16;
+    return;
+  }
   r = static_cast<int>(k.rsrc2 >> 1 & 31U);
   for (std::size_t d = 0; d < 3; ++d) {
     if ((k.rsrc2 >> (7 + d) & 1U) != 0) w.scalar(r++) = id[d];
@@ -50,7 +55,7 @@ void start_wave(Wave& w, Workgroup& g, int n) {
   w.group = &g;
   w.id = n;
   w.scc = w.done = w.at_barrier = w.stop = w.saturate_fp8 = false;
-  w.vm.count = w.lgkm.count = w.num_awaited = 0;
+  w.vm.count = w.lgkm.count = w.km.count = w.num_awaited = 0;
   w.masked = 0;
   w.lane_mask.fill(0);
   for (LdsLanes& lanes : w.lds_lanes) lanes.used = false;
@@ -82,6 +87,7 @@ void run_wave(Wave& w, Workgroup& g, u64 budget) {
 void end_wave(Wave& w) {
   wait(w, w.vm, 0);
   wait(w, w.lgkm, 0);
+  wait(w, w.km, 0);
 }
 
 void pass_barrier(Workgroup& g) {
@@ -106,7 +112,7 @@ void prepare_workgroup(Workgroup& g, const Plan& plan) {
   g.lds.resize(plan.kernel->lds_bytes + plan.launch->dynamic_lds_bytes);
   g.touches.assign((g.lds.size() + 3) / 4, {});
   g.executed.assign(plan.program->instructions.size(), 0);
-  g.num_waves = (threads + kLanes - 1) / kLanes;
+  g.num_waves = (threads + g.target->lanes - 1) / g.target->lanes;
   while (g.waves.size() < g.num_waves) g.waves.push_back(std::make_unique<Wave>());
 }
 
@@ -125,9 +131,10 @@ void start(Workgroup& g, const Plan& plan, const std::array<u32, 3>& id) {
     Wave& w = *g.waves[n];
     start_wave(w, g, static_cast<int>(n));
     w.pc = find_instruction(*plan.program, entry);
-    const u32 first = static_cast<u32>(n) * kLanes;
-    const u32 lanes = std::min<u32>(kLanes, threads - first);
-    w.set_pair(kExec, lanes == kLanes ? ~u64{0} : (u64{1} << lanes) - 1);
+    const u32 first = static_cast<u32>(n) * g.target->lanes;
+    const u32 lanes = std::min<u32>(g.target->lanes, threads - first);
+    w.every_lane = ~u64{0} >> (kLanes - g.target->lanes);
+    w.set_pair(kExec, ~u64{0} >> (kLanes - lanes));
     set_scalars(w, plan, id);
     set_threads(w, *plan.launch, first, lanes);
   }

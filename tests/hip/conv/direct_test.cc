@@ -36,7 +36,7 @@ constexpr const char* kNames[] = {
     "conv_backwardweight_bf16_nhwgc_1d_direct_64x1x1_1x1x4_1x1x1",
 };
 constexpr const char* kEightBits[] = {
-    // which gfx90a lacks
+    // which gfx90a and gfx1100 lack
     "conv_forward_fp8_nhwgc_2d_direct_64x1x1_1x1x4_1x1x1",
     "conv_forward_bf8_nchw_2d_direct_64x1x1_1x1x4_1x1x1_bias_relu",
 };
@@ -69,19 +69,31 @@ class EmulatedConv : public EmulatedTest {
     return p;
   }
 
+  // The names of kernels whose workgroups have as many results as the target's waves have lanes.
+  std::vector<std::string> on_target(std::vector<std::string> names) const {
+    const std::string tile = "_64x1x1_";
+    for (std::string& name : names) {
+      name.replace(name.find(tile), tile.size(), fmt::format("_{}x1x1_", target_.warp_size));
+    }
+    return names;
+  }
+
   conv::RandomConvs convs_{random_()};
 };
-INSTANTIATE_TEST_SUITE_P(Targets, EmulatedConv, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, EmulatedConv,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(EmulatedConv, DirectIsLeanAndCorrect) {
   std::vector<std::string> names(std::begin(kNames), std::end(kNames));
-  if (target_.name != "gfx90a") {
+  if (target_.name != "gfx90a" && target_.name != "gfx1100") {
     names.insert(names.end(), std::begin(kEightBits), std::end(kEightBits));
   }
-  for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-    for (int n = 0; n < kProblems; ++n) check(spec, source, kernel, problem_for(spec));
-  });
+  for_each_kernel(on_target(names),
+                  [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                    for (int n = 0; n < kProblems; ++n)
+                      check(spec, source, kernel, problem_for(spec));
+                  });
 }
 
 // A workgroup takes several runs of results where there are more than a grid has lanes.
@@ -92,7 +104,7 @@ TEST_P(EmulatedConv, WorkgroupsTakeTurns) {
                 &kBlocks, sizeof kBlocks);
     launch.steps[0].grid[0] = kBlocks;
   };
-  for_each_kernel({"conv_forward_fp32_nhwgc_2d_direct_64x1x1_1x1x4_1x1x1"},
+  for_each_kernel(on_target({"conv_forward_fp32_nhwgc_2d_direct_64x1x1_1x1x4_1x1x1"}),
                   [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
                     check(spec, source, kernel,
                           parse_problem("conv direction=forward n=3 c=5 k=9 h=7 w=8 y=3 x=3 "
@@ -106,23 +118,24 @@ TEST_P(EmulatedConv, DirectLeavesOutWhatIsOutside) {
       "conv_forward_fp32_nhwgc_2d_direct_64x1x1_1x1x4_1x1x1",
       "conv_backwarddata_fp32_nchw_2d_direct_64x1x1_1x1x4_1x1x1",
       "conv_backwardweight_fp32_nchw_2d_direct_64x1x1_1x1x4_1x1x1"};
-  for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-    const auto& s = std::get<ConvSignature>(spec.signature);
-    const Problem problem = parse_problem(
-        fmt::format("conv direction={} layout={} n=2 c=6 k=8 g=2 h=7 w=8 y=3 x=3 pad_h=2 pad_w=2 "
-                    "stride_h=2 stride_w=2 dtype=fp32",
-                    to_string(s.direction), to_string(s.layout)));
-    check(spec, source, kernel, problem, [&](const Operands& operands) {
-      for (const Tensor& tensor : family_.tensors(problem)) {
-        if (tensor.access == Access::write) continue;
-        void* const data = const_cast<void*>(family_.pointer(operands, tensor.operand));
-        for (int i = 0; i < 3; ++i) {
-          store_element(DType::fp32, data, between(0, 100),
-                        std::numeric_limits<double>::infinity());
-        }
-      }
-    });
-  });
+  for_each_kernel(
+      on_target(names), [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+        const auto& s = std::get<ConvSignature>(spec.signature);
+        const Problem problem = parse_problem(fmt::format(
+            "conv direction={} layout={} n=2 c=6 k=8 g=2 h=7 w=8 y=3 x=3 pad_h=2 pad_w=2 "
+            "stride_h=2 stride_w=2 dtype=fp32",
+            to_string(s.direction), to_string(s.layout)));
+        check(spec, source, kernel, problem, [&](const Operands& operands) {
+          for (const Tensor& tensor : family_.tensors(problem)) {
+            if (tensor.access == Access::write) continue;
+            void* const data = const_cast<void*>(family_.pointer(operands, tensor.operand));
+            for (int i = 0; i < 3; ++i) {
+              store_element(DType::fp32, data, between(0, 100),
+                            std::numeric_limits<double>::infinity());
+            }
+          }
+        });
+      });
 }
 
 }  // namespace

@@ -241,6 +241,7 @@ void lanes(const u32* in, u32* out) {
 
 TEST_P(OnTarget, LanesGiveEachOtherValues) {
   SKIP_WITHOUT_TOOLS();
+  if (find_target(GetParam())->lanes != 64) GTEST_SKIP() << "its waves have 32 lanes";
   auto random = fresh_random();
   std::vector<u32> in(64), out(512);
   u64 odd = 0;
@@ -285,7 +286,7 @@ void fp8(const float* in, u32* packed, float* back) {
 TEST_P(OnTarget, Fp8HasTheTargetsEncoding) {
   SKIP_WITHOUT_TOOLS();
   const std::string target = GetParam();
-  if (target == "gfx90a") GTEST_SKIP() << "gfx90a has no 8-bit floats";
+  if (target == "gfx90a" || target == "gfx1100") GTEST_SKIP() << target << " has no 8-bit floats";
   auto random = fresh_random();
   std::vector<float> in(256), back(128);
   for (float& x : in) x = std::normal_distribution<float>(0, 20)(random);
@@ -294,7 +295,7 @@ TEST_P(OnTarget, Fp8HasTheTargetsEncoding) {
   const Outcome outcome =
       launch(*r, "fp8", 1, 64, {add_memory(*r, in), add_memory(*r, packed), add_memory(*r, back)});
   ASSERT_EQ(outcome.finding.text, "");
-  const bool ocp = target == "gfx950";
+  const bool ocp = target == "gfx950" || target == "gfx1201";
   const Fp8 fp8 = ocp ? Fp8::e4m3_ocp : Fp8::e4m3_fnuz, bf8 = ocp ? Fp8::e5m2_ocp : Fp8::e5m2_fnuz;
   for (std::size_t l = 0; l < 64; ++l) {
     u32 word = 0;
@@ -361,6 +362,57 @@ TEST(OnGfx950, BitsFollowATruthTable) {
   }
 }
 
+const char kLanesOf32Text[] = R"(
+using u32 = unsigned;
+extern "C" __attribute__((global, amdgpu_flat_work_group_size(64, 64)))
+void lanes(const u32* in, u32* out) {
+  const u32 t = __builtin_amdgcn_workitem_id_x();
+  const u32 x = in[t];
+  out += t * 8;
+  out[0] = __builtin_amdgcn_readfirstlane(x);
+  out[1] = __builtin_amdgcn_readlane(x, 17);
+  out[2] = __builtin_amdgcn_ds_bpermute(4 * ((t * 7 + 3) % 32), x);
+  out[3] = __builtin_amdgcn_mbcnt_lo(~0U, 0);
+  out[4] = __builtin_amdgcn_ballot_w32(x & 1);
+  out[5] = __builtin_amdgcn_permlanex16(0, x, 0x76543210, 0xfedcba98, false, false);
+  out[6] = __builtin_amdgcn_update_dpp(0, x, 0x111, 0xf, 0xf, true);
+  out[7] = x < 0x80000000U && t % 3 != 0 ? __builtin_amdgcn_readfirstlane(t) : 77;
+}
+)";
+
+// Two waves of 32 lanes, which know nothing of each other.
+TEST_P(OnTarget, LanesOf32GiveEachOtherValues) {
+  SKIP_WITHOUT_TOOLS();
+  if (find_target(GetParam())->lanes != 32) GTEST_SKIP() << "its waves have 64 lanes";
+  auto random = fresh_random();
+  std::vector<u32> in(64), out(512);
+  for (u32& x : in) x = static_cast<u32>(random());
+  const auto r = load(kLanesOf32Text, GetParam());
+  const Outcome outcome = launch(*r, "lanes", 1, 64, {add_memory(*r, in), add_memory(*r, out)});
+  ASSERT_EQ(outcome.finding.text, "");
+  for (std::size_t first = 0; first < 64; first += 32) {
+    const auto takes = [&](std::size_t t) { return in[t] < 0x80000000U && t % 3 != 0; };
+    u32 odd = 0;
+    std::size_t first_taken = first;
+    while (first_taken < first + 31 && !takes(first_taken)) ++first_taken;
+    for (std::size_t l = 0; l < 32; ++l) odd |= (in[first + l] & 1U) << l;
+    for (std::size_t l = 0; l < 32; ++l) {
+      const std::size_t t = first + l;
+      const u32 expected[] = {in[first],
+                              in[first + 17],
+                              in[first + (l * 7 + first * 7 + 3) % 32],
+                              static_cast<u32>(l),
+                              odd,
+                              in[first + (l ^ 16)],
+                              l % 16 == 0 ? 0 : in[t - 1],
+                              takes(t) ? static_cast<u32>(first_taken) : 77};
+      for (std::size_t k = 0; k < 8; ++k) ASSERT_EQ(out[8 * t + k], expected[k]) << k << " " << t;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rdna, OnTarget, ::testing::Values("gfx1100", "gfx1201"),
+                         [](const auto& param) { return std::string(param.param); });
 INSTANTIATE_TEST_SUITE_P(Cdna, OnTarget, ::testing::Values("gfx90a", "gfx942", "gfx950"),
                          [](const auto& param) { return std::string(param.param); });
 

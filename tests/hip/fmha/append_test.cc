@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t kAppends = 3, kMoreAppends = 8, kExtends = 3, kMoreExtends = 6;
 
 using AppendFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, AppendFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, AppendFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(AppendFmha, AppendsToAnyCache) {

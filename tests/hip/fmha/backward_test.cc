@@ -9,7 +9,8 @@ namespace {
 constexpr std::size_t kGradientProblems = 3, kMoreGradients = 6;
 
 using BackwardFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, BackwardFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(BackwardFmha, ComputesAnyGradients) {

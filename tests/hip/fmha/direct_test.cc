@@ -8,7 +8,8 @@ constexpr std::size_t kProblems = 6, kMoreProblems = 12;  // of a target in usua
 constexpr std::array kAllTypes = {DType::fp32, DType::fp16, DType::bf16, DType::fp8, DType::bf8};
 
 using DirectFmha = EmulatedFmha;
-INSTANTIATE_TEST_SUITE_P(Targets, DirectFmha, testing::Values("gfx90a", "gfx942", "gfx950"),
+INSTANTIATE_TEST_SUITE_P(Targets, DirectFmha,
+                         testing::Values("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
 TEST_P(DirectFmha, ComputesAnyProblem) {

@@ -204,19 +204,23 @@ TESSERA_EXPORT Result hipModuleLaunchKernel(Function function, unsigned grid_x, 
   if (outcome.finding.kind == Finding::Kind::none) return kSuccess;
   return done(keep_finding(w, outcome.finding));
 }
-// As many as registers and LDS allow: a unit has four SIMDs, each with 512 registers a lane.
+// As many as registers and LDS allow: a unit has four SIMDs, each with 512 registers a lane, or of
+// RDNA two with 1536.
 TESSERA_EXPORT Result hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
                                                                          Function function,
                                                                          int threads,
                                                                          std::size_t shared_bytes) {
   const auto* loaded = reinterpret_cast<const LoadedKernel*>(function);
   const Kernel& k = *loaded->kernel;
-  constexpr int kSimds = 4, kRegisters = 512, kMostWaves = 8;
+  const Target& target = *world().target;
+  const bool is_rdna = target.rdna != 0;
+  const int simds = is_rdna ? 2 : 4, vgprs = is_rdna ? 1536 : 512;
+  const int most = is_rdna ? 16 : 8, lanes = static_cast<int>(target.lanes);
   const int registers = std::max(8, static_cast<int>(k.vgprs + 7) / 8 * 8);
-  const int waves = kSimds * std::min(kMostWaves, kRegisters / registers);
-  const int by_waves = waves / std::max(1, (threads + kLanes - 1) / kLanes);
+  const int waves = simds * std::min(most, vgprs / registers);
+  const int by_waves = waves / std::max(1, (threads + lanes - 1) / lanes);
   const u64 lds = k.lds_bytes + shared_bytes;
-  const u64 by_lds = lds == 0 ? ~u64{0} : world().target->lds_bytes / lds;
+  const u64 by_lds = lds == 0 ? ~u64{0} : target.lds_bytes / lds;
   *blocks = static_cast<int>(std::min<u64>(static_cast<u64>(by_waves), by_lds));
   return kSuccess;
 }

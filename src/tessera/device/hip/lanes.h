@@ -1,4 +1,4 @@
-// What the 64 lanes of a wave tell each other. The words go through the crossbar of LDS and need no
+// What the lanes of a wave tell each other. The words go through the crossbar of LDS and need no
 // room in it. All lanes must take part.
 #pragma once
 
@@ -6,10 +6,17 @@
 
 namespace tessera::device {
 
-inline constexpr int kLanes = 64;  // of a wave
-
 __device__ __forceinline__ int lane_of_wave() {
   return static_cast<int>(__builtin_amdgcn_workitem_id_x()) % kLanes;
+}
+
+// The lanes that are on and for which the words hold, a bit for each.
+__device__ __forceinline__ u64 lanes_with(bool holds) {
+#if defined(__GFX11__) || defined(__GFX12__)
+  return __builtin_amdgcn_ballot_w32(holds);
+#else
+  return __builtin_amdgcn_ballot_w64(holds);
+#endif
 }
 
 // The word of another lane.

@@ -22,7 +22,13 @@ __device__ __forceinline__ bool is_set(u32 x) {
 // Waits until at most `loads` of the wave's last loads are under way.
 template <int kLoads>
 __device__ __forceinline__ void wait_for_loads() {
+#if defined(__GFX12__)
+  asm volatile("s_wait_loadcnt %0" ::"n"(kLoads) : "memory");
+#elif defined(__GFX11__)
+  __builtin_amdgcn_s_waitcnt(kLoads << 10 | 0x03f7);
+#else
   __builtin_amdgcn_s_waitcnt((kLoads & 15) | (kLoads >> 4) << 14 | 0x0f70);
+#endif
 }
 
 // ---- plain memory ----
@@ -37,7 +43,13 @@ __device__ Chunk raw_buffer_load_16(Chunk buffer, int offset, int scalar,
 __device__ u32 raw_buffer_load_4(Chunk buffer, int offset, int scalar,
                                  int flags) __asm("llvm.amdgcn.raw.buffer.load.i32");
 
-inline constexpr int kNowhere = 0x7fffffff;           // an offset past the end of every buffer
+inline constexpr int kNowhere = 0x7fffffff;  // an offset past the end of every buffer
+// The last word of a descriptor: elements of 32 bits, and on RDNA a range check by bytes.
+#if defined(__GFX11__) || defined(__GFX12__)
+inline constexpr u32 kBufferWord = 0x31004000U;
+#else
+inline constexpr u32 kBufferWord = 0x00027000U;
+#endif
 inline constexpr u32 kMostRecords = 0x7fffffff - 63;  // bytes of a buffer at most
 
 // The descriptor of `bytes` bytes from `base` on. Both must be the same in all lanes.
@@ -46,7 +58,7 @@ __device__ __forceinline__ Chunk make_buffer(u64 base, i64 bytes) {
   const int high = static_cast<int>(bytes >> 32);
   const u32 low = static_cast<u32>(bytes);
   const u32 size = high < 0 ? 0 : high > 0 || low > kMostRecords ? kMostRecords : low;
-  return Chunk{static_cast<u32>(base), static_cast<u32>(base >> 32) & 0xffffU, size, 0x00027000U};
+  return Chunk{static_cast<u32>(base), static_cast<u32>(base >> 32) & 0xffffU, size, kBufferWord};
 }
 
 // ---- arguments ----

@@ -14,6 +14,21 @@ namespace tessera::device {
 template <class First, class Second, int kSide>
 struct Mfma;
 
+// As matrix.h describes it.
+template <int kSide>
+struct MfmaLayout {
+  static constexpr int kGroups = 64 / kSide, kLaneChunks = 1;
+  using Lane = Chunk;
+  static __device__ __forceinline__ int group_of_k(int lane) { return lane / kSide; }
+  static __device__ __forceinline__ int row_of_first(int lane) { return lane % kSide; }
+  static __device__ __forceinline__ int first_quad(int lane) { return lane / kSide; }
+  static constexpr int more_quads(int quad) { return kGroups * quad; }
+  template <class Read>
+  static __device__ __forceinline__ Lane read(Read read_chunk) {
+    return read_chunk(0);
+  }
+};
+
 // Part `part` of a chunk that is cut into pieces of kBytes.
 template <class Operand>
 __device__ __forceinline__ Operand piece(const Chunk& chunk, int part) {
@@ -28,7 +43,7 @@ __device__ __forceinline__ Operand piece(const Chunk& chunk, int part) {
 
 #define TESSERA_MFMA(FIRST, SECOND, SIDE, SUM, OPERAND, BUILTIN)                                  \
   template <>                                                                                     \
-  struct Mfma<FIRST, SECOND, SIDE> {                                                              \
+  struct Mfma<FIRST, SECOND, SIDE> : MfmaLayout<SIDE> {                                           \
     static constexpr int kParts = 16 / static_cast<int>(sizeof(OPERAND));                         \
     using Sum = Vec<SUM, SIDE * SIDE / 64>;                                                       \
     static __device__ __forceinline__ Sum step(int part, const Chunk& first, const Chunk& second, \
@@ -44,8 +59,10 @@ using Half8 = Vec<_Float16, 8>;
 using Short4 = Vec<short, 4>;
 using Float2 = Vec<float, 2>;
 
+#if !defined(__GFX11__) && !defined(__GFX12__)
 TESSERA_MFMA_SAME(float, 32, float, float, __builtin_amdgcn_mfma_f32_32x32x2f32);
 TESSERA_MFMA_SAME(float, 16, float, float, __builtin_amdgcn_mfma_f32_16x16x4f32);
+#endif
 
 #if defined(__gfx950__)
 using Bfloat8 = Vec<__bf16, 8>;

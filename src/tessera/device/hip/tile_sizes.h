@@ -14,9 +14,10 @@ struct MfmaShape {
   int prefetch;  // tiles under way in registers
   // Operands whose k is not contiguous.
   bool transposes_a = false, transposes_b = false;
+  int lanes = 64;  // of a wave
 };
 
-constexpr int mfma_threads(const MfmaShape& s) { return 64 * s.wave_m * s.wave_n; }
+constexpr int mfma_threads(const MfmaShape& s) { return s.lanes * s.wave_m * s.wave_n; }
 
 // Blocks of side x side sums that a wave stages in LDS at a time when it stores them: a power of
 // two that divides the wave's columns, at most 64 columns.
@@ -47,13 +48,18 @@ constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, boo
 constexpr int mfma_registers(const MfmaShape& s) {
   const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
   const int sums = s.tile_m * s.tile_n / mfma_threads(s);
-  return sums + (blocks_m + blocks_n) * 4 + 40 +
+  // Registers of a block's operand: waves of 32 lanes may hold all of it, and twice if it is small.
+  const int held = s.lanes != 32 ? 4 : blocks_m + blocks_n <= 4 ? 16 : 8;
+  const int rest = s.lanes != 32 ? 40 : 64;
+  return sums + (blocks_m + blocks_n) * held + rest +
          mfma_operand_registers(s, s.tile_m, s.size_a, s.transposes_a) +
          mfma_operand_registers(s, s.tile_n, s.size_b, s.transposes_b);
 }
 
-// Waves that share a SIMD, for the compiler: as many as registers and LDS let run, at most 4.
+// Waves that share a SIMD, for the compiler: as many as registers and LDS let run, at most 4. A
+// SIMD with waves of 32 lanes has 1536 registers for each lane, of which a wave can name 256.
 constexpr int mfma_waves(const MfmaShape& s, int lds_limit) {
+  if (s.lanes == 32) return mfma_registers(s) <= 176 ? 8 : 4;
   const int registers = mfma_registers(s);
   const int per_simd = mfma_threads(s) / 256 > 0 ? mfma_threads(s) / 256 : 1;
   const int groups = lds_limit / mfma_lds_bytes(s);

@@ -16,6 +16,13 @@
 
 namespace tessera::device {
 
+// Lanes of a wave: RDNA's kernels are compiled for waves of 32.
+#if defined(__GFX11__) || defined(__GFX12__)
+inline constexpr int kLanes = 32;
+#else
+inline constexpr int kLanes = 64;
+#endif
+
 using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;

@@ -82,7 +82,7 @@ Algorithm direct_algorithm(const Target& target);
 
 // direct_hip.cc: the same for AMD GPUs
 extern const Way kDirectHip;
-Algorithm hip_direct_algorithm();
+Algorithm hip_direct_algorithm(const Target& target);
 
 // packed.cc: implicit products of packed panels
 extern const Way kPackedCpu;

@@ -128,7 +128,7 @@ const Way kDirectCuda = {.backend = "cuda",
                          .estimate = estimate_cuda};
 
 Algorithm direct_algorithm(const Target& target) {
-  if (target.backend == "hip") return hip_direct_algorithm();
+  if (target.backend == "hip") return hip_direct_algorithm(target);
   Algorithm a = {.pipeline = Pipeline::direct, .tile = {}, .wave = {0, 1, 1}, .warp_tile = {}};
   if (is_gpu(target)) a.tile = kGpuTile, a.wave = {2, 2, 1}, a.warp_tile = {4, 8, 1};
   return a;

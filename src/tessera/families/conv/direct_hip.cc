@@ -18,14 +18,13 @@ namespace {
 
 // A lane has one result. The waves of a workgroup share its products: many where a few results have
 // many, as gradients by filters do.
-constexpr Algorithm kFewWaves = {.pipeline = Pipeline::direct,
-                                 .tile = {tile::kWaveLanes, 1, 1},
-                                 .wave = {1, 1, 4},
-                                 .warp_tile = {}};
-constexpr Algorithm kManyWaves = {.pipeline = Pipeline::direct,
-                                  .tile = {tile::kWaveLanes, 1, 1},
-                                  .wave = {1, 1, 16},
-                                  .warp_tile = {}};
+constexpr Shape3 kFewWaves = {1, 1, 4}, kManyWaves = {1, 1, 16};
+Algorithm direct_by(const Shape3& wave, const Target& target) {
+  return {.pipeline = Pipeline::direct,
+          .tile = {target.warp_size, 1, 1},
+          .wave = wave,
+          .warp_tile = {}};
+}
 
 constexpr double kProductCycles = 16;      // of a SIMD: two loads, their places, one product
 constexpr double kPlaceCycles = 3000;      // of a wave: where its results lie
@@ -34,18 +33,23 @@ constexpr double kSimds = 4;               // of a unit
 constexpr double kWavesOfSimd = 8;         // at most
 constexpr double kReachedBandwidth = 0.8;  // of the nominal one
 
-std::vector<Algorithm> hip_algorithms(const Target&) { return {kFewWaves, kManyWaves}; }
+std::vector<Algorithm> hip_algorithms(const Target& target) {
+  return {direct_by(kFewWaves, target), direct_by(kManyWaves, target)};
+}
 
 bool is_eight_bits(DType dtype) { return dtype == DType::fp8 || dtype == DType::bf8; }
 
 constexpr tile::Rule<Case> kHipDirectRules[] = {
-    {[](const Case& c) { return c.algorithm == kFewWaves || c.algorithm == kManyWaves; },
+    {[](const Case& c) {
+       return c.algorithm == direct_by(kFewWaves, c.target) ||
+              c.algorithm == direct_by(kManyWaves, c.target);
+     },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format("direct has tile {}, wave {} or {} and warp tile {}, got {}, {} and {}",
-                          to_string(kFewWaves.tile), to_string(kFewWaves.wave),
-                          to_string(kManyWaves.wave), to_string(kFewWaves.warp_tile),
-                          to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
+                          to_string(Shape3{c.target.warp_size, 1, 1}), to_string(kFewWaves),
+                          to_string(kManyWaves), to_string(Shape3{}), to_string(a.tile),
+                          to_string(a.wave), to_string(a.warp_tile));
      }},
     {[](const Case& c) {
        return !is_eight_bits(c.signature.in) ||
@@ -56,12 +60,12 @@ constexpr tile::Rule<Case> kHipDirectRules[] = {
      }},
 };
 
-Source emit_direct_hip(const KernelSpec& spec, const Target&) {
+Source emit_direct_hip(const KernelSpec& spec, const Target& target) {
   constexpr tile::GpuEntry kEntry = {"", "run"};
   return tile::hip_source(
       spec, kAbi,
       {"conv/direct_conv.h", "DirectConv", "HipDirectConvArguments", config_text(spec, "tf32")},
-      tile::block_lanes(spec.algorithm), std::span(&kEntry, 1));
+      tile::block_lanes(spec.algorithm, target), std::span(&kEntry, 1));
 }
 
 // Results and, for each of them, products: as many as there are without borders.
@@ -74,9 +78,9 @@ Work work_of(const ConvProblem& p) {
   return {view.rows * view.columns * p.g, static_cast<double>(view.depth)};
 }
 
-Launch bind_direct_hip(const KernelSpec& spec, const ConvProblem& p, const Target&,
+Launch bind_direct_hip(const KernelSpec& spec, const ConvProblem& p, const Target& target,
                        const ConvOperands& o) {
-  const int lanes = tile::block_lanes(spec.algorithm);
+  const int lanes = tile::block_lanes(spec.algorithm, target);
   const std::int64_t most = std::numeric_limits<std::uint32_t>::max() / lanes;
   const std::int64_t blocks =
       std::min(tile::ceil_div(work_of(p).results, std::int64_t{spec.algorithm.tile.m}), most);
@@ -111,7 +115,7 @@ Estimate estimate_direct_hip(const KernelSpec& spec, const ConvProblem& p, const
 
 }  // namespace
 
-Algorithm hip_direct_algorithm() { return kFewWaves; }
+Algorithm hip_direct_algorithm(const Target& target) { return direct_by(kFewWaves, target); }
 
 const Way kDirectHip = {.backend = "hip",
                         .pipeline = Pipeline::direct,

@@ -15,7 +15,7 @@
 namespace tessera::fmha {
 namespace {
 
-constexpr int kHipAppendThreads = kHipAppendWaves * kHipLanes;
+int append_threads(int lanes) { return kHipAppendWaves * lanes; }
 constexpr int kHipAppendRegisters = 64;     // a guess, of a thread
 constexpr double kHipAppendSeconds = 2e-6;  // a guess: first bytes, last bytes
 constexpr Shape3 kHipAppendWave = {kHipAppendWaves, 1, 1};
@@ -38,20 +38,20 @@ std::vector<Algorithm> append_hip_algorithms(const Target&) {
   return {{.pipeline = Pipeline::direct, .tile = {}, .wave = kHipAppendWave, .warp_tile = {}}};
 }
 
-std::array<unsigned, 3> append_hip_grid(const FmhaProblem& p,
-                                        const device::FmhaAppendArguments& g) {
+std::array<unsigned, 3> append_hip_grid(const FmhaProblem& p, const device::FmhaAppendArguments& g,
+                                        int threads) {
   const device::FmhaAppendBlock block =
       device::append_block(g, static_cast<device::FmhaRotary>(p.rotary), p.rotate_q,
-                           16 / size_of(p.in), device::bits_for(kHipAppendThreads, 10));
+                           16 / size_of(p.in), device::bits_for(threads, 10));
   const std::int64_t rows = std::int64_t{1} << block.row_bits;
   return hip_grid_of({tile::ceil_div(p.seqlen_q, block.tokens),
                       tile::ceil_div(device::rows_of_token(g, p.rotate_q), rows), p.batch},
-                     kHipAppendThreads);
+                     threads);
 }
 
-Step append_hip_step(const device::HipAppendArguments& g) {
+Step append_hip_step(const device::HipAppendArguments& g, int lanes) {
   Step step;
-  step.block = {kHipAppendThreads, 1, 1};
+  step.block = {static_cast<unsigned>(append_threads(lanes)), 1, 1};
   std::copy_n(g.grid.side, 3, step.grid.begin());
   return step;
 }
@@ -61,35 +61,38 @@ Source append_on_hip(const KernelSpec& spec, const Target& target) {
   return tile::hip_source(spec, kAbi,
                           {"fmha/append_fmha.h", "AppendFmhaKernel", "HipAppendArguments",
                            append_config(spec, kHipAppendWaves, target.fp8_encoding)},
-                          kHipAppendThreads, std::span(kEntries).first(is_paged(spec) ? 2 : 1));
+                          append_threads(target.warp_size),
+                          std::span(kEntries).first(is_paged(spec) ? 2 : 1));
 }
 
-Launch bind_append_hip(const KernelSpec&, const FmhaProblem& p, const Target&,
+Launch bind_append_hip(const KernelSpec&, const FmhaProblem& p, const Target& target,
                        const FmhaOperands& o) {
-  const device::HipAppendArguments g = append_hip_arguments(p, o);
+  const int lanes = target.warp_size;
+  const device::HipAppendArguments g = append_hip_arguments(p, o, lanes);
   Launch launch;
   launch.arguments.set(g);
-  add_check_step(p, kHipAppendThreads, launch);
-  if (has_tokens(p)) launch.steps.push(append_hip_step(g));
+  add_check_step(p, append_threads(lanes), launch);
+  if (has_tokens(p)) launch.steps.push(append_hip_step(g, lanes));
   return launch;
 }
 
 Estimate append_time_on_hip(const KernelSpec&, const FmhaProblem& p, const Target& target, int) {
   if (!has_tokens(p)) return tile::total_of(0, 0, target.launch_us * 1e-6);
-  const auto grid = append_hip_grid(p, append_arguments(p, {}));
+  const int threads = append_threads(target.warp_size);
+  const auto grid = append_hip_grid(p, append_arguments(p, {}), threads);
   const double blocks = double(grid[0]) * grid[1] * grid[2];
-  const double bandwidth =
-      tile::gpu_bandwidth(target, blocks, kHipAppendThreads, kHipAppendRegisters,
-                          append_bytes(p) / 2 / std::max(1.0, blocks));
+  const double bandwidth = tile::gpu_bandwidth(target, blocks, threads, kHipAppendRegisters,
+                                               append_bytes(p) / 2 / std::max(1.0, blocks));
   return tile::total_of(0, append_bytes(p) / bandwidth,
                         target.launch_us * 1e-6 + kHipAppendSeconds);
 }
 
 }  // namespace
 
-device::HipAppendArguments append_hip_arguments(const FmhaProblem& p, const FmhaOperands& o) {
+device::HipAppendArguments append_hip_arguments(const FmhaProblem& p, const FmhaOperands& o,
+                                                int lanes) {
   const device::FmhaAppendArguments g = append_arguments(p, o);
-  const std::array<unsigned, 3> grid = append_hip_grid(p, g);
+  const std::array<unsigned, 3> grid = append_hip_grid(p, g, append_threads(lanes));
   return {g, {{grid[0], grid[1], grid[2]}}};
 }
 
@@ -115,10 +118,10 @@ std::uint8_t first_more_entry(const KernelSpec& spec) {
 }
 
 void add_first_steps_on_hip(const KernelSpec& spec, const FmhaProblem& p, int threads,
-                            Launch& launch) {
+                            Launch& launch, int lanes) {
   add_check_step(p, threads, launch);
   if (!extends(spec) || !has_tokens(p)) return;
-  Step step = append_hip_step(append_hip_arguments(p, {}));
+  Step step = append_hip_step(append_hip_arguments(p, {}, lanes), lanes);
   step.entry = is_paged(spec) ? 2 : 1;
   launch.steps.push(step);
 }

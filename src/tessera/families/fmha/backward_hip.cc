@@ -13,7 +13,9 @@
 namespace tessera::fmha {
 namespace {
 
-int backward_hip_threads(const Algorithm& a) { return kHipLanes * a.wave.m; }
+int backward_hip_threads(const Algorithm& a, const Target& target) {
+  return target.warp_size * a.wave.m;
+}
 
 // Queries with dout, or keys with values, as floats.
 std::int64_t backward_hip_bytes(const FmhaSignature&, const Algorithm& a) {
@@ -21,20 +23,20 @@ std::int64_t backward_hip_bytes(const FmhaSignature&, const Algorithm& a) {
          device::hip_direct_lds_bytes(a.tile.m, most_hdim_v(a.tile.k));
 }
 
-Source emit_backward_hip(const KernelSpec& spec, const Target&) {
+Source emit_backward_hip(const KernelSpec& spec, const Target& target) {
   constexpr std::array<tile::GpuEntry, 4> kEntries = {
       {{"", "run"}, {"_prepare", "prepare"}, {"_dq", "dq"}, {"_dbias", "dbias"}}};
   return tile::hip_source(spec, kAbi,
                           {"fmha/direct_backward.h", "DirectBackward", "HipBackwardArguments",
                            backward_config_text(spec)},
-                          backward_hip_threads(spec.algorithm),
+                          backward_hip_threads(spec.algorithm, target),
                           std::span(kEntries).first(signature_in(spec).dbias ? 4 : 3));
 }
 
-Launch bind_backward_hip(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+Launch bind_backward_hip(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
                          const FmhaOperands& o) {
-  const int threads = backward_hip_threads(spec.algorithm);
-  const BackwardHipSteps steps = backward_hip_steps(spec.algorithm.tile.m, p);
+  const int threads = backward_hip_threads(spec.algorithm, target);
+  const BackwardHipSteps steps = backward_hip_steps(spec.algorithm.tile.m, p, target.warp_size);
   const device::HipBackwardArguments g = backward_hip_arguments(p, o, steps, threads);
   Launch launch;
   launch.arguments.set(g);
@@ -69,7 +71,7 @@ Estimate estimate_backward_hip(const KernelSpec& spec, const FmhaProblem& p, con
 
 }  // namespace
 
-BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& p) {
+BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& p, int lanes) {
   BackwardHipSteps steps = {{tile::ceil_div(p.seqlen_q, rows), p.heads, p.batch},
                             {tile::ceil_div(p.seqlen_k, rows), p.heads_kv, p.batch},
                             {0, 0, 0}};
@@ -77,8 +79,7 @@ BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& p) {
   const auto [of] =
       device::sizes_of_dbias(arguments_of(p, {}), static_cast<device::FmhaBias>(p.bias));
   const std::int64_t query_blocks = of[2] > 1 ? tile::ceil_div(of[2], rows) : of[2];
-  const std::int64_t key_blocks =
-      of[3] > 1 ? tile::ceil_div(of[3], std::int64_t{device::kHipDirectKeys}) : of[3];
+  const std::int64_t key_blocks = of[3] > 1 ? tile::ceil_div(of[3], std::int64_t{lanes}) : of[3];
   steps.biases = {query_blocks * key_blocks, of[1], of[0]};
   return steps;
 }

@@ -28,7 +28,7 @@ bool direct_hip_tile_fits(const Case& c) {
   const Shape3& t = c.algorithm.tile;
   const int waves = c.algorithm.wave.m;
   return t.m >= 1 && t.m % waves == 0 && t.m / waves <= kMostRowsOfWave &&
-         t.n == device::kHipDirectKeys &&
+         t.n == c.target.warp_size &&
          std::find(kHipDirectHeads.begin(), kHipDirectHeads.end(), t.k) != kHipDirectHeads.end();
 }
 
@@ -36,7 +36,9 @@ std::vector<Algorithm> direct_hip_algorithms(const Target& target) {
   return tile::shapes_with(tile::space_of(Op::fmha, target), Pipeline::direct, {Shape3{}});
 }
 
-int direct_hip_threads(const Algorithm& a) { return kHipLanes * a.wave.m; }
+int direct_hip_threads(const Algorithm& a, const Target& target) {
+  return target.warp_size * a.wave.m;
+}
 
 std::int64_t direct_hip_lds_bytes(const FmhaSignature&, const Algorithm& a) {
   return device::hip_direct_lds_bytes(a.tile.m, a.tile.k);
@@ -45,23 +47,24 @@ std::int64_t direct_hip_lds_bytes(const FmhaSignature&, const Algorithm& a) {
 Source emit_direct_hip(const KernelSpec& spec, const Target& target) {
   return attention_on_hip(
       spec, target, {"fmha/direct_fmha.h", "DirectFmha", "HipFmhaArguments", config_text(spec)},
-      direct_hip_threads(spec.algorithm));
+      direct_hip_threads(spec.algorithm, target));
 }
 
 // Blocks of queries, of heads, of the batch.
-Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Target&,
+Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Target& target,
                        const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
+  const int threads = direct_hip_threads(a, target);
   const std::array<unsigned, 3> grid =
-      hip_grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, direct_hip_threads(a));
+      hip_grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, threads);
   begin_on_hip(spec, p, o,
-               device::HipFmhaArguments{arguments_of(p, o), {{grid[0], grid[1], grid[2]}}},
-               direct_hip_threads(a), launch);
+               device::HipFmhaArguments{arguments_of(p, o), {{grid[0], grid[1], grid[2]}}}, threads,
+               launch, target.warp_size);
   if (!has_queries(p)) return launch;
   Step step;
   step.grid = grid;
-  step.block = {static_cast<unsigned>(direct_hip_threads(a)), 1, 1};
+  step.block = {static_cast<unsigned>(threads), 1, 1};
   launch.steps.push(step);
   return launch;
 }
@@ -112,7 +115,7 @@ constexpr Rule kDirectHipRules[] = {
        return fmt::format(
            "tile must be m x {} x k, m a multiple of {} waves and at most {} for each, k 64, 128, "
            "256 or {}, got {}",
-           device::kHipDirectKeys, c.algorithm.wave.m, kMostRowsOfWave, kMostHdim,
+           c.target.warp_size, c.algorithm.wave.m, kMostRowsOfWave, kMostHdim,
            to_string(c.algorithm.tile));
      }},
     kFitsSharedMemory,

@@ -13,7 +13,7 @@
 
 namespace tessera::fmha {
 
-inline constexpr int kHipLanes = 64;  // of a wave
+inline constexpr int kHipLanes = 64;  // of a wave of CDNA; a target's row has its own
 inline constexpr int kHipDirectWaves = 4;
 inline constexpr int kHipAppendWaves = 4;
 
@@ -31,16 +31,16 @@ std::uint8_t first_more_entry(const KernelSpec& spec);
 // Adds the steps before the one that attends, and the arguments: of the attention, and of the
 // appending.
 device::HipAppendArguments append_hip_arguments(const FmhaProblem& problem,
-                                                const FmhaOperands& operands);
+                                                const FmhaOperands& operands, int lanes);
 void add_first_steps_on_hip(const KernelSpec& spec, const FmhaProblem& problem, int threads,
-                            Launch& launch);
+                            Launch& launch, int lanes);
 template <class Arguments>
 void begin_on_hip(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperands& o,
-                  const Arguments& attention, int threads, Launch& launch) {
-  add_first_steps_on_hip(spec, p, threads, launch);
+                  const Arguments& attention, int threads, Launch& launch, int lanes = kHipLanes) {
+  add_first_steps_on_hip(spec, p, threads, launch, lanes);
   if (!extends(spec)) return launch.arguments.set(attention);
   launch.arguments.set(
-      device::HipExtendArguments<Arguments>{attention, append_hip_arguments(p, o)});
+      device::HipExtendArguments<Arguments>{attention, append_hip_arguments(p, o, lanes)});
 }
 
 // How long a general kernel takes for so many products in fp32, of which `share` of the units have
@@ -57,7 +57,7 @@ Estimate hip_direct_time(const HipDirectWork& work, const Target& target);
 struct BackwardHipSteps {
   std::array<std::int64_t, 3> queries, keys, biases;  // blocks along the sides of each grid
 };
-BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& problem);
+BackwardHipSteps backward_hip_steps(int rows, const FmhaProblem& problem, int lanes = kHipLanes);
 // The arguments, with the grids of the steps, and the bytes of the workspace.
 device::HipBackwardArguments backward_hip_arguments(const FmhaProblem& problem,
                                                     const FmhaOperands& operands,

@@ -257,7 +257,8 @@ std::span<const Way* const> Types::ways() {
                                       &kBackwardQr,
                                       &kBackwardQrasync,
                                       &kBackwardHip,
-                                      &kAppendHip};
+                                      &kAppendHip,
+                                      &kWmmaQr};
   return kAll;
 }
 
@@ -270,10 +271,12 @@ std::string Types::no_way(const KernelSpec& spec, const Target& target) {
 bool Types::makes(const Own& own, const FmhaSignature& s) { return makes_kind(own, s.kind); }
 
 // Kernels of tmaws name the instruction that multiplies numbers of 8 bits, and no other. Tiles of
-// AMD's matrix instructions name the heads of latent attention.
+// AMD's matrix instructions name the heads of latent attention, and the instruction: MFMA's is
+// larger than WMMA's.
 bool Types::takes(const Own& own, const Algorithm& a) {
   return own.is_bytes == (a.pipeline == Pipeline::tmaws && a.warp_tile.k == kBytesOfProduct) &&
-         own.is_latent == is_latent_mfma(a);
+         own.is_latent == is_latent_mfma(a) &&
+         own.is_wmma == (a.pipeline == Pipeline::qr && a.warp_tile == Shape3{16, 16, 16});
 }
 
 std::vector<Algorithm> Types::algorithms_for(const tessera::Problem& problem,

@@ -25,6 +25,7 @@ struct Types : tile::UsualTypes<Op::fmha, FmhaSignature, FmhaProblem, FmhaOperan
     bool packs_heads = false;  // whether a tile has the rows of all query heads that share keys
     bool is_bytes = false;     // whether all products of attention on tensor cores have 8 bits
     bool is_latent = false;    // whether it is the one of latent attention by matrix instructions
+    bool is_wmma = false;      // whether the warp tile is that of AMD's WMMA
     // What the entry without a suffix does, as a person says it; and where it does more than that
     // for kernels that append first or compute dbias.
     std::string_view stage;
@@ -52,6 +53,8 @@ extern const Way kFlashCpu, kDirectGpu, kFlashGpu, kFlash8Gpu, kSplitGpu;
 extern const Way kQr, kQrasync;
 // latent_hip.cc
 extern const Way kLatentQr, kLatentQrasync, kLatentSplitHip;
+// wmma.cc
+extern const Way kWmmaQr;
 // split_hip.cc
 extern const Way kSplitHip;
 // direct_hip.cc

@@ -78,11 +78,12 @@ double tile_bytes(const HipCase& c) {
 double resident(const HipCase& c) {
   const Algorithm& a = c.algorithm();
   const auto& s = std::get<GemmSignature>(c.spec.signature);
-  const double lanes = tile::block_lanes(a);
+  const double lanes = tile::block_lanes(a, c.target);
   const double lds = std::max(1.0, static_cast<double>(hip_lds_bytes(c.spec)));
-  const double registers =
-      c.is_general() ? kGeneralRegisters
-                     : device::mfma_registers(tile::mfma_shape(a, mfma_operands(s, a.pipeline)));
+  const double registers = c.is_general()
+                               ? kGeneralRegisters
+                               : device::mfma_registers(tile::mfma_shape(
+                                     a, mfma_operands(s, a.pipeline), c.target.warp_size));
   const double by_lds = static_cast<double>(c.target.shared_memory_bytes) / lds;
   const double by_registers = c.target.registers_per_unit / (registers * lanes);
   return std::clamp(std::floor(std::min(by_lds, by_registers)), 1.0, kMostResidentBlocks);

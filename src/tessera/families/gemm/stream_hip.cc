@@ -26,7 +26,9 @@ constexpr int kKeptBytes = 32 << 10;  // of the few rows in LDS: two workgroups 
 // ---- rules ----
 
 int word_elements(DType type) { return tile::kLaneBytes / size_of(type); }
-int turn_elements(const Algorithm& a) { return a.warp_tile.k * tile::kWaveLanes; }
+int turn_elements(const Algorithm& a, const Target& target) {
+  return a.warp_tile.k * target.warp_size;
+}
 std::int64_t few_bytes(const Case& c) {
   const Algorithm& a = c.algorithm;
   return std::int64_t{a.tile.m} * a.tile.k * size_of(c.signature.a);
@@ -77,11 +79,12 @@ constexpr Rule kHipStreamRules[] = {
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return a.tile.k >= turn_elements(a) && a.tile.k % turn_elements(a) == 0;
+       const int turn = turn_elements(a, c.target);
+       return a.tile.k >= turn && a.tile.k % turn == 0;
      },
      [](const Case& c) {
        return fmt::format("tile_k must be a multiple of the {} elements of a wave, got {}",
-                          turn_elements(c.algorithm), c.algorithm.tile.k);
+                          turn_elements(c.algorithm, c.target), c.algorithm.tile.k);
      }},
     {[](const Case& c) { return few_bytes(c) <= c.target.shared_memory_bytes; },
      [](const Case& c) {
@@ -135,14 +138,15 @@ std::int64_t hip_stream_tiles(const Algorithm& a, const GemmProblem& p) {
   return tiles(std::max(p.m, p.n), a.tile.n);
 }
 
-Launch bind_hip_stream(const KernelSpec& spec, const GemmProblem& p, const Target&,
+Launch bind_hip_stream(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                        const device::GemmArguments& g) {
   constexpr std::int64_t kMostOfGrid = std::numeric_limits<std::uint32_t>::max();  // threads
   const Algorithm& a = spec.algorithm;
   device::HipGemmArguments arguments{};
   arguments.gemm = g;
   drop_unused_strides(arguments.gemm);
-  const std::int64_t most = kMostOfGrid / tile::block_lanes(a), all = hip_stream_tiles(a, p);
+  const std::int64_t most = kMostOfGrid / tile::block_lanes(a, target),
+                     all = hip_stream_tiles(a, p);
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   arguments.blocks = is_empty ? 0 : static_cast<int>(p.batch > most / all ? most : all * p.batch);
   Launch launch;
@@ -150,7 +154,7 @@ Launch bind_hip_stream(const KernelSpec& spec, const GemmProblem& p, const Targe
   list_pointers(p, g, launch);
   if (is_empty) return launch;
   launch.steps.push({.grid = {static_cast<unsigned>(arguments.blocks), 1, 1},
-                     .block = {static_cast<unsigned>(tile::block_lanes(a)), 1, 1}});
+                     .block = {static_cast<unsigned>(tile::block_lanes(a, target)), 1, 1}});
   return launch;
 }
 
@@ -178,7 +182,8 @@ Estimate estimate_hip_stream(const KernelSpec& spec, const GemmProblem& p, const
   const double units = std::max(1, target.units);
   const double all = static_cast<double>(hip_stream_tiles(a, p)) * static_cast<double>(p.batch);
   const double parts = blocks(static_cast<double>(p.k), a.tile.k);
-  const double turns = blocks(static_cast<double>(p.k), double(turn_elements(a)) * a.wave.k);
+  const double turns =
+      blocks(static_cast<double>(p.k), double(turn_elements(a, target)) * a.wave.k);
   const double of_unit = std::ceil(all / units);
   const double at_once = std::min(2.0, of_unit);  // workgroups that share a unit
   const double sums = kLaneSum * a.tile.m * kManyRows;

@@ -30,14 +30,15 @@ constexpr double kOpsOfElement = 16;      // converting, both passes
 constexpr double kOpsOfExp = 5;           // v_exp takes four times as long as an addition
 
 // Elements as floats, and as they came from memory.
-int lane_registers(const Algorithm& a) {
-  return 2 * a.tile.n / (tile::kWaveLanes * std::max(1, a.wave.n)) + kMoreLaneRegisters;
+int lane_registers(const Algorithm& a, const Target& target) {
+  return 2 * a.tile.n / (target.warp_size * std::max(1, a.wave.n)) + kMoreLaneRegisters;
 }
 int registers_of_lane(const Case& c) {
-  return std::min(kNamedRegisters, c.target.registers_per_unit / block_lanes(c.algorithm));
+  return std::min(kNamedRegisters,
+                  c.target.registers_per_unit / block_lanes(c.algorithm, c.target));
 }
 int hip_tile_unit(const Case& c) {
-  return c.algorithm.wave.n * tile::kWaveLanes * kHipVectorBytes / size_of(c.signature.in);
+  return c.algorithm.wave.n * c.target.warp_size * kHipVectorBytes / size_of(c.signature.in);
 }
 
 constexpr tile::Rule<Case> kHipRules[] = {
@@ -45,12 +46,12 @@ constexpr tile::Rule<Case> kHipRules[] = {
        const Shape3& w = c.algorithm.wave;
        const int most = c.target.max_threads_per_block;
        return w.m >= 1 && w.n >= 1 && (w.m == 1 || w.n == 1) && w.k == 1 && w.m <= most &&
-              w.n <= most && block_lanes(c.algorithm) <= most;
+              w.n <= most && block_lanes(c.algorithm, c.target) <= most;
      },
      [](const Case& c) {
        return fmt::format(
            "wave must be m x 1 x 1 or 1 x n x 1 waves of {} lanes, at most {} in all, got {}",
-           tile::kWaveLanes, c.target.max_threads_per_block, to_string(c.algorithm.wave));
+           c.target.warp_size, c.target.max_threads_per_block, to_string(c.algorithm.wave));
      }},
     {[](const Case& c) {
        return tile_fits(c.algorithm.tile, c.algorithm.wave.m, hip_tile_unit(c));
@@ -58,11 +59,11 @@ constexpr tile::Rule<Case> kHipRules[] = {
      [](const Case& c) {
        return tile_does_not_fit(c.algorithm.tile, c.algorithm.wave.m, hip_tile_unit(c));
      }},
-    {[](const Case& c) { return lane_registers(c.algorithm) <= registers_of_lane(c); },
+    {[](const Case& c) { return lane_registers(c.algorithm, c.target) <= registers_of_lane(c); },
      [](const Case& c) {
        return fmt::format("needs {} registers a lane, {} has {} for each of {} lanes",
-                          lane_registers(c.algorithm), c.target.name, registers_of_lane(c),
-                          block_lanes(c.algorithm));
+                          lane_registers(c.algorithm, c.target), c.target.name,
+                          registers_of_lane(c), block_lanes(c.algorithm, c.target));
      }},
 };
 
@@ -71,34 +72,34 @@ std::vector<Algorithm> hip_algorithms(const Target& target) {
   return rows_algorithms(target, [](const Algorithm& a) { return a.wave.m; });
 }
 
-Source emit_hip(const KernelSpec& spec, const Target&) {
+Source emit_hip(const KernelSpec& spec, const Target& target) {
   constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_result", "run_result"}}};
   tile::Template from = rows_template(spec);
   from.arguments = "HipNormArguments";
   const auto steps = static_cast<std::size_t>(steps_of(spec.algorithm));
-  return tile::hip_source(spec, kAbi, from, block_lanes(spec.algorithm),
+  return tile::hip_source(spec, kAbi, from, block_lanes(spec.algorithm, target),
                           std::span(kEntries).first(steps));
 }
 
 // A grid has less than 2^32 lanes along x. Further rows are in layers along z.
-Step step_of(const Algorithm& a, const NormProblem& p) {
-  const std::int64_t most = std::numeric_limits<std::uint32_t>::max() / block_lanes(a);
+Step step_of(const Algorithm& a, const NormProblem& p, const Target& target) {
+  const std::int64_t most = std::numeric_limits<std::uint32_t>::max() / block_lanes(a, target);
   const std::int64_t blocks = tile::ceil_div(p.rows, std::int64_t{a.wave.m});
   const std::int64_t layers = tile::ceil_div(blocks, most);
   Step step;
   step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers)),
                static_cast<unsigned>(a.slices), static_cast<unsigned>(layers)};
-  step.block = {static_cast<unsigned>(block_lanes(a)), 1, 1};
+  step.block = {static_cast<unsigned>(block_lanes(a, target)), 1, 1};
   return step;
 }
 
-Launch bind_hip(const KernelSpec& spec, const NormProblem& p, const Target&,
+Launch bind_hip(const KernelSpec& spec, const NormProblem& p, const Target& target,
                 const NormOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   device::HipNormArguments arguments{rows_arguments(p, o), 0, device::kCounterBytes};
   if (p.rows > 0 && p.columns > 0) {
-    Step step = step_of(a, p);
+    Step step = step_of(a, p, target);
     arguments.blocks = step.grid[0];
     for (; step.entry < steps_of(a); ++step.entry) launch.steps.push(step);
     if (a.slices > 1) reserve_statistics(a, p, launch);
@@ -113,8 +114,9 @@ Estimate estimate_hip(const KernelSpec& spec, const NormProblem& p, const Target
   const Algorithm& a = spec.algorithm;
   const double blocks = std::ceil(static_cast<double>(p.rows) / a.wave.m) * a.slices;
   const double columns = std::min<double>(a.tile.n, static_cast<double>(p.columns) / a.slices);
-  const double bandwidth = tile::gpu_bandwidth(target, blocks, block_lanes(a), lane_registers(a),
-                                               a.wave.m * columns * size_of(p.in));
+  const double bandwidth =
+      tile::gpu_bandwidth(target, blocks, block_lanes(a, target), lane_registers(a, target),
+                          a.wave.m * columns * size_of(p.in));
   const double again = bytes_again(a, p);
   const bool is_cached = again < 0.5 * tile::cache_bytes(target);
   const double memory = (bytes(p) + (is_cached ? again / 3 : again)) / bandwidth;

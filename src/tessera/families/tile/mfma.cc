@@ -18,7 +18,7 @@ MfmaTiles mfma_tiles(const Algorithm& a) {
   return {1, 1};
 }
 
-device::MfmaShape mfma_shape(const Algorithm& a, const MfmaOperands& o) {
+device::MfmaShape mfma_shape(const Algorithm& a, const MfmaOperands& o, int wave_lanes) {
   const MfmaTiles tiles = mfma_tiles(a);
   return {.tile_m = a.tile.m,
           .tile_n = a.tile.n,
@@ -31,17 +31,20 @@ device::MfmaShape mfma_shape(const Algorithm& a, const MfmaOperands& o) {
           .buffers = tiles.buffers,
           .prefetch = tiles.prefetch,
           .transposes_a = o.transposes_a,
-          .transposes_b = o.transposes_b};
+          .transposes_b = o.transposes_b,
+          .lanes = wave_lanes};
 }
 
 std::int64_t mfma_stage_bytes(const Algorithm& a, int size_a, int size_b) {
   return (std::int64_t{a.tile.m} * size_a + std::int64_t{a.tile.n} * size_b) * a.tile.k;
 }
 
-int mfma_depth(int side, int size) { return kWaveLanes / side * (kLaneBytes / size); }
+int mfma_depth(int side, int size, int wave_lanes) {
+  return wave_lanes / side * (kLaneBytes / size);
+}
 
 int lane_registers_left(const Algorithm& a, const Target& target) {
-  return std::min(target.registers_per_thread, target.registers_per_unit / block_lanes(a));
+  return std::min(target.registers_per_thread, target.registers_per_unit / block_lanes(a, target));
 }
 
 bool mfma_split_fits(const Algorithm& a) {

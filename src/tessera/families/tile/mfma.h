@@ -10,7 +10,7 @@
 
 namespace tessera::tile {
 
-inline constexpr int kWaveLanes = 64;
+inline constexpr int kWaveLanes = 64;  // of CDNA; a target's row has its own
 inline constexpr int kLaneBytes = 16;  // that a lane reads from LDS at a time, along k
 
 // Whether a pipeline multiplies by MFMA in one of our kernels.
@@ -30,16 +30,18 @@ struct MfmaOperands {
   bool transposes_a, transposes_b;
 };
 // The kernel as the device's own functions for sizes take it.
-device::MfmaShape mfma_shape(const Algorithm& algorithm, const MfmaOperands& operands);
+device::MfmaShape mfma_shape(const Algorithm& algorithm, const MfmaOperands& operands,
+                             int wave_lanes = kWaveLanes);
 
 inline int all_waves(const Algorithm& a) { return a.wave.m * a.wave.n * a.wave.k; }
 inline int block_lanes(const Algorithm& a) { return all_waves(a) * kWaveLanes; }
+inline int block_lanes(const Algorithm& a, const Target& t) { return all_waves(a) * t.warp_size; }
 
 // Bytes of one tile of A and of B.
 std::int64_t mfma_stage_bytes(const Algorithm& algorithm, int size_a, int size_b);
 
 // The k of a warp tile: elements of a lane's 16 bytes, times the groups of lanes along k.
-int mfma_depth(int side, int size);
+int mfma_depth(int side, int size, int wave_lanes = kWaveLanes);
 
 // Registers that a lane of a block may have. A SIMD has the same ones for one wave as for two
 // together.

@@ -2,7 +2,7 @@
 // turned. A thread moves single elements, or pairs that are turned together: any stride and
 // alignment.
 //
-// Launch: workgroups of 64 * wave_m threads, which append_block() shares out; grid {blocks of
+// Launch: workgroups of wave_m waves, which append_block() shares out; grid {blocks of
 // tokens of the longest sequence, blocks of a token's rows, batch}. A workgroup takes further
 // blocks where a side of the grid is shorter.
 #pragma once

@@ -1,4 +1,4 @@
-// Rows in LDS that meet 64 tokens, a lane each: what all gradients of attention begin with. For dq
+// Rows in LDS that meet tokens, a lane each: what all gradients of attention begin with. For dq
 // and dbias the rows are queries with dout and the tokens are keys with values; for dk and dv it is
 // the other way round.
 #pragma once
@@ -65,7 +65,7 @@ struct BackwardRows {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) x[r] = 0;
     const bool is_whole = of.element == 1 && of.hdim % 4 == 0 && four_aligned(p);
-    if (__builtin_amdgcn_ballot_w64(!is_whole) == 0) {
+    if (lanes_with(!is_whole) == 0) {
 #pragma unroll 2
       for (int i = 0; i < of.hdim; i += 4) add_four<kOfV>(load_four(p + i), i, x);
       return;
@@ -91,7 +91,7 @@ struct BackwardRows {
   }
 
   // Adds `count` tokens from `token` on, times the weights that their lanes have for each row. A
-  // lane has every 64th element.
+  // lane has every kLanes-th element.
   template <int kParts>
   static __device__ __forceinline__ void add(const TokenHead<In>& of, i64 token, int count,
                                              const float (&weights)[kRows],

@@ -1,5 +1,5 @@
-// The gradients of scores on the ordinary lanes of a GPU: a wave's queries meet 64 keys, or its
-// keys 64 queries. What the kernels of all gradients begin with.
+// The gradients of scores on the ordinary lanes of a GPU: a wave's queries meet as many keys as
+// it has lanes, or its keys as many queries. What the kernels of all gradients begin with.
 #pragma once
 
 #include "tessera/device/hip/fmha/backward_rows.h"

@@ -18,7 +18,7 @@ __device__ __forceinline__ void check_pages(const Arguments& g) {
 #pragma unroll 1
     for (i64 entry = uniform(i64{first_entry(g, s)}); entry < end; entry += kLanes) {
       const bool is_bad = entry + lane < end && is_bad_page(g, s, entry + lane);
-      const u64 found = __builtin_amdgcn_ballot_w64(is_bad);
+      const u64 found = lanes_with(is_bad);
       if (found == 0) continue;
       bad = bad_page_at(g, s, batch, entry + __builtin_ctzll(found));
       break;

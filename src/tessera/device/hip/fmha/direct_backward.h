@@ -3,10 +3,10 @@
 // that owns it, in one order, so that equal operands give equal bits; scores are made again for
 // each. A wave meets no other wave.
 //
-// Launch: workgroups of 64 * wave_m threads. `prepare` comes first: grid {blocks of tile_m queries,
+// Launch: workgroups of wave_m waves. `prepare` comes first: grid {blocks of tile_m queries,
 // query heads, batch}. `run` gives dk and dv: {blocks of tile_m keys, key-value heads, batch};
-// `dq`: as `prepare`; `dbias`: {blocks of queries times blocks of 64 keys, heads, batch} of the
-// bias. A workgroup takes further blocks where a side of the grid is shorter.
+// `dq`: as `prepare`; `dbias`: {blocks of queries times blocks of as many keys as a wave has lanes,
+// heads, batch} of the bias. A workgroup takes further blocks where a side of the grid is shorter.
 #pragma once
 
 #include "tessera/device/hip/fmha/backward_scores.h"
@@ -119,7 +119,7 @@ class DirectBackward : BackwardScores<C> {
                sum_of_lanes(sum) - dlse_at(arguments().backward, place)};
       far = far || is_far(of[r].lse);
     }
-    if (__builtin_amdgcn_ballot_w64(far) != 0) renew(first, count, of);
+    if (lanes_with(far) != 0) renew(first, count, of);
     const QueryRows to = rows_of_queries();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

@@ -1,9 +1,9 @@
 // Any attention forward on the ordinary lanes of a GPU: every mask, bias, stride and alignment,
 // keys and values in pages of a cache, and any heads of up to tile_k and hdim_v elements. A wave
-// goes through its queries' keys in blocks of 64, with an online softmax in fp32, and meets no
-// other wave: keys and values come from memory, queries lie in LDS.
+// goes through its queries' keys in blocks of its lanes, with an online softmax in fp32, and meets
+// no other wave: keys and values come from memory, queries lie in LDS.
 //
-// Launch: workgroups of 64 * wave_m threads; grid {blocks of tile_m queries of the longest
+// Launch: workgroups of wave_m waves; grid {blocks of tile_m queries of the longest
 // sequence, query heads, batch}. A workgroup takes further blocks where a side of the grid is
 // shorter.
 #pragma once
@@ -15,7 +15,7 @@
 namespace tessera::device {
 
 // For the scores a lane has one key, and all queries of its wave. For the sums over the values it
-// has elements of v, 64 elements apart, and again all queries of its wave.
+// has elements of v, as far apart as a wave has lanes, and again all queries of its wave.
 template <class C>
 class DirectFmha {
   using In = typename C::In;
@@ -98,7 +98,7 @@ class DirectFmha {
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) x[r] = 0;
     const bool is_whole = keys.has_neighbours() && hdim % 4 == 0 && four_aligned(token);
-    if (__builtin_amdgcn_ballot_w64(!is_whole) == 0) {
+    if (lanes_with(!is_whole) == 0) {
 #pragma unroll 4
       for (int i = 0; i < hdim; i += 4) add_four(load_four(token + keys.element(i)), i, x);
       return;
@@ -146,7 +146,7 @@ class DirectFmha {
     const float top = __builtin_fmaxf(most_of_lanes(x), most[r]);
     const float offset = top == minus_infinity() ? 0.0F : top;
     const float weight = exp_fast(x - offset);
-    if (__builtin_amdgcn_ballot_w64(top != most[r]) != 0) {  // the same in all lanes
+    if (lanes_with(top != most[r]) != 0) {  // the same in all lanes
       const float factor = exp_fast(most[r] - offset);
       total[r] *= factor;
 #pragma unroll
@@ -166,23 +166,24 @@ class DirectFmha {
 
   // ---- dropout ----
 
-  // 64 keys have four counters for each query: a lane makes the bits of one of them for all lanes.
+  // A block of keys has some counters for each query: a lane makes the bits of one for all lanes.
   __device__ __forceinline__ void drop(i64 from, float (&weights)[kQueries]) const {
     const FmhaArguments& g = arguments();
-    static_assert(kQueries <= 16, "a wave has a lane for each counter");
+    constexpr int kCounters = kLanes / static_cast<int>(kKeysOfCounter);  // of a query
+    static_assert(kQueries * kCounters <= kLanes, "a wave has a lane for each counter");
     const i64 here = uniform_here(first);
     const int rows = uniform_here(count);
     const int own = not_ahead(lane);  // else the comparisons below stay in scalar registers
     const DropoutKey key = dropout_key(g);
     const u32 kept = static_cast<u32>(g.kept);
-    const DropoutRow row = dropout_row(g, batch, head, here + lane / 4);
-    const PhiloxWords<u32> mine = dropout_words(key, row, from / kKeysOfCounter + lane % 4);
+    const DropoutRow row = dropout_row(g, batch, head, here + lane / kCounters);
+    const PhiloxWords<u32> mine = dropout_words(key, row, from / kKeysOfCounter + lane % kCounters);
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
       u32 word = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const u32 other = from_lane(mine.w[i], r * 4 + lane / 16);
+        const u32 other = from_lane(mine.w[i], r * kCounters + lane / 16);
         if (own % 16 / 4 == i) word = other;
       }
       const u32 byte = dropout_byte(word, lane);

@@ -28,7 +28,7 @@ struct HeadRows {
     const int size = left > 0 ? last * pitch + bytes : 0;
     const u64 at = address + static_cast<u64>(i64{token} * pitch);
     return Chunk{static_cast<u32>(at), static_cast<u32>(at >> 32) & 0xffffU, static_cast<u32>(size),
-                 0x00027000U};
+                 kBufferWord};
   }
 };
 

@@ -15,7 +15,7 @@ template <class C>
 struct GemmOperands {
   using A = typename C::A;
   using B = typename C::B;
-  static constexpr int kThreads = 64 * C::kWaveM * C::kWaveN;
+  static constexpr int kThreads = kLanes * C::kWaveM * C::kWaveN;
   static constexpr int kTurns = C::kPrefetch == 2 ? 2 : 1;  // as MfmaGemm's
   // Whether lanes transpose the operand in registers.
   static constexpr bool kTransposesA = !C::kAKContiguous && !C::kDirectToLds;

@@ -21,7 +21,7 @@
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/gemm_operands.h"
 #include "tessera/device/hip/gemm/stream_shares.h"
-#include "tessera/device/hip/mfma.h"
+#include "tessera/device/hip/matrix.h"
 #include "tessera/device/hip/slices.h"
 #include "tessera/device/hip/tile_order.h"
 #include "tessera/device/hip/tile_sizes.h"
@@ -34,7 +34,7 @@ struct MfmaGemm {
   using B = typename C::B;
   using Acc = typename C::Acc;
   static constexpr int kSide = C::kWarpTileM;
-  using Op = Mfma<B, A, kSide>;
+  using Op = MatrixOp<B, A, kSide>;
   using Sum = typename Op::Sum;
 
   static constexpr MfmaShape kShape = {C::kTileM,
@@ -48,7 +48,8 @@ struct MfmaGemm {
                                        C::kBuffers,
                                        C::kPrefetch,
                                        Operands::kTransposesA,
-                                       Operands::kTransposesB};
+                                       Operands::kTransposesB,
+                                       kLanes};
   static constexpr int kThreads = mfma_threads(kShape);
   static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
 #if defined(__gfx950__)
@@ -74,20 +75,21 @@ struct MfmaGemm {
   using TileB = typename LoadB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
 
-  static constexpr int kGroups = 64 / kSide;  // groups of lanes, each with chunks of its own
-  static constexpr int kSteps = LoadA::kChunks / kGroups;
+  // Chunks along k that a wave multiplies in a step.
+  static constexpr int kStepChunks = Op::kGroups * Op::kLaneChunks;
+  static constexpr int kSteps = LoadA::kChunks / kStepChunks;
   static constexpr int kBlocksM = C::kTileM / C::kWaveM / kSide;
   static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
-  static constexpr int kQuads = kSide * kSide / 256;  // of a block's sums in a lane
+  static constexpr int kQuads = kSide * kSide / (4 * kLanes);  // of a block's sums in a lane
   static constexpr int kSumsALane = kBlocksM * kBlocksN * kQuads * 4;
   // Matrix instructions in the code.
   static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
   static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
   static_assert(sizeof(A) == sizeof(B), "chunks of A and B hold the same k");
-  static_assert(C::kWarpTileK == kGroups * LoadA::kElements, "kWarpTileK is 16 bytes of each lane");
+  static_assert(C::kWarpTileK == kStepChunks * LoadA::kElements, "kWarpTileK is a step");
   static_assert(kBlocksM * C::kWaveM * kSide == C::kTileM, "waves cover the rows");
   static_assert(kBlocksN * C::kWaveN * kSide == C::kTileN, "waves cover the columns");
-  static_assert(kSteps * kGroups == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
+  static_assert(kSteps * kStepChunks == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
   static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
 
   static __device__ __forceinline__ void run(const HipGemmArguments&) {
@@ -108,11 +110,10 @@ struct MfmaGemm {
  private:
   __device__ __forceinline__ MfmaGemm(const HipTile& tile, Shared* lds) : at(tile), memory(lds) {
     thread = fresh_thread<kThreads>();
-    lane = thread % 64;
-    wave = __builtin_amdgcn_readfirstlane(thread / 64);
-    group = lane / kSide;
+    lane = thread % kLanes;
+    wave = __builtin_amdgcn_readfirstlane(thread / kLanes);
     row_a = wave % C::kWaveM * (C::kTileM / C::kWaveM) + lane % kSide;
-    row_b = wave / C::kWaveM * (C::kTileN / C::kWaveN) + lane % kSide;
+    row_b = wave / C::kWaveM * (C::kTileN / C::kWaveN) + Op::row_of_first(lane);
     // With so many sums, clang 22 spills some of the zeros that it knows.
     Acc zero = 0;
     if constexpr (kSumsALane >= 256) asm volatile("" : "+v"(zero));
@@ -215,9 +216,9 @@ struct MfmaGemm {
   // The chunks of a step are read while the last step's are multiplied, when there are
   // registers for both.
   static constexpr int kFragments =
-      kSteps > 1 && kBlocksM + kBlocksN <= 8 && kSumsALane < 256 ? 2 : 1;
+      kSteps > 1 && kBlocksM + kBlocksN <= kLanes / 8 && kSumsALane < 256 ? 2 : 1;
   struct Fragment {
-    Chunk a[kBlocksM], b[kBlocksN];
+    typename Op::Lane a[kBlocksM], b[kBlocksN];
   };
 
   __device__ __forceinline__ void multiply_tile(const Shared* lds) {
@@ -232,19 +233,22 @@ struct MfmaGemm {
   }
   __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
 #pragma unroll
-    for (int i = 0; i < kBlocksM; ++i) to.a[i] = read_chunk<LoadA>(lds, row_a, i * kSide, step);
+    for (int i = 0; i < kBlocksM; ++i) to.a[i] = read_chunks<LoadA>(lds, row_a, i * kSide, step);
 #pragma unroll
     for (int j = 0; j < kBlocksN; ++j) {
-      to.b[j] = read_chunk<LoadB>(lds + TileA::kBytes, row_b, j * kSide, step);
+      to.b[j] = read_chunks<LoadB>(lds + TileA::kBytes, row_b, j * kSide, step);
     }
   }
   template <class Load>
-  __device__ __forceinline__ Chunk read_chunk(const Shared* tile, int row, int more_rows,
-                                              int step) const {
+  __device__ __forceinline__ typename Op::Lane read_chunks(const Shared* tile, int row,
+                                                           int more_rows, int step) const {
     if constexpr (requires { Load::kTransposedRead; }) {
       return Load::template read<kSide>(tile, row - lane % kSide + more_rows, lane, step);
     } else {
-      return load_shared<Chunk>(tile + Load::Tile::offset(row, group, more_rows, step * kGroups));
+      return Op::read([&](int more) __attribute__((always_inline)) {
+        return load_shared<Chunk>(tile + Load::Tile::offset(row, Op::group_of_k(lane), more_rows,
+                                                            step * kStepChunks + more));
+      });
     }
   }
   __device__ __forceinline__ void multiply_step(const Fragment& from) {
@@ -321,8 +325,7 @@ struct MfmaGemm {
 
   __device__ __forceinline__ void store() {
     const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
-    lane = fresh_thread<kThreads>() % 64;
-    group = lane / kSide;
+    lane = fresh_thread<kThreads>() % kLanes;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
     const int first_row = at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
@@ -333,7 +336,7 @@ struct MfmaGemm {
       wave_barrier();
       const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
 #pragma unroll 1
-      for (int quad = lane; quad < kSide * kRowQuads; quad += 64) {
+      for (int quad = lane; quad < kSide * kRowQuads; quad += kLanes) {
         const int row = is_scattered() ? quad % kSide : quad / kRowQuads;
         const int column = is_scattered() ? quad / kSide : quad % kRowQuads;
         const i64 to_row = first_row + i * kSide + row;
@@ -378,8 +381,9 @@ struct MfmaGemm {
         for (int s = 0; s < kQuads; ++s) {
           const Sum& all = sums[i * kStaged + j];
           const Vec<Acc, 4> quad = {all[4 * s], all[4 * s + 1], all[4 * s + 2], all[4 * s + 3]};
-          const int more = j * kSide / 4 + kGroups * s;
-          store_shared(staging + Staging::offset(lane % kSide, group, 0, more), bits<Chunk>(quad));
+          const int more = j * kSide / 4 + Op::more_quads(s);
+          store_shared(staging + Staging::offset(lane % kSide, Op::first_quad(lane), 0, more),
+                       bits<Chunk>(quad));
         }
       }
     }
@@ -387,7 +391,7 @@ struct MfmaGemm {
 
   HipTile at;
   Shared* memory;
-  int thread, lane, wave, group;
+  int thread, lane, wave;
   int row_a, row_b;  // of the lane's first chunks
   Sum sums[kBlocksM * kBlocksN];
 };
