@@ -1,5 +1,5 @@
 // Attention as the original's documents show it from C++.
-#include <ck_tile/dispatcher/fmha_dispatcher.hpp>
+#include <tessera_ck/fmha_dispatcher.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "check.h"
 
-using namespace ck_tile::dispatcher;
+using namespace tessera_ck;
 
 DECL_FMHA_KERNEL_SET(forward_set,
                      .add(FmhaSignature().family("fwd").dtype("fp32").mask("no").hdim(128),

@@ -1,12 +1,12 @@
 // Grouped convolutions as the original's documents show them from C++.
-#include <ck_tile/dispatcher/grouped_conv_dispatcher.hpp>
+#include <tessera_ck/grouped_conv_dispatcher.hpp>
 
 #include <cmath>
 #include <random>
 
 #include "check.h"
 
-using namespace ck_tile::dispatcher;
+using namespace tessera_ck;
 
 DECL_GROUPED_CONV_KERNEL_SET(
     both, .add(GroupedConvSignature().dtype("fp32").layout("nhwgc").conv_type("forward").dims(2),

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/machine.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 enum class FmhaApiFamily { Fwd, FwdPagedKv, FwdSplitKv, FwdAppendKv, BatchPrefill, Bwd };
 enum class FmhaKernelFamily {
@@ -123,4 +123,4 @@ struct FmhaInvocation {
   }
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

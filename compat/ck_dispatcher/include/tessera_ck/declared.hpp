@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/kernel_key.hpp"
+#include "tessera_ck/kernel_key.hpp"
 
-namespace ck_tile::dispatcher::decl {
+namespace tessera_ck::decl {
 
 inline constexpr const char* ANY = "*";
 inline constexpr int ANY_INT = -1;
@@ -142,10 +142,10 @@ inline void tell_other_kernels(const Machine& machine, const std::string& pipeli
 }
 
 }  // namespace detail
-}  // namespace ck_tile::dispatcher::decl
+}  // namespace tessera_ck::decl
 
 #define CK_TILE_JOIN_(a, b) a##b
 #define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
 #define CK_TILE_DECLARE_SET(set, name, ...)                              \
   [[maybe_unused]] static const bool CK_TILE_JOIN(declared_, __LINE__) = \
-      ::ck_tile::dispatcher::decl::NamedSets<set>::instance().add(name, set() __VA_ARGS__)
+      ::tessera_ck::decl::NamedSets<set>::instance().add(name, set() __VA_ARGS__)

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/fmha_kernel_decl.hpp"
-#include "ck_tile/dispatcher/kernel_registry.hpp"
+#include "tessera_ck/fmha_kernel_decl.hpp"
+#include "tessera_ck/kernel_registry.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 struct FmhaKernelKey {
   std::string kernel;  // Tessera's name, which has all fields
@@ -104,4 +104,4 @@ inline std::shared_ptr<FmhaRegistry> make_fmha_registry(const std::string& name)
   return std::make_shared<FmhaRegistry>(name);
 }
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -6,9 +6,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/machine.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 enum class GroupedConvOp { Forward, BackwardData, BackwardWeight };
 
@@ -158,4 +158,4 @@ class GroupedConvProblemBuilder {
   GroupedConvProblem p_;
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_dispatcher.hpp"
-#include "ck_tile/dispatcher/grouped_conv_registry.hpp"
+#include "tessera_ck/base_dispatcher.hpp"
+#include "tessera_ck/grouped_conv_registry.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // Parts of kernels' names, best first.
 using GroupedConvHeuristic = std::function<std::vector<std::string>(const GroupedConvProblem&)>;
@@ -45,4 +45,4 @@ class GroupedConvDispatcher : public BaseDispatcher<GroupedConvRegistry, Grouped
   }
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/grouped_conv_kernel_decl.hpp"
-#include "ck_tile/dispatcher/kernel_registry.hpp"
-#include "ck_tile/dispatcher/measured.hpp"
+#include "tessera_ck/grouped_conv_kernel_decl.hpp"
+#include "tessera_ck/kernel_registry.hpp"
+#include "tessera_ck/measured.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 struct GroupedConvKernelKey {
   std::string dtype_in = "fp16", dtype_wei = "fp16", dtype_out = "fp16", layout = "nhwgc";
@@ -140,4 +140,4 @@ inline GroupedConvKernelInstancePtr GroupedConvRegistry::get_solution(
   return std::make_shared<GroupedConvKernelInstance>(tessera::parse_name(kernel), machine);
 }
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_dispatcher.hpp"
-#include "ck_tile/dispatcher/fmha_registry.hpp"
+#include "tessera_ck/base_dispatcher.hpp"
+#include "tessera_ck/fmha_registry.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // The names of kernels, best first.
 using FmhaHeuristicFunction = std::function<std::vector<std::string>(const FmhaProblem&)>;
@@ -119,4 +119,4 @@ class FmhaDispatcher
   Timing timing_;
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

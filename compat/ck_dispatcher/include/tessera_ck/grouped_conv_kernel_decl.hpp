@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/grouped_conv_problem.hpp"
-#include "ck_tile/dispatcher/kernel_decl.hpp"
+#include "tessera_ck/grouped_conv_problem.hpp"
+#include "tessera_ck/kernel_decl.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 struct GroupedConvSignature {
   std::string dtype_ = "fp16", layout_ = "nhwgc";
@@ -122,13 +122,13 @@ inline std::vector<tessera::KernelSpec> kernels_of(const GroupedConvDeclaration&
 
 using GroupedConvKernelSetRegistry = decl::NamedSets<GroupedConvKernelSet>;
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck
 
 #define DECL_GROUPED_CONV_KERNEL_SET(name, ...) \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSet, #name, __VA_ARGS__)
-#define DECL_GROUPED_CONV_KERNEL_ALL(dtype, layout)                                           \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::GroupedConvKernelSet, #dtype "_" #layout "_all", \
+  CK_TILE_DECLARE_SET(::tessera_ck::GroupedConvKernelSet, #name, __VA_ARGS__)
+#define DECL_GROUPED_CONV_KERNEL_ALL(dtype, layout)                                  \
+  CK_TILE_DECLARE_SET(::tessera_ck::GroupedConvKernelSet, #dtype "_" #layout "_all", \
                       .add_all(#dtype, #layout))
 #define GROUPED_CONV_KERNEL_SET(name) \
-  ::ck_tile::dispatcher::GroupedConvKernelSetRegistry::instance().get(#name)
-#define BEGIN_GROUPED_CONV_KERNEL_SET() ::ck_tile::dispatcher::GroupedConvKernelSet()
+  ::tessera_ck::GroupedConvKernelSetRegistry::instance().get(#name)
+#define BEGIN_GROUPED_CONV_KERNEL_SET() ::tessera_ck::GroupedConvKernelSet()

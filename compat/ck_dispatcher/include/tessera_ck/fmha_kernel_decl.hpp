@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/fmha_problem.hpp"
-#include "ck_tile/dispatcher/kernel_decl.hpp"
+#include "tessera_ck/fmha_problem.hpp"
+#include "tessera_ck/kernel_decl.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // What a kernel computes. Every kernel of Tessera's takes any vlayout, hdim, sink, skip and page of
 // the cache, which therefore narrow nothing.
@@ -222,8 +222,8 @@ inline std::vector<tessera::KernelSpec> kernels_of(const FmhaDeclaration& wanted
 
 using FmhaKernelSetRegistry = decl::NamedSets<FmhaKernelSet>;
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck
 
 #define DECL_FMHA_KERNEL_SET(name, ...) \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::FmhaKernelSet, #name, __VA_ARGS__)
-#define FMHA_KERNEL_SET(name) ::ck_tile::dispatcher::FmhaKernelSetRegistry::instance().get(#name)
+  CK_TILE_DECLARE_SET(::tessera_ck::FmhaKernelSet, #name, __VA_ARGS__)
+#define FMHA_KERNEL_SET(name) ::tessera_ck::FmhaKernelSetRegistry::instance().get(#name)

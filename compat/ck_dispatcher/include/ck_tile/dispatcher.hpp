@@ -1,0 +1,4 @@
+// All that programs need, of all operations.
+#pragma once
+
+#include "ck_tile/dispatcher_gemm.hpp"

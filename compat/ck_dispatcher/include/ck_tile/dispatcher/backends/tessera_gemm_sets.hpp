@@ -1,0 +1,98 @@
+// The kernels that a key or a declaration stands for, among those of a target.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ck_tile/dispatcher/backends/tessera_gemm.hpp"
+
+namespace ck_tile::dispatcher::backends {
+
+// Which kernels of a target are meant; "*" is any.
+struct GemmPattern {
+  std::string a, b, out, layout, epilogue, pipeline, scheduler, tile, wave, warp;
+  bool preshuffle = false;
+};
+
+// Whether a target has kernels of an operation with this pipeline.
+inline bool has_pipeline(const Machine& machine, const char* op, const std::string& pipeline) {
+  const std::string& row = machine.row();
+  const std::size_t space = value_place(row, op, row.find("\"spaces\""));
+  if (space == std::string::npos) return false;
+  for (const std::string& word : texts_field(row, "pipelines", space)) {
+    if (word == pipeline || pipeline == "*") return true;
+  }
+  return false;
+}
+
+using KernelSetHandle = std::shared_ptr<tsr_kernel_set_t>;
+inline KernelSetHandle kernel_set(const Machine& machine) {
+  return made_by<tsr_kernel_set_t>(tsr_kernel_set_destroy, tsr_kernel_set_create, "declared",
+                                   machine.name().c_str());
+}
+
+// The names of a set's kernels; none where the rules leave none.
+inline std::vector<std::string> names_of(const KernelSetHandle& set) {
+  try {
+    return texts_field(text_of(tsr_kernel_set_json, set.get()), "kernels");
+  } catch (const UnsupportedProblem&) {
+    return {};
+  }
+}
+
+// The target's kernels that a pattern stands for; none where it has no such pipeline.
+inline std::vector<std::string> matching_kernels(const Machine& machine, const GemmPattern& p) {
+  if (!has_pipeline(machine, "gemm", p.pipeline)) return {};
+  const KernelSetHandle set = kernel_set(machine);
+  check(tsr_kernel_set_op(set.get(), "gemm"));
+  const auto where = [&](const char* name, const std::string& pattern) {
+    if (pattern != "*") check(tsr_kernel_set_where(set.get(), name, pattern.c_str()));
+  };
+  where("a", p.a), where("b", p.b), where("out", p.out), where("layout", p.layout);
+  where("epilogue", p.epilogue), where("preshuffle", p.preshuffle ? "true" : "false");
+  where("pipeline", p.pipeline), where("tile", p.tile), where("wave", p.wave);
+  where("warp_tile", p.warp);
+  if (machine.backend() != "cpu" && p.scheduler != "auto") where("scheduler", p.scheduler);
+  return names_of(set);
+}
+
+// The shipped kernels of a name, such as "fp16_rcr_essential".
+inline std::vector<std::string> shipped_kernels(const Machine& machine, const std::string& name) {
+  const KernelSetHandle set = kernel_set(machine);
+  const tsr_status_t status = tsr_kernel_set_preselected(set.get(), name.c_str());
+  if (status == TSR_NOT_FOUND || status == TSR_UNSUPPORTED) return {};
+  check(status);
+  return names_of(set);
+}
+
+// What a key names, as a pattern.
+inline GemmPattern pattern_of(const KernelKey& key) {
+  const KernelKey::Signature& s = key.signature;
+  GemmPattern made;
+  made.a = to_string(s.dtype_a), made.b = to_string(s.dtype_b), made.out = to_string(s.dtype_c);
+  made.layout = to_string(s.layout_a) + to_string(s.layout_b) + to_string(s.layout_c);
+  made.epilogue = epilogue_text(s.elementwise_op, s.num_d_tensors);
+  made.pipeline = to_string(key.algorithm.pipeline);
+  made.scheduler = to_string(key.algorithm.scheduler);
+  made.tile = detail::shape_text(key.algorithm.tile_shape);
+  made.wave = detail::shape_text(key.algorithm.wave_shape);
+  made.warp = detail::shape_text(key.algorithm.warp_tile_shape);
+  made.preshuffle = key.algorithm.preshuffle;
+  return made;
+}
+
+// The kernel of a key: exactly it where the machine's target has it; else what it computes, which
+// Tessera chooses kernels for.
+inline KernelInstancePtr gemm_kernel_of(const KernelKey& key, const std::string& name) {
+  const MachinePtr machine = machine_that_runs(key.gfx_arch);
+  const std::vector<std::string> found = matching_kernels(*machine, pattern_of(key));
+  if (found.empty()) {
+    detail::changes_nothing("preshuffle", key.algorithm.preshuffle,
+                            "B is read as it lies where the target lacks the declared kernel");
+  }
+  return std::make_shared<TesseraGemm>(key, name, machine, found.empty() ? "" : found.front());
+}
+
+}  // namespace ck_tile::dispatcher::backends
