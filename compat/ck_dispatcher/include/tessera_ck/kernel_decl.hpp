@@ -57,7 +57,7 @@ struct Algorithm : BaseAlgorithm<Algorithm> {
 
   Algorithm() : BaseAlgorithm({128, 128, 32}, "compv4") {}
   Algorithm& pad(bool m, bool n, bool k) {
-    return hint("pad", !m || !n || !k, dispatcher::detail::kAnySize);
+    return hint("pad", !m || !n || !k, tessera_ck::detail::kAnySize);
   }
   Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
 };
@@ -88,7 +88,7 @@ class KernelSet : public BaseKernelSet<KernelSet, Signature, Algorithm> {
 namespace detail {
 
 inline std::string chain_of(const Signature& signature) {
-  return dispatcher::detail::epilogue_text(signature.elementwise_, signature.num_d_);
+  return tessera_ck::detail::epilogue_text(signature.elementwise_, signature.num_d_);
 }
 
 // The target's own kernels for a declaration's types and layout: the shipped ones, or the best by
@@ -134,10 +134,10 @@ inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
   const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
   return in_sentences([&] {
     const tessera::DType sums = tessera::parse_dtype(wanted.signature.dtype_acc_);
-    dispatcher::detail::changes_nothing(
+    tessera_ck::detail::changes_nothing(
         "dtype_acc",
         sums != tessera::default_accumulator(tessera::parse_dtype(wanted.signature.dtype_a_)),
-        dispatcher::detail::kSums);
+        tessera_ck::detail::kSums);
     if (detail::has_pipeline(*machine, tessera::Op::gemm, wanted.algorithm.pipeline_)) {
       return detail::matching(*machine, wanted);
     }

@@ -95,6 +95,23 @@ class BaseRegistry {
     } catch (...) {
     }
   }
+  // Whether the kernel is in; `also_equal`: it replaces one of the same priority, too.
+  bool insert(const Key& key, InstancePtr instance, Priority priority, bool also_equal) {
+    return locked([&] {
+      const auto [place, is_new] = held_.places.emplace(key, held_.entries.size());
+      if (is_new) {
+        held_.entries.push_back({key, {std::move(instance), priority}});
+        return true;
+      }
+      Entry& entry = held_.entries[place->second].second;
+      if (priority < entry.priority || (priority == entry.priority && !also_equal)) return false;
+      entry = {std::move(instance), priority};
+      return true;
+    });
+  }
+  void export_each() {
+    if (exported().each) perform_auto_export();
+  }
   InstancePtr find_key(const Key& key) const {
     return locked([&]() -> InstancePtr {
       const auto place = held_.places.find(key);
@@ -156,23 +173,6 @@ class BaseRegistry {
   Export exported() const {
     return locked([this] { return held_.exported; });
   }
-  void export_each() {
-    if (exported().each) perform_auto_export();
-  }
-  bool insert(const Key& key, InstancePtr instance, Priority priority, bool also_equal) {
-    return locked([&] {
-      const auto [place, is_new] = held_.places.emplace(key, held_.entries.size());
-      if (is_new) {
-        held_.entries.push_back({key, {std::move(instance), priority}});
-        return true;
-      }
-      Entry& entry = held_.entries[place->second].second;
-      if (priority < entry.priority || (priority == entry.priority && !also_equal)) return false;
-      entry = {std::move(instance), priority};
-      return true;
-    });
-  }
-
   mutable std::mutex mutex_;
   Held held_;
 };
