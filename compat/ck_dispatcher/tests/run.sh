@@ -29,7 +29,7 @@ if [ $# -gt 2 ]; then
     make -s benchmark_gemm_streamk_fp8_rcr
     bin/benchmark_gemm_streamk_fp8_rcr --help >/dev/null
   )
-  for program in gemm grouped_conv fmha; do
+  for program in small gemm grouped_conv fmha; do
     "libraries/${program}_test"
   done
   libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"

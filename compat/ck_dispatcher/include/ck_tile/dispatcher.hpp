@@ -2,4 +2,5 @@
 #pragma once
 
 #include "ck_tile/dispatcher_conv.hpp"
+#include "ck_tile/dispatcher_fmha.hpp"
 #include "ck_tile/dispatcher_gemm.hpp"

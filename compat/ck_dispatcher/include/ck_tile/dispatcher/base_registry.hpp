@@ -1,7 +1,6 @@
 // What the registries share: kernels by key, with priorities, merging and automatic export.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -119,13 +118,22 @@ class BaseRegistry {
     });
   }
   // Kernels by falling priority, those of one priority as they were registered.
+  std::vector<std::pair<Priority, std::vector<InstancePtr>>> grouped() const {
+    std::vector<std::pair<Priority, std::vector<InstancePtr>>> groups;
+    const std::vector<std::pair<Key, Entry>> entries = copy();
+    for (const Priority priority : {Priority::High, Priority::Normal, Priority::Low}) {
+      groups.emplace_back(priority, std::vector<InstancePtr>());
+      for (const auto& [key, entry] : entries) {
+        if (entry.priority == priority) groups.back().second.push_back(entry.instance);
+      }
+    }
+    return groups;
+  }
   std::vector<InstancePtr> by_priority() const {
-    std::vector<std::pair<Key, Entry>> entries = copy();
-    std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-      return a.second.priority > b.second.priority;
-    });
     std::vector<InstancePtr> all;
-    for (const auto& [key, entry] : entries) all.push_back(entry.instance);
+    for (const auto& [priority, kernels] : grouped()) {
+      all.insert(all.end(), kernels.begin(), kernels.end());
+    }
     return all;
   }
   // Removes what `keep` refuses, and returns how many that were.

@@ -140,9 +140,10 @@ inline const std::string& gpus_here() {
 
 // A target's machine, wherever it is: kernels for it can be chosen. "", "*" and "native" mean this
 // machine's GPU, or else its CPU; TESSERA_TARGET names another.
-inline MachinePtr machine_for(const std::string& arch = {}) {
+// deterministic: only kernels whose bits do not depend on threads or on an order are chosen.
+inline MachinePtr machine_for(const std::string& arch = {}, bool deterministic = false) {
   static std::mutex mutex;
-  static std::map<std::string, MachinePtr> machines;
+  static std::map<std::pair<std::string, bool>, MachinePtr> machines;
   std::string name = arch.substr(0, arch.find(':'));
   if (name == "native" || name == "*") name.clear();
   if (name.empty() && std::getenv("TESSERA_TARGET") == nullptr) {
@@ -150,8 +151,8 @@ inline MachinePtr machine_for(const std::string& arch = {}) {
     name = gpus.substr(0, gpus.find_first_of(" ,;:"));
   }
   const std::lock_guard<std::mutex> lock(mutex);
-  MachinePtr& machine = machines[name];
-  if (machine == nullptr) machine = std::make_shared<Machine>(name);
+  MachinePtr& machine = machines[{name, deterministic}];
+  if (machine == nullptr) machine = std::make_shared<Machine>(name, deterministic);
   return machine;
 }
 
