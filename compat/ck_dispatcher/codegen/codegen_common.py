@@ -164,11 +164,11 @@ REGISTRATION = """// Registers the kernels of this folder.
 #include <memory>
 #include <string>
 
-#include <ck_tile/dispatcher/{header}.hpp>
+#include <tessera_ck/{header}.hpp>
 
-namespace ck_tile::dispatcher {{
+namespace tessera_ck {{
 {functions}
-}}  // namespace ck_tile::dispatcher
+}}  // namespace tessera_ck
 """
 FUNCTION = """
 inline std::size_t {register}(

@@ -127,7 +127,7 @@ class CKTileGroupedConvKernelGenerator:
         name = config.kernel(self.datatype)
         shown = tessera.command("show", kernel=name, target=config.arch, source=True)
         return (f"// {config.name(self.datatype)}: {name}\n#pragma once\n\n"
-                "#include <ck_tile/dispatcher/grouped_conv_registry.hpp>\n\n"
+                "#include <tessera_ck/grouped_conv_registry.hpp>\n\n"
                 f"{shown['source']}\n")
 
 
@@ -153,9 +153,9 @@ _WRAPPER = """// Registers {name}, whose source is {file}.
 #include <memory>
 #include <string>
 
-#include <ck_tile/dispatcher/grouped_conv_registry.hpp>
+#include <tessera_ck/grouped_conv_registry.hpp>
 
-namespace ck_tile::dispatcher {{
+namespace tessera_ck {{
 using KernelInstancePtr = std::shared_ptr<GroupedConvKernelInstance>;
 
 inline KernelInstancePtr make_{stem}(const std::string& gfx_arch = "{arch}") {{
@@ -163,7 +163,7 @@ inline KernelInstancePtr make_{stem}(const std::string& gfx_arch = "{arch}") {{
                                                      machine_for(gfx_arch));
 }}
 // The GroupedConvKernelKey of an instance is its get_key().
-}}  // namespace ck_tile::dispatcher
+}}  // namespace tessera_ck
 """
 
 

@@ -77,15 +77,15 @@ WRAPPER = """// {kernel}
 #include <memory>
 #include <string>
 
-#include <ck_tile/dispatcher/kernel_instance.hpp>
+#include <tessera_ck/kernel_instance.hpp>
 
-namespace ck_tile::dispatcher {{
+namespace tessera_ck {{
 
 inline KernelInstancePtr make_{name}(const std::string& gfx_arch = "{target}") {{
   return std::make_shared<KernelInstance>(tessera::parse_name("{kernel}"), machine_for(gfx_arch));
 }}
 
-}}  // namespace ck_tile::dispatcher
+}}  // namespace tessera_ck
 """
 
 

@@ -29,10 +29,16 @@ if [ $# -gt 2 ]; then
     make -s benchmark_gemm_streamk_fp8_rcr
     bin/benchmark_gemm_streamk_fp8_rcr --help >/dev/null
   )
-  for program in gemm grouped_conv fmha; do
+  for program in small gemm grouped_conv fmha; do
     "libraries/${program}_test"
   done
   libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"
   export TESSERA_CK_LIBS="$folder/libraries/bindings/ctypes" TESSERA_LONG=1
 fi
+# One small program in C++17, against the wheel's library.
+library=$(venv/bin/python -c 'from tessera import _abi; print(_abi.find_library())')
+"${CXX:-c++}" -std=c++17 -Wall -Wextra -Werror -I"$compat/include" -I"$compat/../../include" \
+  "$compat/tests/cpp/small_test.cpp" -o small_test "$library" -ldl \
+  -Wl,-rpath,"$(dirname "$library")"
+./small_test
 venv/bin/python -m unittest discover -s "$compat/tests"

@@ -2,14 +2,14 @@
 // libdispatcher_conv_bwdw_lib.so: their gradients by the weight. Both hold the functions of both.
 #include <cstring>
 
-#include "ck_tile/dispatcher/grouped_conv_problem.hpp"
 #include "dispatcher_libs.h"
 #include "live.h"
+#include "tessera_ck/grouped_conv_problem.hpp"
 
 using ck_compat::Live;
 using ck_compat::Outcome;
-using ck_tile::dispatcher::detail::kDirections;
 using tessera::ConvDirection;
+using tessera_ck::detail::kDirections;
 
 namespace {
 
@@ -37,8 +37,8 @@ tessera::ConvProblem conv_problem_of(const ConvProblemC& p) {
     throw tessera::Error(tessera::ErrorCode::invalid_argument,
                          "direction must be 0, 1 or 2, got " + std::to_string(p.direction));
   }
-  ck_tile::dispatcher::GroupedConvProblem made;
-  made.op = static_cast<ck_tile::dispatcher::GroupedConvOp>(p.direction);
+  tessera_ck::GroupedConvProblem made;
+  made.op = static_cast<tessera_ck::GroupedConvOp>(p.direction);
   made.dtype = DISPATCHER_DTYPE;
   made.N = p.N, made.C = p.C, made.K = p.K, made.G = p.G;
   made.input_spatial = {p.input_d, p.input_h, p.input_w};
@@ -65,7 +65,7 @@ float run_conv(const Live& live, const void* first, const void* second, void* re
     tessera::RunOptions options;
     options.launch.stream = stream;
     const tessera::ConvOperands operands =
-        ck_tile::dispatcher::detail::conv_operands(made.direction, first, second, result);
+        tessera_ck::detail::conv_operands(made.direction, first, second, result);
     const tessera::RunTiming timing = live.dispatcher().time(made, operands, options);
     milliseconds = static_cast<float>(timing.median_seconds * 1e3);
   });

@@ -2,9 +2,9 @@
 // another (DISPATCHER_DTYPE, DISPATCHER_LAYOUT).
 #include <array>
 
-#include "ck_tile/dispatcher/registry.hpp"
 #include "dispatcher_libs.h"
 #include "live.h"
+#include "tessera_ck/registry.hpp"
 
 using ck_compat::Live;
 using ck_compat::Outcome;
@@ -101,7 +101,7 @@ int dispatcher_get_kernel_count() { return gemm_library.kernel_count(); }
 const char* dispatcher_export_registry_json() {
   const auto live = gemm_library.required();
   if (live == nullptr) return "{}";
-  ck_tile::dispatcher::Registry registry("gemm");
+  tessera_ck::Registry registry("gemm");
   registry.register_specs(live->kernels, live->machine);
   return ck_compat::keep(registry.export_json());
 }

@@ -58,9 +58,9 @@ Outcome guarded(const std::function<void()>& work) {
 }
 
 Live::Live(const std::string& arch, const std::vector<std::string>& sets, int cold, int repeat)
-    : machine(ck_tile::dispatcher::machine_for(arch)), timing_{cold, repeat} {
+    : machine(tessera_ck::machine_for(arch)), timing_{cold, repeat} {
   for (const std::string& set : sets) {
-    for (auto& spec : ck_tile::dispatcher::shipped(*machine, set)) kernels.push_back(spec);
+    for (auto& spec : tessera_ck::shipped(*machine, set)) kernels.push_back(spec);
   }
 }
 

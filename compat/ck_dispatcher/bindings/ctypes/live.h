@@ -10,11 +10,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/machine.hpp"
 
 namespace ck_compat {
 
-using ck_tile::dispatcher::Machine;
+using tessera_ck::Machine;
 
 // A machine, the kernels that the library counts, and the choices that were made.
 class Live {
@@ -35,7 +35,7 @@ class Live {
                                     const std::function<tessera::Problem()>& problem) const;
 
  private:
-  const ck_tile::dispatcher::Timing timing_;
+  const tessera_ck::Timing timing_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<std::string, std::string> chosen_;
 };

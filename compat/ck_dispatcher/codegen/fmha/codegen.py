@@ -38,14 +38,14 @@ WRAPPER = """// Registers {kernel}, whose source is {file}.
 #include <memory>
 #include <string>
 
-#include <ck_tile/dispatcher/fmha_registry.hpp>
+#include <tessera_ck/fmha_registry.hpp>
 
-namespace ck_tile::dispatcher {{
+namespace tessera_ck {{
 inline std::shared_ptr<FmhaKernelInstance> make_{name}(const std::string& gfx_arch = "{arch}") {{
   return std::make_shared<FmhaKernelInstance>(tessera::parse_name("{kernel}"),
                                               machine_for(gfx_arch));
 }}
-}}  // namespace ck_tile::dispatcher
+}}  // namespace tessera_ck
 """
 
 

@@ -1,6 +1,7 @@
 // gemm_09_ml_heuristic --model PATH: a learned model as a dispatcher's heuristic, and the limits of
 // targets.
-#include <ck_tile/dispatcher/arch_specs_generated.hpp>
+#include <ck_tile/dispatcher/arch_filter.hpp>
+#include <ck_tile/dispatcher/declared_kernels.hpp>
 #include <ck_tile/dispatcher/ml_heuristic.hpp>
 
 #include <cstring>
@@ -13,8 +14,9 @@ namespace {
 
 void choosing(const char* model) {
   Registry registry("avx512");
-  registry.register_set(
-      decl::KernelSet().add(decl::Signature().dtype("fp32"), decl::Algorithm(), "avx512"));
+  registry.register_set(KernelSet().add(
+      decl::Signature().dtype("fp32"),
+      decl::Algorithm().tile(192, 1920, 256).wave(-1, -1, -1).pipeline("packab"), "avx512"));
   MLHeuristic heuristic(model, &registry);
   CHECK(heuristic.is_loaded());
   Dispatcher dispatcher(&registry, "avx512");
@@ -38,18 +40,23 @@ void choosing(const char* model) {
 }
 
 void specs() {
-  using namespace arch_specs;
-  CHECK(string_to_arch("gfx942") == GpuArch::GFX942 && arch_to_string(GpuArch::GFX950) == "gfx950");
-  CHECK(string_to_arch("gfx1") == GpuArch::UNKNOWN && get_lds_capacity(GpuArch::UNKNOWN) == 0);
-  CHECK(get_lds_capacity(GpuArch::GFX942) == 65536);
+  CHECK(string_to_arch("gfx942") == GpuArch::GFX_942 &&
+        arch_to_string(GpuArch::GFX_950) == "gfx950");
+  CHECK(string_to_arch("gfx1") == GpuArch::UNKNOWN);
+  CHECK(get_lds_capacity(Pipeline::CompV3) == 65536 && get_lds_capacity(Pipeline::CompV4) == 32768);
   CHECK(element_size(DataType::FP16) == 2 && element_size(DataType::FP8) == 1);
-  bool has = false;
-  for (const auto& wave : get_supported_warp_configs(GpuArch::GFX942)) {
-    has = has || wave == std::array<int, 3>{2, 2, 1};
-  }
-  CHECK(has);
-  CHECK(is_trait_unsupported(Pipeline::CompV3, Scheduler::Interwave));
-  CHECK(!is_trait_unsupported(Pipeline::Mem, Scheduler::Interwave));
+  CHECK(get_supported_warp_configs(GpuArch::GFX_942).size() == 7);
+  CHECK(is_trait_unsupported(Pipeline::CompV3, Epilogue::CShuffle, Scheduler::Interwave));
+  CHECK(!is_trait_unsupported(Pipeline::Mem, Epilogue::CShuffle, Scheduler::Interwave));
+  KernelKey key;
+  key.algorithm.pipeline = Pipeline::CompV3, key.gfx_arch = "gfx942";
+  const ArchFilter filter("gfx942");
+  CHECK(filter.is_valid(key) && filter.validate(key).warnings.empty());
+  CHECK(ArchFilter("gfx90a").validate(key).warnings.size() == 1);
+  key.algorithm.wave_shape = {3, 1, 1};
+  CHECK(filter.validate(key).errors.size() == 2);  // 96 does not divide 128, either
+  key.algorithm.wave_shape = {2, 2, 1}, key.algorithm.tile_shape = {512, 512, 64};
+  CHECK(filter.validate(key).errors.size() == 1);
 }
 
 }  // namespace

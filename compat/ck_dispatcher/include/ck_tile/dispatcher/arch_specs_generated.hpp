@@ -1,55 +1,77 @@
-// The limits of targets under the original's names, read from Tessera's rows.
+// The limits of AMD's targets as the original's tables say them, and of Tessera's rows.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/kernel_decl.hpp"
+#include "ck_tile/dispatcher/kernel_key.hpp"
 
 namespace ck_tile::dispatcher::arch_specs {
 
-enum class GpuArch { GFX90A, GFX942, GFX950, SM90A, UNKNOWN };
+enum class GpuArch : std::uint8_t {
+  GFX_908,
+  GFX_90A,
+  GFX_942,
+  GFX_950,
+  GFX_1100,
+  GFX_1200,
+  GFX_1201,
+  UNKNOWN
+};
+
+namespace detail {
+inline constexpr const char* kArchs[] = {"gfx908",  "gfx90a",  "gfx942",  "gfx950",
+                                         "gfx1100", "gfx1200", "gfx1201", "unknown"};
+}  // namespace detail
 
 inline std::string arch_to_string(GpuArch arch) {
-  constexpr std::array kNames = {"gfx90a", "gfx942", "gfx950", "sm90a", "unknown"};
-  return kNames[static_cast<std::size_t>(arch)];
+  return dispatcher::detail::word_of(detail::kArchs, arch);
 }
-inline GpuArch string_to_arch(const std::string& name) {
-  for (int i = 0; i < static_cast<int>(GpuArch::UNKNOWN); ++i) {
-    if (arch_to_string(static_cast<GpuArch>(i)) == name) return static_cast<GpuArch>(i);
-  }
-  return GpuArch::UNKNOWN;
+inline GpuArch string_to_arch(const std::string& word) {
+  return dispatcher::detail::from_word(detail::kArchs, word, GpuArch::UNKNOWN);
 }
 
 // Bytes.
 inline float element_size(DataType type) {
-  return static_cast<float>(tessera::size_of(tessera::parse_dtype(detail::word(type))));
+  constexpr float kBytes[] = {2, 2, 4, 8, 1, 1, 1, 0.5F, 4, 2, 4};
+  return kBytes[static_cast<std::size_t>(type)];
 }
 
-// The grids of waves of GEMM kernels, {m, n, k}. Empty for an unknown target.
-inline std::vector<std::array<int, 3>> get_supported_warp_configs(GpuArch arch) {
-  std::vector<std::array<int, 3>> found;
-  if (arch == GpuArch::UNKNOWN) return found;
-  const auto& spaces = machine_for(arch_to_string(arch))->dispatcher->target().spaces;
-  const auto space = spaces.find(tessera::Op::gemm);
-  if (space == spaces.end()) return found;
-  for (const tessera::Shape3& wave : space->second.waves) {
-    found.push_back({wave.m, wave.n, wave.k});
+using WarpConfig = std::array<int, 3>;
+
+// Grids of waves, {m, n, k}; empty for an unknown target.
+inline std::vector<WarpConfig> get_supported_warp_configs(GpuArch arch) {
+  std::vector<WarpConfig> all = {{1, 4, 1}, {2, 2, 1}, {4, 1, 1}};
+  if (arch == GpuArch::UNKNOWN) return {};
+  if (arch >= GpuArch::GFX_1100) return {{2, 4, 1}, {1, 8, 1}, {8, 1, 1}, {4, 2, 1}};
+  if (arch >= GpuArch::GFX_942) {
+    for (const WarpConfig& more : {WarpConfig{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 1, 2}}) {
+      all.push_back(more);
+    }
   }
-  return found;
+  if (arch == GpuArch::GFX_950) all.push_back({8, 2, 1}), all.push_back({4, 4, 1});
+  return all;
 }
 
-// Bytes of shared memory of a block; 0 for an unknown target.
-inline std::size_t get_lds_capacity(GpuArch arch) {
-  if (arch == GpuArch::UNKNOWN) return 0;
-  return static_cast<std::size_t>(
-      machine_for(arch_to_string(arch))->dispatcher->target().shared_memory_bytes);
+// Bytes of shared memory that a pipeline's tiles may take.
+inline std::size_t get_lds_capacity(Pipeline pipeline) {
+  switch (pipeline) {
+    case Pipeline::CompV4:
+    case Pipeline::CompV6:
+    case Pipeline::PreShuffleV1:
+    case Pipeline::PreShuffleV2:
+      return 32768;
+    default:
+      return 65536;
+  }
 }
 
-// interwave is for the pipeline mem alone, on every target.
-inline bool is_trait_unsupported(Pipeline pipeline, Scheduler scheduler) {
-  return scheduler == Scheduler::Interwave && pipeline != Pipeline::Mem;
+inline bool is_trait_unsupported(Pipeline pipeline, Epilogue, Scheduler scheduler) {
+  return scheduler == Scheduler::Interwave &&
+         (pipeline == Pipeline::CompV3 || pipeline == Pipeline::CompV4);
 }
 
 }  // namespace ck_tile::dispatcher::arch_specs

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,168 +10,179 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/dispatcher_error.hpp"
-
 namespace ck_tile::dispatcher {
 
-enum class Priority { Low, Normal, High };
+enum class Priority { Low = 0, Normal = 1, High = 2 };
 
-// Derived has `std::string export_json(bool include_statistics) const`. Thread-safe. Kernels keep
-// the order in which they were registered, so that the first fit is the same in every run.
-template <class Derived, class Key, class Instance, class Hash>
+// Derived has export_json_to_file(path, include_statistics). Thread-safe. Kernels keep the order in
+// which they were registered, so that the first fit is the same in every run.
+template <class Derived, class Key, class Instance, class Hash = std::hash<Key>>
 class BaseRegistry {
  public:
   using InstancePtr = std::shared_ptr<Instance>;
+  struct Entry {
+    InstancePtr instance;
+    Priority priority;
+  };
+
+  BaseRegistry() = default;
+  virtual ~BaseRegistry() = default;
+  BaseRegistry(BaseRegistry&& other) noexcept { take(other); }
+  BaseRegistry& operator=(BaseRegistry&& other) noexcept {
+    if (this != &other) take(other);
+    return *this;
+  }
+  BaseRegistry(const BaseRegistry&) = delete;
+  BaseRegistry& operator=(const BaseRegistry&) = delete;
 
   // A kernel replaces one of the same key where its priority is strictly higher. Whether it is in.
   bool register_kernel(const Key& key, InstancePtr instance, Priority priority = Priority::Normal) {
-    const bool is_in = insert(key, std::move(instance), priority, false);
-    if (is_in && exports_each()) perform_auto_export();
-    return is_in;
+    if (instance == nullptr || !insert(key, std::move(instance), priority, false)) return false;
+    export_each();
+    return true;
   }
 
   std::size_t size() const {
-    return locked([this] { return entries_.size(); });
+    return locked([this] { return held_.entries.size(); });
   }
   bool empty() const { return size() == 0; }
   void clear() {
-    locked([this] { entries_.clear(), places_.clear(); });
+    locked([this] { held_.entries.clear(), held_.places.clear(); });
   }
   std::string get_name() const {
-    return locked([this] { return name_; });
+    return locked([this] { return held_.name; });
   }
   void set_name(const std::string& name) {
-    locked([&] { name_ = name; });
+    locked([&] { held_.name = name; });
   }
   std::vector<InstancePtr> get_all_instances() const {
     std::vector<InstancePtr> all;
-    const std::lock_guard lock(mutex_);
-    for (const Entry& entry : entries_) all.push_back(entry.instance);
+    for (const auto& [key, entry] : copy()) all.push_back(entry.instance);
     return all;
   }
-
   // Takes the other registry's kernels with this priority; of two with one key the other's stays
   // where this priority is at least as high as the own one's. Returns how many came in.
   std::size_t merge_from(const BaseRegistry& other, Priority priority = Priority::Normal) {
     std::size_t count = 0;
-    for (const Entry& entry : other.locked([&other] { return other.entries_; })) {
-      count += insert(entry.key, entry.instance, priority, true);
+    for (const auto& [key, entry] : other.copy()) {
+      count += insert(key, entry.instance, priority, true) ? 1 : 0;
     }
-    if (count > 0 && exports_each()) perform_auto_export();
+    if (count > 0) export_each();
     return count;
   }
 
-  // Writes the JSON to `path` now and then: with `on_every_registration` after each change, else by
-  // perform_auto_export() and when the registry ends.
+  // Writes the JSON to `path`: with `each` after each change, else when the registry ends.
   void enable_auto_export(const std::string& path, bool include_statistics = true,
-                          bool on_every_registration = true) {
-    locked([&] { export_ = {path, include_statistics, on_every_registration}; });
+                          bool each = true) {
+    locked([&] { held_.exported = {path, include_statistics, each}; });
   }
   void disable_auto_export() {
-    locked([this] { export_ = {}; });
+    locked([this] { held_.exported = {}; });
   }
   bool is_auto_export_enabled() const { return !exported().path.empty(); }
-  // Throws DispatcherError where the file cannot be written.
-  void perform_auto_export() const {
+  void perform_auto_export() {
     const Export wanted = exported();
     if (wanted.path.empty()) return;
-    write_file(wanted.path, static_cast<const Derived&>(*this).export_json(wanted.statistics));
-  }
-
-  static void write_file(const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    if (!(file << text) || !file.flush()) throw DispatcherError("cannot write " + path);
+    static_cast<Derived&>(*this).export_json_to_file(wanted.path, wanted.statistics);
   }
 
  protected:
-  BaseRegistry() = default;
-  ~BaseRegistry() = default;
   // What the destructors of registries call: an export that fails has nobody to tell.
-  void export_at_end() const noexcept {
+  void export_at_end() noexcept {
     try {
       perform_auto_export();
     } catch (...) {
     }
   }
-  BaseRegistry(const BaseRegistry&) = delete;
-  BaseRegistry& operator=(const BaseRegistry&) = delete;
-
-  InstancePtr find_key(const Key& key) const {
-    const std::lock_guard lock(mutex_);
-    const auto place = places_.find(key);
-    return place == places_.end() ? nullptr : entries_[place->second].instance;
+  // Whether the kernel is in; `also_equal`: it replaces one of the same priority, too.
+  bool insert(const Key& key, InstancePtr instance, Priority priority, bool also_equal) {
+    return locked([&] {
+      const auto [place, is_new] = held_.places.emplace(key, held_.entries.size());
+      if (is_new) {
+        held_.entries.push_back({key, {std::move(instance), priority}});
+        return true;
+      }
+      Entry& entry = held_.entries[place->second].second;
+      if (priority < entry.priority || (priority == entry.priority && !also_equal)) return false;
+      entry = {std::move(instance), priority};
+      return true;
+    });
   }
-
+  void export_each() {
+    if (exported().each) perform_auto_export();
+  }
+  InstancePtr find_key(const Key& key) const {
+    return locked([&]() -> InstancePtr {
+      const auto place = held_.places.find(key);
+      return place == held_.places.end() ? nullptr : held_.entries[place->second].second.instance;
+    });
+  }
   // Kernels by falling priority, those of one priority as they were registered.
+  std::vector<std::pair<Priority, std::vector<InstancePtr>>> grouped() const {
+    std::vector<std::pair<Priority, std::vector<InstancePtr>>> groups;
+    const std::vector<std::pair<Key, Entry>> entries = copy();
+    for (const Priority priority : {Priority::High, Priority::Normal, Priority::Low}) {
+      groups.emplace_back(priority, std::vector<InstancePtr>());
+      for (const auto& [key, entry] : entries) {
+        if (entry.priority == priority) groups.back().second.push_back(entry.instance);
+      }
+    }
+    return groups;
+  }
   std::vector<InstancePtr> by_priority() const {
     std::vector<InstancePtr> all;
-    const std::lock_guard lock(mutex_);
-    for (const Priority priority : {Priority::High, Priority::Normal, Priority::Low}) {
-      for (const Entry& entry : entries_) {
-        if (entry.priority == priority) all.push_back(entry.instance);
-      }
+    for (const auto& [priority, kernels] : grouped()) {
+      all.insert(all.end(), kernels.begin(), kernels.end());
     }
     return all;
   }
-
   // Removes what `keep` refuses, and returns how many that were.
   template <class Keep>
   std::size_t keep_if(const Keep& keep) {
-    const std::lock_guard lock(mutex_);
-    std::vector<Entry> kept;
-    for (Entry& entry : entries_) {
-      if (keep(*entry.instance)) kept.push_back(std::move(entry));
-    }
-    const std::size_t removed = entries_.size() - kept.size();
-    entries_ = std::move(kept);
-    places_.clear();
-    for (std::size_t i = 0; i < entries_.size(); ++i) places_.emplace(entries_[i].key, i);
-    return removed;
+    return locked([&] {
+      const std::size_t before = held_.entries.size();
+      std::vector<std::pair<Key, Entry>> kept;
+      for (auto& each : held_.entries) {
+        if (keep(*each.second.instance)) kept.push_back(std::move(each));
+      }
+      held_.entries = std::move(kept);
+      held_.places.clear();
+      for (std::size_t i = 0; i < held_.entries.size(); ++i) {
+        held_.places.emplace(held_.entries[i].first, i);
+      }
+      return before - held_.entries.size();
+    });
   }
 
  private:
-  struct Entry {
-    Key key;
-    InstancePtr instance;
-    Priority priority;
-  };
-
   struct Export {
     std::string path;  // empty: none
     bool statistics = true, each = true;
   };
+  struct Held {
+    std::vector<std::pair<Key, Entry>> entries;
+    std::unordered_map<Key, std::size_t, Hash> places;
+    std::string name = "default";
+    Export exported;
+  };
 
   template <class Work>
   auto locked(const Work& work) const {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_);
     return work();
   }
+  std::vector<std::pair<Key, Entry>> copy() const {
+    return locked([this] { return held_.entries; });
+  }
+  void take(BaseRegistry& other) {
+    Held moved = other.locked([&other] { return std::exchange(other.held_, Held()); });
+    locked([&] { held_ = std::move(moved); });
+  }
   Export exported() const {
-    return locked([this] { return export_; });
+    return locked([this] { return held_.exported; });
   }
-  bool exports_each() const {
-    const Export wanted = exported();
-    return !wanted.path.empty() && wanted.each;
-  }
-
-  bool insert(const Key& key, InstancePtr instance, Priority priority, bool also_equal) {
-    const std::lock_guard lock(mutex_);
-    const auto [place, is_new] = places_.emplace(key, entries_.size());
-    if (is_new) {
-      entries_.push_back({key, std::move(instance), priority});
-      return true;
-    }
-    Entry& entry = entries_[place->second];
-    if (priority < entry.priority || (priority == entry.priority && !also_equal)) return false;
-    entry = {key, std::move(instance), priority};
-    return true;
-  }
-
   mutable std::mutex mutex_;
-  std::string name_ = "default";
-  std::vector<Entry> entries_;
-  std::unordered_map<Key, std::size_t, Hash> places_;
-  Export export_;
+  Held held_;
 };
 
 }  // namespace ck_tile::dispatcher

@@ -3,58 +3,138 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_dispatcher.hpp"
+#include "ck_tile/dispatcher/dispatcher_error.hpp"
+#include "ck_tile/dispatcher/dispatcher_log.hpp"
+#include "ck_tile/dispatcher/kernel_instance.hpp"
+#include "ck_tile/dispatcher/problem.hpp"
 #include "ck_tile/dispatcher/registry.hpp"
 
 namespace ck_tile::dispatcher {
 
-// The names of kernels, best first.
+// Identifiers of kernels, best first.
 using HeuristicFunction = std::function<std::vector<std::string>(const Problem&)>;
 
-class Dispatcher : public BaseDispatcher<Registry, KernelInstance, Problem, FittingStrategy> {
+class Dispatcher {
  public:
+  // FirstFit: the first kernel that computes the problem. Heuristic: the first of the function's
+  // that does, or else the first fit; without a function the one that is predicted to be fastest.
+  enum class SelectionStrategy { FirstFit, Heuristic };
+
   // registry: null means Registry::instance(). It must outlive the dispatcher.
-  explicit Dispatcher(Registry* registry = nullptr, const std::string& gfx_arch = {})
-      : BaseDispatcher(registry, SelectionStrategy::FirstFit, true, gfx_arch) {}
+  explicit Dispatcher(Registry* registry = nullptr, const std::string& gfx_arch = "")
+      : registry_(registry == nullptr ? &Registry::instance() : registry), arch_(gfx_arch) {}
+
+  // Only kernels of this target are chosen; empty: of any.
+  void set_arch(const std::string& arch) { arch_ = arch; }
+  const std::string& arch() const { return arch_; }
+  void set_heuristic(HeuristicFunction heuristic) {
+    heuristic_ = std::move(heuristic);
+    strategy_ = SelectionStrategy::Heuristic;
+  }
+  void set_strategy(SelectionStrategy strategy) { strategy_ = strategy; }
+  // Without it kernels run once, and run() returns 0 where they know how.
+  void set_benchmarking(bool enable) { benchmarking_ = enable; }
+  bool benchmarking_enabled() const { return benchmarking_; }
 
   // Null where no kernel of the registry computes the problem.
   KernelInstancePtr select_kernel(const Problem& problem) const {
-    if (strategy() == SelectionStrategy::FirstFit) return first_fit(problem);
-    return best(problem, fitting(problem), is_equal);
+    KernelInstancePtr found;
+    if (strategy_ == SelectionStrategy::Heuristic) {
+      found = heuristic_ ? by_heuristic(problem) : fastest(problem);
+    }
+    if (found == nullptr) found = first_fit(problem);
+    if (found == nullptr) {
+      log_no_kernel_found(text(problem));
+    } else {
+      log_kernel_selected(found->get_name(), text(problem));
+    }
+    return found;
   }
 
-  // Milliseconds. Throws NoKernelFound, and DispatcherError with a sentence where the kernel's
-  // machine is not here.
-  float run(const void* a, const void* b, void* c, const Problem& problem,
+  // Milliseconds. Throws NoKernelFound.
+  float run(const void* a_ptr, const void* b_ptr, void* c_ptr, const Problem& problem,
             void* stream = nullptr) const {
-    return run_fused(a, b, c, nullptr, problem, stream);
+    return run_fused(a_ptr, b_ptr, c_ptr, nullptr, problem, stream);
   }
-  float run_fused(const void* a, const void* b, void* c, const void* const* d_ptrs,
+  float run_fused(const void* a_ptr, const void* b_ptr, void* c_ptr, const void** d_ptrs,
                   const Problem& problem, void* stream = nullptr) const {
-    return selected(problem)->run(a, b, c, d_ptrs, problem, stream, benchmarking_enabled());
+    const KernelInstancePtr kernel = select_kernel(problem);
+    if (kernel == nullptr) {
+      throw NoKernelFound("no kernel of the registry '" + registry_->get_name() + "', which has " +
+                          std::to_string(registry_->size()) + ", computes " + text(problem));
+    }
+    return run_one(*kernel, a_ptr, b_ptr, c_ptr, d_ptrs, problem, stream);
   }
-  // Throws NoKernelFound for a name that is not here, UnsupportedProblem where it cannot.
-  float run_explicit(const std::string& id, const void* a, const void* b, void* c,
-                     const void* const* d_ptrs, const Problem& problem,
+  // Throws NoKernelFound for an identifier that is not here, UnsupportedProblem where the kernel
+  // does not compute the problem.
+  float run_explicit(const std::string& kernel_id, const void* a_ptr, const void* b_ptr,
+                     void* c_ptr, const void** d_ptrs, const Problem& problem,
                      void* stream = nullptr) const {
-    return named(id)->run(a, b, c, d_ptrs, problem, stream, benchmarking_enabled());
+    const KernelInstancePtr kernel = registry_->lookup(kernel_id);
+    if (kernel == nullptr) {
+      throw NoKernelFound("the registry '" + registry_->get_name() + "' has no kernel '" +
+                          kernel_id + "'");
+    }
+    if (!kernel->supports(problem)) {
+      throw UnsupportedProblem(kernel->get_name() + " does not compute " + text(problem));
+    }
+    return run_one(*kernel, a_ptr, b_ptr, c_ptr, d_ptrs, problem, stream);
   }
-  // Runs the chosen kernel and compares every element with the fp64 reference. `tolerance` is not
-  // used: the formats and the lengths of the sums say how near a result must be.
-  bool validate(const void* a, const void* b, void* c, const void* const* d_ptrs,
+  // Whether C holds the result; false where no kernel computes the problem.
+  bool validate(const void* a_ptr, const void* b_ptr, const void* c_ptr, const void** d_ptrs,
                 const Problem& problem, float tolerance = 1e-3F) const {
-    detail::changes_nothing("tolerance", tolerance != 1e-3F, "it follows from the formats");
-    return selected(problem)->validate(a, b, c, d_ptrs, problem);
+    const KernelInstancePtr kernel = select_kernel(problem);
+    return kernel != nullptr && kernel->validate(a_ptr, b_ptr, c_ptr, d_ptrs, problem, tolerance);
   }
 
  private:
-  KernelInstancePtr selected(const Problem& p) const {
-    return required(select_kernel(p), [&p] {
-      return "M=" + std::to_string(p.M) + " N=" + std::to_string(p.N) + " K=" + std::to_string(p.K);
-    });
+  static std::string text(const Problem& p) {
+    return "M=" + std::to_string(p.M) + " N=" + std::to_string(p.N) + " K=" + std::to_string(p.K);
   }
+  bool fits(const KernelInstance& one, const Problem& problem) const {
+    const std::string& arch = one.get_key().gfx_arch;
+    const bool is_other = !arch_.empty() && !arch.empty() && arch != arch_;
+    const bool can = !is_other && one.supports(problem);
+    log_kernel_candidate(one.get_name(), can, is_other ? "it is for " + arch : "");
+    return can;
+  }
+  KernelInstancePtr first_fit(const Problem& problem) const {
+    for (const KernelInstancePtr& one : registry_->get_all()) {
+      if (fits(*one, problem)) return one;
+    }
+    return nullptr;
+  }
+  KernelInstancePtr by_heuristic(const Problem& problem) const {
+    for (const std::string& identifier : heuristic_(problem)) {
+      const KernelInstancePtr one = registry_->lookup(identifier);
+      if (one != nullptr && fits(*one, problem)) return one;
+    }
+    return nullptr;
+  }
+  KernelInstancePtr fastest(const Problem& problem) const {
+    KernelInstancePtr found;
+    double least = 0;
+    for (const KernelInstancePtr& one : registry_->get_all()) {
+      if (!fits(*one, problem)) continue;
+      const double seconds = one->predicted_seconds(problem);
+      if (found == nullptr || (seconds > 0 && seconds < least)) found = one, least = seconds;
+    }
+    return found;
+  }
+  float run_one(const KernelInstance& kernel, const void* a, const void* b, void* c,
+                const void** d_ptrs, const Problem& problem, void* stream) const {
+    return benchmarking_ ? kernel.run(a, b, c, d_ptrs, problem, stream)
+                         : kernel.run_once(a, b, c, d_ptrs, problem, stream);
+  }
+
+  Registry* registry_;
+  std::string arch_;
+  HeuristicFunction heuristic_;
+  SelectionStrategy strategy_ = SelectionStrategy::FirstFit;
+  bool benchmarking_ = true;
 };
 
 }  // namespace ck_tile::dispatcher

@@ -2,24 +2,20 @@
 #pragma once
 
 #include <stdexcept>
-#include <string>
 
 namespace ck_tile::dispatcher {
 
-class DispatcherError : public std::runtime_error {
- public:
+struct DispatcherError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // No kernel of the registry computes the problem.
-class NoKernelFound : public DispatcherError {
- public:
+struct NoKernelFound : DispatcherError {
   using DispatcherError::DispatcherError;
 };
 
 // A kernel that was asked for by name cannot compute the problem.
-class UnsupportedProblem : public DispatcherError {
- public:
+struct UnsupportedProblem : DispatcherError {
   using DispatcherError::DispatcherError;
 };
 

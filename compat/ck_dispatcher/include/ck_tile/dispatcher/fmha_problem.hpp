@@ -1,126 +1,127 @@
-// What attention is asked for, and what it is asked on.
+// What attention is asked for.
 #pragma once
 
-#include <array>
-#include <stdexcept>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
-#include <utility>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "ck_tile/dispatcher/fmha_invocation.hpp"
 
 namespace ck_tile::dispatcher {
 
-enum class FmhaApiFamily { Fwd, FwdPagedKv, FwdSplitKv, FwdAppendKv, BatchPrefill, Bwd };
-enum class FmhaKernelFamily {
-  Fwd,
-  FwdPagedKv,
-  FwdSplitKv,
-  FwdSplitKvCombine,
-  FwdAppendKv,
-  BatchPrefill,
-  BwdDotDoO,
-  BwdDqDkDv,
-  BwdConvertDq,
-};
-
-inline const char* to_string(FmhaApiFamily family) {
-  constexpr std::array kWords = {"fwd",          "fwd_pagedkv",   "fwd_splitkv",
-                                 "fwd_appendkv", "batch_prefill", "bwd"};
-  return kWords[static_cast<std::size_t>(family)];
-}
-inline const char* to_string(FmhaKernelFamily family) {
-  constexpr std::array kWords = {
-      "fwd",           "fwd_pagedkv",  "fwd_splitkv",  "fwd_splitkv_combine", "fwd_appendkv",
-      "batch_prefill", "bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq"};
-  return kWords[static_cast<std::size_t>(family)];
-}
-
 struct FmhaProblem {
   FmhaApiFamily api_family = FmhaApiFamily::Fwd;
-  tessera::FmhaProblem asked;
-  std::string gfx_arch;        // empty: any of the registry's
-  bool deterministic = false;  // kernels with equal bits each time alone
+  FmhaKernelFamily requested_family = FmhaKernelFamily::Fwd;
+  std::string gfx_arch, data_type;
+  bool is_group_mode = false, is_v_rowmajor = true, has_logits_soft_cap = false;
+  int mask_type = 0, bias_type = 0;
+  bool has_lse = false, has_dropout = false;
+  int qscale_type = 0, rope_type = 0;
+  bool use_paged_kv = false, do_fp8_static_quant = false, skip_min_seqlen_q = false;
+  bool has_sink = false, has_dbias = false, is_store_randval = false, is_deterministic = false;
+  int kv_memory_layout = 0, kv_lookup_table = 0, page_size = 1;
 
-  // Tessera's line.
-  std::string to_string() const { return tessera::to_string(tessera::Problem(asked)); }
-};
+  std::int64_t seqlen_q = 0, seqlen_k = 0, max_seqlen_q = 0, max_seqlen_k = 0;
+  std::int64_t batch = 0, hdim_q = 0, hdim_v = 0, nhead_q = 0, nhead_k = 0, num_splits = 1;
+  std::int64_t window_size_left = 0, window_size_right = 0, sink_size = 0, min_seqlen_q = 0;
+  std::int64_t rotary_dim = 0;
 
-// Tessera's builder, with enumerations besides words.
-class FmhaProblemBuilder {
- public:
-  FmhaProblemBuilder& api_family(FmhaApiFamily family) {
-    family_ = family;
-    b_.api_family(to_string(family));
-    return *this;
+  bool has_seqstart_q_ptr = false, has_seqstart_k_ptr = false;
+  bool has_seqlen_q_ptr = false, has_seqlen_k_ptr = false;
+  bool has_cu_seqlen_q_ptr = false, has_cu_seqlen_k_ptr = false;
+  bool has_block_table_ptr = false, has_cache_batch_idx = false, is_gappy = false;
+  bool has_rotary_cos_sin = false;
+
+  bool is_valid() const {
+    return !data_type.empty() && batch > 0 && hdim_q > 0 && hdim_v > 0 && nhead_q > 0 &&
+           nhead_k > 0;
   }
-  FmhaProblemBuilder& kernel_family(FmhaKernelFamily family) {
-    b_.kernel_family(to_string(family));
-    return *this;
+  std::int64_t effective_max_seqlen_q() const { return max_seqlen_q > 0 ? max_seqlen_q : seqlen_q; }
+  std::int64_t effective_max_seqlen_k() const { return max_seqlen_k > 0 ? max_seqlen_k : seqlen_k; }
+  bool has_variable_seqlen_q() const {
+    return has_seqstart_q_ptr || has_seqlen_q_ptr || has_cu_seqlen_q_ptr;
   }
-  FmhaProblemBuilder& gfx_arch(const std::string& arch) { return arch_ = arch, *this; }
-  FmhaProblemBuilder& data_type(const std::string& word) { return b_.data_type(word), *this; }
-  FmhaProblemBuilder& dims(std::int64_t hdim_q, std::int64_t hdim_v, std::int64_t batch,
-                           std::int64_t seqlen_q, std::int64_t seqlen_k) {
-    return b_.dims(hdim_q, hdim_v, batch, seqlen_q, seqlen_k), *this;
+  bool has_variable_seqlen_k() const {
+    return has_seqstart_k_ptr || has_seqlen_k_ptr || has_cu_seqlen_k_ptr || is_gappy;
   }
-  FmhaProblemBuilder& nheads(std::int64_t q, std::int64_t k) { return b_.nheads(q, k), *this; }
-  FmhaProblemBuilder& mask_type(const std::string& word) { return b_.mask_type(word), *this; }
-  FmhaProblemBuilder& mask_type(int number) { return mask_type(std::to_string(number)); }
-  FmhaProblemBuilder& bias_type(const std::string& word) { return b_.bias_type(word), *this; }
-  FmhaProblemBuilder& bias_type(int number) { return bias_type(std::to_string(number)); }
-  FmhaProblemBuilder& lse(bool value) { return b_.lse(value), *this; }
-  FmhaProblemBuilder& dropout(bool value, float p = 0.2F) { return b_.dropout(value, p), *this; }
-  FmhaProblemBuilder& qscale_type(const std::string& word) { return b_.qscale_type(word), *this; }
-  FmhaProblemBuilder& rope_type(const std::string& word) { return b_.rope_type(word), *this; }
-  FmhaProblemBuilder& logits_soft_cap(bool value, float cap = 30.0F) {
-    return b_.logits_soft_cap(value, cap), *this;
-  }
-  FmhaProblemBuilder& v_rowmajor(bool value) { return b_.v_rowmajor(value), *this; }
-  FmhaProblemBuilder& group_mode(bool value) { return b_.group_mode(value), *this; }
-  FmhaProblemBuilder& paged_kv(bool value) { return b_.paged_kv(value), *this; }
-  FmhaProblemBuilder& fp8_static_quant(bool value) { return b_.fp8_static_quant(value), *this; }
-  FmhaProblemBuilder& skip_min_seqlen_q(bool value, std::int64_t longest = 1) {
-    return b_.skip_min_seqlen_q(value, longest), *this;
-  }
-  FmhaProblemBuilder& sink(bool value) { return b_.sink(value), *this; }
-  FmhaProblemBuilder& kv_cache(const std::string& layout, const std::string& table,
-                               std::int64_t page) {
-    return b_.kv_cache(layout, table, page), *this;
-  }
-  FmhaProblemBuilder& window(std::int64_t left, std::int64_t right) {
-    return b_.window(left, right), *this;
-  }
-  FmhaProblemBuilder& sink_size(std::int64_t tokens) { return b_.sink_size(tokens), *this; }
-  FmhaProblemBuilder& max_seqlen(std::int64_t q, std::int64_t k) {
-    return b_.max_seqlen(q, k), *this;
-  }
-  FmhaProblemBuilder& num_splits(std::int64_t parts) { return b_.num_splits(parts), *this; }
-  FmhaProblemBuilder& bwd_flags(bool dbias, bool store_randval, bool deterministic) {
-    return b_.bwd_flags(dbias, store_randval, deterministic), *this;
-  }
-  // Throws std::invalid_argument with the rule that the settings break.
-  FmhaProblem build() const {
-    try {
-      return {family_, b_.build(), arch_, b_.deterministic()};
-    } catch (const tessera::Error& error) {
-      throw std::invalid_argument(error.what());
+  // Of the two products, by the longest lengths; 0 where a size is missing.
+  std::uint64_t num_ops() const {
+    std::uint64_t product = 2;
+    for (const std::int64_t size : {batch, nhead_q, effective_max_seqlen_q(),
+                                    effective_max_seqlen_k(), hdim_q > 0 ? hdim_q + hdim_v : 0}) {
+      product *= static_cast<std::uint64_t>(size > 0 ? size : 0);
     }
+    return product;
   }
 
- private:
-  FmhaApiFamily family_ = FmhaApiFamily::Fwd;
-  tessera::FmhaProblemBuilder b_;
-  std::string arch_;
-};
-
-// What to compute, and on what: the traits are a problem, the arguments Tessera's operands.
-struct FmhaInvocation {
-  FmhaProblem problem;
-  tessera::FmhaOperands args;
-
-  static FmhaInvocation make(FmhaProblem problem, const tessera::FmhaOperands& args) {
-    return {std::move(problem), args};
+  std::string to_string() const {
+    const auto part = [](const char* name, std::int64_t value) {
+      return std::string(", ") + name + "=" + std::to_string(value);
+    };
+    return "FmhaProblem(api=" + dispatcher::to_string(api_family) +
+           ", family=" + dispatcher::to_string(requested_family) + ", dtype=" + data_type +
+           ", arch=" + gfx_arch + part("batch", batch) + part("sq", seqlen_q) +
+           part("sk", seqlen_k) + part("dq", hdim_q) + part("dv", hdim_v) + part("hq", nhead_q) +
+           part("hk", nhead_k) + ", group=" + (is_group_mode ? "y" : "n") +
+           part("mask", mask_type) + part("bias", bias_type) + ")";
   }
+  // All that tells which kernels compute the problem, for caches of choices.
+  std::string canonical_key() const {
+    constexpr char kEnd = '\x1f';
+    std::string key = dispatcher::to_string(api_family) + kEnd +
+                      dispatcher::to_string(requested_family) + kEnd + data_type + kEnd + gfx_arch;
+    for (const std::int64_t number : std::initializer_list<std::int64_t>{hdim_q,
+                                                                         hdim_v,
+                                                                         is_group_mode,
+                                                                         is_v_rowmajor,
+                                                                         has_logits_soft_cap,
+                                                                         mask_type,
+                                                                         bias_type,
+                                                                         has_lse,
+                                                                         has_dropout,
+                                                                         qscale_type,
+                                                                         rope_type,
+                                                                         use_paged_kv,
+                                                                         do_fp8_static_quant,
+                                                                         skip_min_seqlen_q,
+                                                                         has_sink,
+                                                                         has_dbias,
+                                                                         is_store_randval,
+                                                                         is_deterministic,
+                                                                         kv_memory_layout,
+                                                                         kv_lookup_table,
+                                                                         page_size}) {
+      key += kEnd + std::to_string(number);
+    }
+    return key;
+  }
+
+  // The problem of a call: what its traits and its arguments say.
+  static FmhaProblem from_invocation(const FmhaInvocation& call, const std::string& gfx_arch = "");
 };
+
+// Bytes and places of what the original's gradients keep between their kernels; Tessera's need none
+// of it.
+struct FmhaBwdWorkspaceInfo {
+  std::size_t d_bytes = 0, dq_acc_bytes = 0, rand_val_bytes = 0, total_bytes = 0;
+  std::size_t d_offset = 0, dq_acc_offset = 0, rand_val_offset = 0;
+};
+
+inline FmhaBwdWorkspaceInfo bwd_workspace_info(const FmhaProblem& p) {
+  const auto aligned = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+  const auto rows = static_cast<std::size_t>(p.batch * p.nhead_q * p.seqlen_q);
+  FmhaBwdWorkspaceInfo made;
+  made.d_bytes = rows * sizeof(float);
+  made.dq_acc_bytes = made.d_bytes * static_cast<std::size_t>(p.hdim_q);
+  if (p.is_store_randval) made.rand_val_bytes = rows * static_cast<std::size_t>(p.seqlen_k);
+  made.dq_acc_offset = aligned(made.d_bytes);
+  made.rand_val_offset = aligned(made.dq_acc_offset + made.dq_acc_bytes);
+  made.total_bytes = aligned(made.rand_val_offset + made.rand_val_bytes);
+  return made;
+}
 
 }  // namespace ck_tile::dispatcher
+
+#include "ck_tile/dispatcher/fmha_problem_builder.hpp"
+#include "ck_tile/dispatcher/fmha_problem_of.hpp"

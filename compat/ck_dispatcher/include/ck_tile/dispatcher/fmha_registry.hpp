@@ -1,107 +1,139 @@
 // The attention kernels that a dispatcher chooses from.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
-#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/fmha_kernel_decl.hpp"
-#include "ck_tile/dispatcher/kernel_registry.hpp"
+#include "ck_tile/dispatcher/base_registry.hpp"
+#include "ck_tile/dispatcher/fmha_kernel_instance.hpp"
+#include "ck_tile/dispatcher/registry_json.hpp"
 
 namespace ck_tile::dispatcher {
 
-struct FmhaKernelKey {
-  std::string kernel;  // Tessera's name, which has all fields
-  std::string gfx_arch;
-  friend bool operator==(const FmhaKernelKey&, const FmhaKernelKey&) = default;
-};
-
-using FmhaKernelKeyHash = KernelNameHash;
-
-class FmhaKernelInstance : public BaseKernelInstance<FmhaKernelKey> {
- public:
-  FmhaKernelInstance(const tessera::KernelSpec& spec, std::shared_ptr<Machine> machine)
-      : BaseKernelInstance({tessera::name_of(spec), spec.target}, spec, std::move(machine)) {}
-
-  bool supports(const FmhaProblem& problem) const {
-    return computes(problem.asked, problem.deterministic);
-  }
-  double predicted_seconds(const FmhaProblem& problem) const { return seconds_of(problem.asked); }
-  float run(const FmhaInvocation& call, void* stream, bool measures, const Timing& timing) const {
-    return run_forced(machine(), get_name(), call.problem.asked, call.args, stream, measures,
-                      timing);
-  }
-};
-
-using FmhaKernelInstancePtr = std::shared_ptr<FmhaKernelInstance>;
-
-namespace detail {
-
-// The numbers of the receipts, and Tessera's names.
-inline constexpr std::pair<int, std::string_view> kFmhaReceipts[] = {
-    {0, "ck_default"},        {1, "ck_extended"},   {2, "flash_fwd"},     {3, "flash_bwd"},
-    {4, "pytorch"},           {100, "aiter_batch"}, {200, "aiter_group"}, {300, "aiter_bwd_batch"},
-    {400, "aiter_bwd_group"}, {600, "aiter_cpp"},   {800, "fp32_all"},    {801, "fp32_min"},
-    {888, "fp8_test"}};
-
-}  // namespace detail
-
 class FmhaRegistry
-    : public KernelRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash> {
- public:
-  explicit FmhaRegistry(const std::string& name = "default") { set_name(name); }
-  ~FmhaRegistry() { export_at_end(); }
+    : public BaseRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash> {
+  using Base = BaseRegistry<FmhaRegistry, FmhaKernelKey, FmhaKernelInstance, FmhaKernelKeyHash>;
 
-  // Keeps what a framework needs, and returns how many kernels were removed. Throws DispatcherError
-  // for an unknown number.
-  std::size_t filter_by_receipt(int number) {
-    const tessera::Registry kept = by_receipt(std::to_string(number));
-    return keep_if([&](const FmhaKernelInstance& one) { return kept.contains(one.get_name()); });
+ public:
+  using Priority = ck_tile::dispatcher::Priority;
+  using Base::register_kernel;
+
+  FmhaRegistry() = default;
+  explicit FmhaRegistry(const std::string& name) { set_name(name); }
+  ~FmhaRegistry() override { export_at_end(); }
+  static FmhaRegistry& instance() {
+    static FmhaRegistry registry;
+    return registry;
   }
-  // The numbers of the receipts that have a kernel here.
-  std::vector<int> available_receipts() const {
-    std::vector<int> numbers;
-    for (const std::string& name : all_in_tessera().receipts()) {
-      for (const auto& [number, word] : detail::kFmhaReceipts) {
-        if (name == word) numbers.push_back(number);
+
+  // False for null, and where a kernel of the key has no lower priority.
+  bool register_kernel(FmhaKernelInstancePtr instance, Priority priority = Priority::Normal) {
+    if (instance == nullptr) return false;
+    const FmhaKernelKey key = instance->get_key();
+    return register_kernel(key, std::move(instance), priority);
+  }
+  // The kernels of a declared set; returns how many are new.
+  template <class Set>
+  std::size_t register_set(const Set& set, Priority priority = Priority::Normal) {
+    std::size_t count = 0;
+    for (const auto& wanted : set.declarations()) {
+      for (FmhaKernelInstancePtr& one : kernels_of(wanted)) {
+        count += register_kernel(std::move(one), priority) ? 1 : 0;
       }
     }
-    return numbers;
+    return count;
   }
-  std::string export_json(bool include_statistics = true) const {
-    return json_of(include_statistics, [](const FmhaKernelInstance& one, detail::Counts& counts) {
-      const auto& s = std::get<tessera::FmhaSignature>(one.spec().signature);
-      counts["by_datatype"][std::string(tessera::to_string(s.in))]++;
-      counts["by_family"][std::string(tessera::to_string(s.kind))]++;
-      counts["by_pipeline"][std::string(tessera::to_string(one.spec().algorithm.pipeline))]++;
-      return detail::kernel_json(one.spec(), one.get_name());
+
+  // By identifier, or else by the kernel's name; null where there is none.
+  FmhaKernelInstancePtr lookup(const std::string& identifier) const {
+    FmhaKernelInstancePtr named;
+    for (const FmhaKernelInstancePtr& one : by_priority()) {
+      if (one->get_key().encode_identifier() == identifier) return one;
+      if (named == nullptr && one->get_name() == identifier) named = one;
+    }
+    return identifier.empty() ? nullptr : named;
+  }
+  FmhaKernelInstancePtr lookup(const FmhaKernelKey& key) const { return find_key(key); }
+  // By falling priority, then by rank, head sizes, tile and name.
+  std::vector<FmhaKernelInstancePtr> get_all() const {
+    std::vector<FmhaKernelInstancePtr> all;
+    const auto place = [](const FmhaKernelInstancePtr& one) {
+      const FmhaKernelKey& key = one->get_key();
+      return std::make_tuple(key.algorithm.selection_rank, key.signature.hdim_q,
+                             key.signature.hdim_v, key.algorithm.tile_shape.m0, one->get_name());
+    };
+    for (auto& [priority, kernels] : grouped()) {
+      std::stable_sort(kernels.begin(), kernels.end(),
+                       [&](const auto& a, const auto& b) { return place(a) < place(b); });
+      all.insert(all.end(), kernels.begin(), kernels.end());
+    }
+    return all;
+  }
+  std::vector<FmhaKernelInstancePtr> filter(
+      std::function<bool(const FmhaKernelInstance&)> keep) const {
+    std::vector<FmhaKernelInstancePtr> kept;
+    for (const FmhaKernelInstancePtr& one : get_all()) {
+      if (keep(*one)) kept.push_back(one);
+    }
+    return kept;
+  }
+
+  // Keeps the kernels of one target, and those that name none; returns how many were removed.
+  std::size_t filter_by_arch(const std::string& arch) {
+    return keep_if([&](const FmhaKernelInstance& one) {
+      const std::string& its = one.get_key().gfx_arch;
+      return its.empty() || its == arch;
     });
+  }
+  // The same for a receipt's number.
+  std::size_t filter_by_receipt(int number) {
+    return keep_if([&](const FmhaKernelInstance& one) {
+      const int its = one.get_key().signature.receipt;
+      return its < 0 || its == number;
+    });
+  }
+  std::vector<int> available_receipts() const {
+    std::set<int> numbers;
+    for (const FmhaKernelInstancePtr& one : by_priority()) {
+      if (one->get_key().signature.receipt >= 0) numbers.insert(one->get_key().signature.receipt);
+    }
+    return {numbers.begin(), numbers.end()};
+  }
+
+  std::string export_json(bool include_statistics = true) const {
+    detail::Counts counts;
+    std::vector<std::string> rows;
+    for (const FmhaKernelInstancePtr& one : get_all()) {
+      const FmhaKernelKey& key = one->get_key();
+      counts["by_family"][to_string(key.signature.family)]++;
+      counts["by_dtype"][key.signature.data_type]++;
+      counts["by_pipeline"][key.algorithm.pipeline]++;
+      detail::JsonObject row;
+      row.text("name", one->get_name()).text("identifier", key.encode_identifier());
+      row.text("family", to_string(key.signature.family)).text("dtype", key.signature.data_type);
+      row.text("pipeline", key.algorithm.pipeline).text("gfx_arch", key.gfx_arch);
+      rows.push_back(row.str());
+    }
+    return detail::registry_json(get_name(), include_statistics, counts, rows);
   }
   // Whether it was written.
   bool export_json_to_file(const std::string& path, bool include_statistics = true) const {
-    try {
-      write_file(path, export_json(include_statistics));
-    } catch (const DispatcherError&) {
-      return false;
-    }
-    return true;
-  }
-
- private:
-  tessera::Registry all_in_tessera() const {
-    tessera::Registry all("all");
-    for (const FmhaKernelInstancePtr& one : get_all()) all.declare(one->spec());
-    return all;
-  }
-  tessera::Registry by_receipt(const std::string& receipt) const {
-    return in_sentences([&] { return all_in_tessera().filtered_by_receipt(receipt); });
+    return detail::write_text(path, export_json(include_statistics));
   }
 };
 
-inline std::shared_ptr<FmhaRegistry> make_fmha_registry(const std::string& name) {
-  return std::make_shared<FmhaRegistry>(name);
+using FmhaRegistryPtr = std::shared_ptr<FmhaRegistry>;
+inline FmhaRegistryPtr make_fmha_registry(const std::string& name = "") {
+  auto made = std::make_shared<FmhaRegistry>();
+  if (!name.empty()) made->set_name(name);
+  return made;
 }
 
 }  // namespace ck_tile::dispatcher

@@ -2,163 +2,187 @@
 //
 //   DECL_KERNEL_SET(mine,
 //     .add(Signature().dtype("fp16").layout("rcr"),
-//          Algorithm().tile(128, 128, 32).wave(2, 2, 1).warp(32, 32, 16).pipeline("compv4"))
-//     .add(Signature().dtype("fp16").layout("rcr"), Algorithm().tile(64, 64, 64).wave(ANY_INT)));
+//          Algorithm().tile(128, 128, 32).wave(2, 2, 1).warp(32, 32, 16).pipeline("compv4")));
 //
-// A set's kernels are those that the target has of its declarations. Where a declaration's pipeline
-// is not one of the target's, the target's shipped kernels for the types and layout are taken,
-// which stderr says once.
+// Nothing is compiled here: declared_kernels.hpp says which kernels a declaration stands for.
 #pragma once
 
-#include <cstdint>
-#include <memory>
+#include <cstddef>
+#include <iostream>
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/declared.hpp"
-#include "ck_tile/dispatcher/kernel_key.hpp"
+#include "ck_tile/dispatcher/declared_sets.hpp"
 
-namespace ck_tile::dispatcher::decl {
+namespace ck_tile::dispatcher {
+namespace decl {
 
-struct Signature {
+inline constexpr const char* ANY = "*";
+inline constexpr int ANY_INT = -1;
+
+class Signature {
+ public:
   std::string dtype_a_ = "fp16", dtype_b_ = "fp16", dtype_c_ = "fp16", dtype_acc_ = "fp32";
-  std::string layout_ = "rcr";
-  std::string elementwise_ = "PassThrough";
-  int num_d_ = 0;
+  std::string layout_a_ = "row", layout_b_ = "col", layout_c_ = "row";
+  std::string elementwise_op_ = "PassThrough";
+  int num_d_tensors_ = 0;
+  bool structured_sparsity_ = false;
 
-  Signature& dtype(const std::string& all) {
-    dtype_a_ = dtype_b_ = all;
-    const tessera::DType type = tessera::parse_dtype(all);
-    dtype_c_ = tessera::to_string(tessera::default_output(type));
-    dtype_acc_ = tessera::to_string(tessera::default_accumulator(type));
-    return *this;
-  }
   Signature& dtype(const std::string& a, const std::string& b, const std::string& c,
                    const std::string& acc = "fp32") {
     dtype_a_ = a, dtype_b_ = b, dtype_c_ = c, dtype_acc_ = acc;
     return *this;
   }
-  Signature& layout(const std::string& letters) {
-    layout_ = letters.substr(0, 3);
+  Signature& dtype(const std::string& all) { return dtype(all, all, all); }
+  Signature& layout(const std::string& a, const std::string& b, const std::string& c) {
+    layout_a_ = a, layout_b_ = b, layout_c_ = c;
     return *this;
   }
-  Signature& layout(const std::string& a, const std::string& b, const std::string& c) {
-    layout_ = a.substr(0, 1) + b.substr(0, 1) + c.substr(0, 1);
-    return *this;
+  // Three letters, such as "rcr"; a shorter word changes nothing.
+  Signature& layout(const std::string& letters) {
+    if (letters.size() < 3) return *this;
+    const auto word = [&](std::size_t i) { return letters[i] == 'r' ? "row" : "col"; };
+    return layout(word(0), word(1), word(2));
   }
   Signature& elementwise(const std::string& operation, int num_d = 0) {
-    elementwise_ = operation, num_d_ = num_d;
+    elementwise_op_ = operation, num_d_tensors_ = num_d;
     return *this;
+  }
+  std::string layout_str() const {
+    std::string letters;
+    for (const std::string* word : {&layout_a_, &layout_b_, &layout_c_}) {
+      letters += *word == "col" ? 'c' : 'r';
+    }
+    return letters;
   }
 };
 
-struct Algorithm : BaseAlgorithm<Algorithm> {
+class Algorithm {
+ public:
+  int tile_m_ = 128, tile_n_ = 128, tile_k_ = 32;
+  int wave_m_ = ANY_INT, wave_n_ = ANY_INT, wave_k_ = 1;
+  int warp_m_ = ANY_INT, warp_n_ = ANY_INT, warp_k_ = 16;
+  std::string pipeline_ = "compv4", scheduler_ = "intrawave", epilogue_ = "cshuffle";
+  int block_size_ = 256;
+  int pad_m_ = 1, pad_n_ = 1, pad_k_ = 1;
   bool preshuffle_ = false;
 
-  Algorithm() : BaseAlgorithm({128, 128, 32}, "compv4") {}
-  Algorithm& pad(bool m, bool n, bool k) {
-    return hint("pad", !m || !n || !k, dispatcher::detail::kAnySize);
-  }
+  Algorithm& tile(int m, int n, int k) { return tile_m_ = m, tile_n_ = n, tile_k_ = k, *this; }
+  Algorithm& wave(int m, int n, int k = 1) { return wave_m_ = m, wave_n_ = n, wave_k_ = k, *this; }
+  Algorithm& warp(int m, int n, int k = 16) { return warp_m_ = m, warp_n_ = n, warp_k_ = k, *this; }
+  Algorithm& pipeline(const std::string& word) { return pipeline_ = word, *this; }
+  Algorithm& scheduler(const std::string& word) { return scheduler_ = word, *this; }
+  Algorithm& epilogue(const std::string& word) { return epilogue_ = word, *this; }
+  Algorithm& pad(bool m, bool n, bool k) { return pad_m_ = m, pad_n_ = n, pad_k_ = k, *this; }
   Algorithm& preshuffle(bool value) { return preshuffle_ = value, *this; }
+
+  bool needs_expansion() const {
+    return wave_m_ == ANY_INT || warp_m_ == ANY_INT || pipeline_ == ANY || pad_m_ == ANY_INT;
+  }
+  // Puts the usual sizes where there are wildcards.
+  void auto_fill() {
+    wave(detail::or_usual(wave_m_, 2), detail::or_usual(wave_n_, 2), detail::or_usual(wave_k_, 1));
+    warp(detail::or_usual(warp_m_, 32), detail::or_usual(warp_n_, 32),
+         detail::or_usual(warp_k_, 16));
+  }
 };
 
-using Declaration = BaseDeclaration<Signature, Algorithm>;
+struct KernelDecl {
+  Signature signature;
+  Algorithm algorithm;
+  std::string arch = "gfx942";
 
-class KernelSet : public BaseKernelSet<KernelSet, Signature, Algorithm> {
+  KernelDecl() = default;
+  KernelDecl(const Signature& s, const Algorithm& a, const std::string& target = "gfx942")
+      : signature(s), algorithm(a), arch(target) {}
+
+  // Types, layout and tile; nothing tells further fields apart.
+  std::string name() const {
+    const Algorithm& a = algorithm;
+    const std::string text = signature.dtype_a_ + "_" + signature.layout_str();
+    if (a.tile_m_ <= 0) return text;
+    return text + "_" + detail::shape_pattern(a.tile_m_, a.tile_n_, a.tile_k_);
+  }
+  bool has_wildcards() const { return algorithm.needs_expansion() || arch == ANY; }
+};
+
+// A declaration by type, layout and tile; ANY_INT for the tile: every kernel of the target.
+inline KernelDecl plain_declaration(const std::string& dtype, const std::string& layout, int tile_m,
+                                    int tile_n, int tile_k, const std::string& arch) {
+  return {Signature().dtype(dtype).layout(layout), Algorithm().tile(tile_m, tile_n, tile_k), arch};
+}
+
+class KernelSet : public detail::DeclaredSet<KernelSet, KernelDecl> {
  public:
-  using BaseKernelSet::add;
+  using DeclaredSet::add;
+  KernelSet& add(const Signature& signature, const Algorithm& algorithm,
+                 const std::string& arch = "gfx942") {
+    return add(KernelDecl(signature, algorithm, arch));
+  }
   KernelSet& add(const std::string& dtype, const std::string& layout, int tile_m, int tile_n,
-                 int tile_k, const std::string& arch = {}) {
-    return add(Signature().dtype(dtype).layout(layout), Algorithm().tile(tile_m, tile_n, tile_k),
-               arch);
-  }
-  // Every kernel of a type and layout on this machine.
-  KernelSet& add_all(const std::string& dtype, const std::string& layout) {
-    Algorithm any;
-    any.pipeline(ANY).scheduler("auto").tile(ANY_INT).wave(ANY_INT).warp(ANY_INT);
-    return add(Signature().dtype(dtype).layout(layout), any);
-  }
-  KernelSet& merge(const KernelSet& other) {
-    declarations_.insert(declarations_.end(), other.declarations_.begin(),
-                         other.declarations_.end());
-    return *this;
+                 int tile_k, const std::string& arch = "gfx942") {
+    return add(plain_declaration(dtype, layout, tile_m, tile_n, tile_k, arch));
   }
 };
 
-namespace detail {
+class KernelSetRegistry : public detail::SetRegistry<KernelSetRegistry, KernelSet> {};
+using KernelSetRegistrar = detail::SetRegistrar<KernelSetRegistry>;
 
-inline std::string chain_of(const Signature& signature) {
-  return dispatcher::detail::epilogue_text(signature.elementwise_, signature.num_d_);
-}
-
-// The target's own kernels for a declaration's types and layout: the shipped ones, or the best by
-// estimate for three sizes.
-inline std::vector<tessera::KernelSpec> own_kernels(const Machine& machine,
-                                                    const Declaration& wanted) {
-  const Signature& s = wanted.signature;
-  const bool is_plain = chain_of(s) == "none" && !wanted.algorithm.preshuffle_;
-  if (is_plain && s.dtype_a_ == s.dtype_b_) {
-    const auto found = shipped(machine, s.dtype_a_ + "_" + s.layout_ + "_essential");
-    if (!found.empty()) return found;
+// What DECL_KERNEL and its kin declared, one by one.
+class Registry {
+ public:
+  static Registry& instance() {
+    static Registry all;
+    return all;
   }
-  tessera::KernelSetBuilder builder("declared", machine.dispatcher->target());
-  for (const std::int64_t size : {64, 1024, 4096}) {
-    tessera::GemmProblem problem = tessera::gemm_problem(
-        tessera::parse_dtype(s.dtype_a_), tessera::parse_gemm_layout(s.layout_), size, size, size);
-    problem.b = tessera::parse_dtype(s.dtype_b_);
-    problem.out = problem.d = tessera::parse_dtype(s.dtype_c_);
-    problem.epilogue = tessera::parse_epilogue(chain_of(s));
-    problem.preshuffled_b = wanted.algorithm.preshuffle_;
-    builder.for_problem(problem);
-  }
-  return builder.build().specs;
-}
-
-inline std::vector<tessera::KernelSpec> matching(const Machine& machine,
-                                                 const Declaration& wanted) {
-  const Signature& s = wanted.signature;
-  const Algorithm& a = wanted.algorithm;
-  tessera::KernelSetBuilder builder("declared", machine.dispatcher->target());
-  builder.gemm().where("a", s.dtype_a_).where("b", s.dtype_b_).where("out", s.dtype_c_);
-  builder.layout(s.layout_).epilogue(chain_of(s));
-  builder.where("preshuffle", a.preshuffle_ ? "true" : "false");
-  narrow_how(a, machine.dispatcher->target(), true, builder);
-  return builder.build().specs;
-}
-
-}  // namespace detail
-
-// The kernels that a declaration stands for. Throws DispatcherError with the rule, or where the
-// target has none such.
-inline std::vector<tessera::KernelSpec> kernels_of(const Declaration& wanted) {
-  const std::shared_ptr<Machine> machine = machine_for(wanted.arch);
-  return in_sentences([&] {
-    const tessera::DType sums = tessera::parse_dtype(wanted.signature.dtype_acc_);
-    dispatcher::detail::changes_nothing(
-        "dtype_acc",
-        sums != tessera::default_accumulator(tessera::parse_dtype(wanted.signature.dtype_a_)),
-        dispatcher::detail::kSums);
-    if (detail::has_pipeline(*machine, tessera::Op::gemm, wanted.algorithm.pipeline_)) {
-      return detail::matching(*machine, wanted);
+  void add(const KernelDecl& decl) { decls_.push_back(decl); }
+  std::vector<KernelDecl> all() const { return decls_; }
+  std::size_t size() const { return decls_.size(); }
+  void print() const {
+    std::cout << size() << " declared kernels:\n";
+    for (const KernelDecl& one : decls_) {
+      std::cout << "  " << one.name() << (one.has_wildcards() ? " (with wildcards)" : "") << "\n";
     }
-    detail::tell_other_kernels(*machine, wanted.algorithm.pipeline_);
-    return detail::own_kernels(*machine, wanted);
-  });
-}
+  }
 
-using KernelSetRegistry = NamedSets<KernelSet>;
+ private:
+  std::vector<KernelDecl> decls_;
+};
 
-}  // namespace ck_tile::dispatcher::decl
+struct Declarator {
+  Declarator(const Signature& signature, const Algorithm& algorithm,
+             const std::string& arch = "gfx942") {
+    Registry::instance().add({signature, algorithm, arch});
+  }
+  Declarator(const std::string& dtype, const std::string& layout, int tile_m, int tile_n,
+             int tile_k, const std::string& arch = "gfx942") {
+    Registry::instance().add(plain_declaration(dtype, layout, tile_m, tile_n, tile_k, arch));
+  }
+  Declarator(const std::string& dtype, const std::string& layout, const std::string& arch)
+      : Declarator(dtype, layout, ANY_INT, ANY_INT, ANY_INT, arch) {}
+};
 
-#define DECL_KERNEL_SET(name, ...) \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, #name, __VA_ARGS__)
-// One kernel, and all of a type and layout on this machine, in sets named after the line and both.
-#define DECL_KERNEL(...)                                                                          \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, "line_" + std::to_string(__LINE__), \
-                      .add(__VA_ARGS__))
-#define DECL_KERNEL_ALL(dtype, layout)                                                   \
-  CK_TILE_DECLARE_SET(::ck_tile::dispatcher::decl::KernelSet, #dtype "_" #layout "_all", \
-                      .add_all(#dtype, #layout))
-// The set of a name, and an empty one to add to.
-#define KERNEL_SET(name) ::ck_tile::dispatcher::decl::KernelSetRegistry::instance().get(#name)
+}  // namespace decl
+
+using KernelSignature = decl::Signature;
+using KernelAlgorithm = decl::Algorithm;
+using KernelDecl = decl::KernelDecl;
+using KernelDeclRegistry = decl::Registry;
+using KernelSet = decl::KernelSet;
+using KernelSetRegistry = decl::KernelSetRegistry;
+inline constexpr const char* ANY = decl::ANY;
+inline constexpr int ANY_INT = decl::ANY_INT;
+
+}  // namespace ck_tile::dispatcher
+
+#define DECL_KERNEL(signature, algorithm, ...) \
+  CK_TILE_DECLARED(::ck_tile::dispatcher::decl::Declarator)(signature, algorithm, ##__VA_ARGS__)
+#define DECL_KERNEL_SIMPLE(dtype, layout, tm, tn, tk) \
+  CK_TILE_DECLARED(::ck_tile::dispatcher::decl::Declarator)(#dtype, #layout, tm, tn, tk)
+#define DECL_KERNEL_ALL(dtype, layout) \
+  CK_TILE_DECLARED(::ck_tile::dispatcher::decl::Declarator)(#dtype, #layout, "*")
+#define DECL_KERNEL_SET(name, ...)                                  \
+  CK_TILE_DECLARED(::ck_tile::dispatcher::decl::KernelSetRegistrar) \
+  (#name, ::ck_tile::dispatcher::decl::KernelSet() __VA_ARGS__.tag(#name))
+#define KERNEL_SET(name) ::ck_tile::dispatcher::decl::KernelSet name
 #define BEGIN_KERNEL_SET() ::ck_tile::dispatcher::decl::KernelSet()

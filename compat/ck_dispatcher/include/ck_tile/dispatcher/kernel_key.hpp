@@ -1,44 +1,15 @@
-// GEMM kernels by their fields.
+// A GEMM kernel by its fields: what it computes and how.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <iterator>
 #include <string>
-#include <string_view>
-#include <variant>
+#include <tuple>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "ck_tile/dispatcher/kernel_enums.hpp"
 
 namespace ck_tile::dispatcher {
-
-enum class DataType : std::uint8_t { FP16, BF16, FP32, TF32, FP8, BF8, INT8, INT32 };
-enum class LayoutTag : std::uint8_t { RowMajor, ColMajor };
-// The original's pipelines, and behind them those of other machines.
-enum class Pipeline : std::uint8_t {
-  Mem,
-  CompV3,
-  CompV4,
-  CompV5,
-  PreShuffleV2,
-  PackAB,
-  PackB,
-  PackA,
-  Direct,
-  Stream,
-  TmaWs,
-  CpAsync,
-};
-enum class Epilogue : std::uint8_t { Default, CShuffle, Direct, Tma };
-enum class Scheduler : std::uint8_t { Auto, Intrawave, Interwave, Cooperative, Pingpong };
-
-struct Shape {
-  int m = 1, n = 1, k = 1;
-  friend bool operator==(const Shape&, const Shape&) = default;
-};
 
 struct KernelKey {
   struct Signature {
@@ -46,26 +17,57 @@ struct KernelKey {
     DataType dtype_acc = DataType::FP32;
     LayoutTag layout_a = LayoutTag::RowMajor, layout_b = LayoutTag::ColMajor;
     LayoutTag layout_c = LayoutTag::RowMajor;
+    bool transpose_a = false, transpose_b = false, grouped = false;
+    std::uint8_t split_k = 1;
     std::string elementwise_op = "PassThrough";
-    int num_d_tensors = 0;
-    friend bool operator==(const Signature&, const Signature&) = default;
-  };
+    std::uint8_t num_d_tensors = 0;
+    bool structured_sparsity = false;
+  } signature;
+
   struct Algorithm {
-    Shape tile_shape{128, 128, 32}, wave_shape{2, 2, 1}, warp_tile_shape{32, 32, 16};
+    struct TileShape {
+      std::uint16_t m = 128, n = 128, k = 32;
+    } tile_shape;
+    struct WaveShape {
+      std::uint8_t m = 2, n = 2, k = 1;
+    } wave_shape;
+    struct WarpTileShape {
+      std::uint8_t m = 32, n = 32, k = 16;
+    } warp_tile_shape;
     Pipeline pipeline = Pipeline::CompV4;
     Scheduler scheduler = Scheduler::Intrawave;
     Epilogue epilogue = Epilogue::CShuffle;
-    bool persistent = false, preshuffle = false;
-    friend bool operator==(const Algorithm&, const Algorithm&) = default;
-  };
-  Signature signature;
-  Algorithm algorithm;
-  std::string gfx_arch;  // empty: this machine
-  std::string kernel;    // Tessera's name, which has all fields; empty: the fields above alone
+    std::uint16_t block_size = 256;
+    bool double_buffer = true, persistent = false, preshuffle = false, transpose_c = false;
+    std::uint8_t num_wave_groups = 1;
+    std::uint8_t vector_size_a = 0, vector_size_b = 0, vector_size_c = 0;  // 0: the widest
+    bool pad_m = true, pad_n = true, pad_k = true;
+    bool streamk = false;
+    ReductionStrategy reduction_strategy = ReductionStrategy::None;
+    bool workspace = false;
+  } algorithm;
 
-  // Lossless where the kernel has a name of Tessera's.
+  std::string gfx_arch;
+  std::string kernel;  // Tessera's name, which has all fields; empty: the fields above alone
+
+  // The kernel's name where there is one, which is lossless; else the original's identifier.
   std::string encode_identifier() const;
-  friend bool operator==(const KernelKey&, const KernelKey&) = default;
+
+  auto tie() const {
+    const Signature& s = signature;
+    const Algorithm& a = algorithm;
+    return std::tie(s.dtype_a, s.dtype_b, s.dtype_c, s.dtype_acc, s.layout_a, s.layout_b,
+                    s.layout_c, s.transpose_a, s.transpose_b, s.grouped, s.split_k,
+                    s.elementwise_op, s.num_d_tensors, s.structured_sparsity, a.tile_shape.m,
+                    a.tile_shape.n, a.tile_shape.k, a.wave_shape.m, a.wave_shape.n, a.wave_shape.k,
+                    a.warp_tile_shape.m, a.warp_tile_shape.n, a.warp_tile_shape.k, a.pipeline,
+                    a.epilogue, a.scheduler, a.block_size, gfx_arch, a.persistent, a.double_buffer,
+                    a.preshuffle, a.transpose_c, a.num_wave_groups, a.vector_size_a,
+                    a.vector_size_b, a.vector_size_c, a.pad_m, a.pad_n, a.pad_k, a.streamk,
+                    a.reduction_strategy, a.workspace, kernel);
+  }
+  friend bool operator==(const KernelKey& a, const KernelKey& b) { return a.tie() == b.tie(); }
+  friend bool operator!=(const KernelKey& a, const KernelKey& b) { return !(a == b); }
 };
 
 struct KernelKeyHash {
@@ -76,100 +78,46 @@ struct KernelKeyHash {
 
 namespace detail {
 
-// The words of the enumerations. PreShuffleV2 is a kernel of compv3 that reads a packed B.
-inline constexpr const char* kDataTypes[] = {"fp16", "bf16", "fp32", "tf32",
-                                             "fp8",  "bf8",  "int8", "int32"};
-inline constexpr const char* kPipelines[] = {"mem",    "compv3", "compv4", "compv5",
-                                             "compv3", "packab", "packb",  "packa",
-                                             "direct", "stream", "tmaws",  "cpasync"};
-inline constexpr const char* kSchedulers[] = {"auto", "intrawave", "interwave", "cooperative",
-                                              "pingpong"};
-inline constexpr const char* kEpilogues[] = {"default", "cshuffle", "direct", "tma"};
-
-inline const char* word(DataType type) { return kDataTypes[static_cast<int>(type)]; }
-inline const char* word(Pipeline pipeline) { return kPipelines[static_cast<int>(pipeline)]; }
-inline const char* word(Scheduler scheduler) { return kSchedulers[static_cast<int>(scheduler)]; }
-inline const char* word(Epilogue epilogue) { return kEpilogues[static_cast<int>(epilogue)]; }
-
-// The first that has Tessera's word; `other` where none has it.
-template <class Enumeration, std::size_t count>
-Enumeration named(const char* const (&words)[count], std::string_view wanted, Enumeration other) {
-  const auto* const found = std::find(std::begin(words), std::end(words), wanted);
-  return found == std::end(words) ? other : static_cast<Enumeration>(found - std::begin(words));
-}
-inline std::string text(const Shape& shape) {
+template <class Shape>
+std::string shape_text(const Shape& shape) {
   return std::to_string(shape.m) + "x" + std::to_string(shape.n) + "x" + std::to_string(shape.k);
 }
-inline Shape shape_of(const tessera::Shape3& shape) { return {shape.m, shape.n, shape.k}; }
 
-// op(A x B + D0 + D1 + ...) as Tessera's chain: ("Relu", 1) is "multi_d_add1+relu".
-inline std::string epilogue_text(const std::string& operation, int num_d) {
-  const std::string number = std::to_string(num_d);
-  if (operation == "MultiDMultiply" || operation == "Multiply") {
-    return num_d == 0 ? "none" : "multi_d_multiply" + number;
+// The parts of an identifier that are left out where they have their usual value.
+inline std::string unusual_parts(const KernelKey& key) {
+  const KernelKey::Signature& s = key.signature;
+  const KernelKey::Algorithm& a = key.algorithm;
+  std::string text;
+  if (a.vector_size_a + a.vector_size_b + a.vector_size_c > 0) {
+    text += "_vec" + std::to_string(a.vector_size_a) + "_" + std::to_string(a.vector_size_b) + "_" +
+            std::to_string(a.vector_size_c);
   }
-  constexpr const char* kSteps[][2] = {
-      {"PassThrough", ""}, {"MultiDAdd", ""},      {"Add", ""},
-      {"Relu", "relu"},    {"Gelu", "gelu"},       {"Tanh", "tanh"},
-      {"Swish", "silu"},   {"Sigmoid", "sigmoid"}, {"FastGelu", "gelu_tanh"}};
-  for (const auto& [name, step] : kSteps) {
-    if (operation != name) continue;
-    const std::string sum = num_d == 0 ? "" : "multi_d_add" + number;
-    const std::string chain = sum + (*step != '\0' && !sum.empty() ? "+" : "") + step;
-    return chain.empty() ? "none" : chain;
+  if (s.split_k > 1) text += "_splitk" + std::to_string(s.split_k);
+  if (!s.elementwise_op.empty() && s.elementwise_op != ElementwiseOps::PassThrough) {
+    text += "_" + s.elementwise_op;
   }
-  throw DispatcherError("there is no element-wise operation '" + operation + "'");
+  if (s.num_d_tensors > 0) text += "_d" + std::to_string(s.num_d_tensors);
+  if (s.structured_sparsity) text += "_sparse";
+  if (a.preshuffle) text += "_preshuffle";
+  if (a.streamk) {
+    constexpr const char* kSums[] = {"", "", "_linear", "_tree"};
+    text += std::string("_streamk") + kSums[static_cast<std::size_t>(a.reduction_strategy)];
+  }
+  return text;
 }
 
 }  // namespace detail
 
 inline std::string KernelKey::encode_identifier() const {
   if (!kernel.empty()) return kernel;
-  const auto letter = [](LayoutTag tag) { return tag == LayoutTag::RowMajor ? 'r' : 'c'; };
-  std::string id = detail::word(signature.dtype_a);
-  id += std::string("_") + letter(signature.layout_a) + letter(signature.layout_b) +
-        letter(signature.layout_c);
-  id += std::string("_") + detail::word(algorithm.pipeline) + "_" +
-        detail::word(algorithm.epilogue) + "_" + detail::word(algorithm.scheduler) +
-        "_True_True_True_" + (algorithm.persistent ? "True" : "False") + "_" +
-        detail::text(algorithm.tile_shape) + "_" + detail::text(algorithm.wave_shape) + "_" +
-        detail::text(algorithm.warp_tile_shape);
-  if (signature.num_d_tensors > 0) {
-    id += "_" + signature.elementwise_op + "_d" + std::to_string(signature.num_d_tensors);
-  }
-  if (algorithm.preshuffle) id += "_preshuffle";
-  return id + "_" + detail::word(signature.dtype_b) + "_" + detail::word(signature.dtype_c) +
-         (gfx_arch.empty() ? "" : "_" + gfx_arch);
-}
-
-// The fields of one of Tessera's kernels.
-inline KernelKey key_of(const tessera::KernelSpec& spec) {
-  const auto& s = std::get<tessera::GemmSignature>(spec.signature);
-  const tessera::Algorithm& how = spec.algorithm;
-  const auto type = [](tessera::DType dtype) {
-    return detail::named(detail::kDataTypes, tessera::to_string(dtype), DataType::INT32);
-  };
-  const auto tag = [](bool is_row) { return is_row ? LayoutTag::RowMajor : LayoutTag::ColMajor; };
-  KernelKey key;
-  key.signature.dtype_a = type(s.a), key.signature.dtype_b = type(s.b);
-  key.signature.dtype_c = type(s.out), key.signature.dtype_acc = type(s.acc);
-  key.signature.layout_a = tag(tessera::a_is_row_major(s.layout));
-  key.signature.layout_b = tag(tessera::b_is_row_major(s.layout));
-  key.signature.elementwise_op = tessera::to_string(s.epilogue);
-  key.signature.num_d_tensors = s.epilogue.num_d;
-  key.algorithm.tile_shape = detail::shape_of(how.tile);
-  key.algorithm.wave_shape = detail::shape_of(how.wave);
-  key.algorithm.warp_tile_shape = detail::shape_of(how.warp_tile);
-  key.algorithm.pipeline =
-      detail::named(detail::kPipelines, tessera::to_string(how.pipeline), Pipeline::CompV4);
-  key.algorithm.scheduler =
-      static_cast<Scheduler>(std::array{0, 3, 4, 1, 2}[static_cast<std::size_t>(how.scheduler)]);
-  key.algorithm.epilogue =
-      static_cast<Epilogue>(std::array{0, 2, 3, 1}[static_cast<std::size_t>(how.store)]);
-  key.algorithm.persistent = how.persistent, key.algorithm.preshuffle = s.preshuffled_b;
-  key.gfx_arch = spec.target;
-  key.kernel = tessera::name_of(spec);
-  return key;
+  const auto flag = [](bool value) { return value ? "_True" : "_False"; };
+  const Algorithm& a = algorithm;
+  return to_string(signature.dtype_a) + "_" + to_string(signature.layout_a) +
+         to_string(signature.layout_b) + to_string(signature.layout_c) + "_" +
+         to_string(a.pipeline) + "_" + to_string(a.epilogue) + "_" + to_string(a.scheduler) +
+         flag(a.pad_m) + flag(a.pad_n) + flag(a.pad_k) + flag(a.persistent) + "_" +
+         detail::shape_text(a.tile_shape) + "_" + detail::shape_text(a.wave_shape) + "_" +
+         detail::shape_text(a.warp_tile_shape) + detail::unusual_parts(*this);
 }
 
 }  // namespace ck_tile::dispatcher

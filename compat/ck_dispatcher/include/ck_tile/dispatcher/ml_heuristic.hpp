@@ -8,21 +8,24 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/tessera.h>
-
 #include "ck_tile/dispatcher/dispatcher.hpp"
 
 namespace ck_tile::dispatcher {
 
-// A model holds the machine that it was trained for, so that nothing has to be said here.
-struct HardwareProfile {};
+// A model of Tessera's holds the machine that it was trained for, so that these change nothing.
+struct HardwareProfile {
+  int num_cus = 256, simds_per_cu = 4, shader_engines = 32, max_clock_mhz = 2400;
+  int max_waves_per_cu = 32, wavefront_size = 64, lds_capacity = 65536, l1_cache_kb = 32;
+  int l2_cache_kb = 4096, l3_cache_kb = 262144, num_xcd = 8;
+  int total_simds() const { return num_cus * simds_per_cu; }
+};
 
 class MLHeuristic {
  public:
   // path: a model's folder, or its file in there. registry: the kernels that are ranked; it must
   // outlive the heuristic. A model that cannot be loaded is not an exception: is_loaded() is false,
-  // and error() a sentence. Whether a model's values are logarithms, its folder says.
-  MLHeuristic(const std::string& path, Registry* registry, const HardwareProfile& = {},
+  // and error() a sentence.
+  MLHeuristic(const std::string& path, const Registry* registry, const HardwareProfile& = {},
               bool log_transform = false)
       : registry_(registry) {
     detail::changes_nothing("log_transform", log_transform, "the model's folder says it");
@@ -39,33 +42,33 @@ class MLHeuristic {
 
   // 0 where the model has no opinion.
   double predict_tflops(const Problem& problem, const KernelKey& key) const {
-    const KernelInstancePtr one = registry_->lookup(key);
-    if (model_ == nullptr || one == nullptr || !problem.is_valid()) return 0;
-    tsr_problem_t* parsed = nullptr;
-    if (tsr_problem_parse(one->line(problem).c_str(), &parsed) != TSR_OK) return 0;
+    const auto one = std::dynamic_pointer_cast<backends::TesseraGemm>(registry_->lookup(key));
+    if (model_ == nullptr || one == nullptr || !one->supports(problem)) return 0;
+    const backends::ProblemHandle parsed = backends::problem_of(one->line(problem));
     double seconds = 0;
-    const tsr_status_t status =
-        tsr_model_predict(model_.get(), parsed, one->get_name().c_str(), 0, &seconds);
-    tsr_problem_destroy(parsed);
-    return status == TSR_OK && seconds > 0 ? problem.num_ops() / seconds / 1e12 : 0;
+    const tsr_status_t status = tsr_model_predict(model_.get(), parsed.get(),
+                                                  one->kernel_for(problem).c_str(), 0, &seconds);
+    if (status != TSR_OK || !(seconds > 0)) return 0;
+    return static_cast<double>(problem.num_ops()) / seconds / 1e12;
   }
 
-  // The names of the registry's kernels that compute the problem, best first; those that the model
-  // has no opinion on come last.
+  // The identifiers of the registry's kernels that compute the problem, best first; those that the
+  // model has no opinion on come last.
   std::vector<std::string> operator()(const Problem& problem) const {
     std::vector<std::pair<double, std::string>> found;
     for (const KernelInstancePtr& one : registry_->get_all()) {
       if (!one->supports(problem)) continue;
-      found.emplace_back(-predict_tflops(problem, one->get_key()), one->get_name());
+      found.emplace_back(-predict_tflops(problem, one->get_key()),
+                         one->get_key().encode_identifier());
     }
     std::sort(found.begin(), found.end());
-    std::vector<std::string> names;
-    for (auto& [negative, name] : found) names.push_back(std::move(name));
-    return names;
+    std::vector<std::string> identifiers;
+    for (auto& [negative, identifier] : found) identifiers.push_back(std::move(identifier));
+    return identifiers;
   }
 
  private:
-  Registry* registry_;
+  const Registry* registry_;
   std::shared_ptr<tsr_model_t> model_;
   std::string error_;
 };

@@ -2,52 +2,103 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
 namespace ck_tile::dispatcher {
 
+// A matrix as it lies in memory; a transposed one is cols x rows in the product.
+struct TensorShape {
+  std::int64_t rows = 0, cols = 0;
+  bool is_transposed = false;
+
+  TensorShape() = default;
+  TensorShape(std::int64_t r, std::int64_t c, bool transposed = false)
+      : rows(r), cols(c), is_transposed(transposed) {}
+  std::int64_t logical_rows() const { return is_transposed ? cols : rows; }
+  std::int64_t logical_cols() const { return is_transposed ? rows : cols; }
+};
+
+namespace detail {
+
+inline void require_equal(const char* what, std::int64_t first, std::int64_t second) {
+  if (first == second) return;
+  throw std::invalid_argument(std::string(what) + " must be equal, got " + std::to_string(first) +
+                              " and " + std::to_string(second));
+}
+
+}  // namespace detail
+
 struct Problem {
   std::int64_t M = 0, N = 0, K = 0;
-  int k_batch = 1;
+  std::int32_t k_batch = 1;      // a wish: kernels split K as they were made to
+  std::int32_t smem_budget = 0;  // bytes; 0: any
+  bool prefer_persistent = false;
+  bool enable_validation = false;
 
   Problem() = default;
   Problem(std::int64_t m, std::int64_t n, std::int64_t k) : M(m), N(n), K(k) {}
+
   bool is_valid() const { return M > 0 && N > 0 && K > 0 && k_batch > 0; }
-  // Multiply-adds count as two. A double, because the product of three sizes may not fit 64 bits.
-  double num_ops() const {
-    return 2.0 * static_cast<double>(M) * static_cast<double>(N) * static_cast<double>(K);
+  // Multiply-adds count as two. What 64 bits cannot hold is the largest number that they can.
+  std::int64_t num_ops() const {
+    std::int64_t product = 2;
+    for (const std::int64_t size : {M, N, K}) {
+      if (__builtin_mul_overflow(product, size, &product)) {
+        return std::numeric_limits<std::int64_t>::max();
+      }
+    }
+    return product;
+  }
+
+  // These throw std::invalid_argument with the two numbers where sizes do not fit.
+  static Problem from_shapes(TensorShape a, TensorShape b, TensorShape c) {
+    detail::require_equal("the columns of A and the rows of B", a.logical_cols(), b.logical_rows());
+    detail::require_equal("the rows of A and of C", a.logical_rows(), c.logical_rows());
+    detail::require_equal("the columns of B and of C", b.logical_cols(), c.logical_cols());
+    return {a.logical_rows(), b.logical_cols(), a.logical_cols()};
+  }
+  static Problem from_dimensions(std::int64_t a_rows, std::int64_t a_cols, std::int64_t b_rows,
+                                 std::int64_t b_cols, std::int64_t c_rows, std::int64_t c_cols) {
+    return from_shapes({a_rows, a_cols}, {b_rows, b_cols}, {c_rows, c_cols});
+  }
+  static Problem from_ab(std::int64_t a_rows, std::int64_t a_cols, std::int64_t b_rows,
+                         std::int64_t b_cols) {
+    return from_dimensions(a_rows, a_cols, b_rows, b_cols, a_rows, b_cols);
+  }
+  // Elements of the three tensors.
+  void validate_sizes(std::int64_t a_size, std::int64_t b_size, std::int64_t c_size) const {
+    detail::require_equal("the elements of A and M * K", a_size, M * K);
+    detail::require_equal("the elements of B and K * N", b_size, K * N);
+    detail::require_equal("the elements of C and M * N", c_size, M * N);
   }
 };
 
 class ProblemBuilder {
  public:
+  ProblemBuilder& from_ab(std::int64_t a_rows, std::int64_t a_cols, std::int64_t b_rows,
+                          std::int64_t b_cols) {
+    const Problem sizes = Problem::from_ab(a_rows, a_cols, b_rows, b_cols);
+    return dimensions(sizes.M, sizes.N, sizes.K);
+  }
   ProblemBuilder& dimensions(std::int64_t m, std::int64_t n, std::int64_t k) {
     problem_.M = m, problem_.N = n, problem_.K = k;
     return *this;
   }
-  // A is m x k, B is k2 x n; k and k2 must be equal.
-  ProblemBuilder& from_ab(std::int64_t m, std::int64_t k, std::int64_t k2, std::int64_t n) {
-    if (k != k2) {
-      throw std::invalid_argument("A has " + std::to_string(k) + " columns and B " +
-                                  std::to_string(k2) + " rows; the two must be equal");
-    }
-    return dimensions(m, n, k);
+  ProblemBuilder& split_k(std::int32_t parts) { return problem_.k_batch = parts, *this; }
+  ProblemBuilder& smem_budget(std::int32_t bytes) { return problem_.smem_budget = bytes, *this; }
+  ProblemBuilder& persistent(bool value = true) {
+    return problem_.prefer_persistent = value, *this;
   }
-  // A wish: kernels split K as their names say, and the registry holds those that do.
-  ProblemBuilder& split_k(int parts) {
-    problem_.k_batch = parts;
-    return *this;
-  }
+  ProblemBuilder& validate(bool value = true) { return problem_.enable_validation = value, *this; }
   // Throws std::invalid_argument for sizes below 1.
   Problem build() const {
-    if (!problem_.is_valid()) {
-      throw std::invalid_argument("M, N, K and split_k must be at least 1, got " +
-                                  std::to_string(problem_.M) + ", " + std::to_string(problem_.N) +
-                                  ", " + std::to_string(problem_.K) + " and " +
-                                  std::to_string(problem_.k_batch));
-    }
-    return problem_;
+    if (problem_.is_valid()) return problem_;
+    throw std::invalid_argument("M, N, K and split_k must be at least 1, got " +
+                                std::to_string(problem_.M) + ", " + std::to_string(problem_.N) +
+                                ", " + std::to_string(problem_.K) + " and " +
+                                std::to_string(problem_.k_batch));
   }
 
  private:

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/kernel_key.hpp"
+#include "tessera_ck/kernel_key.hpp"
 
-namespace ck_tile::dispatcher::decl {
+namespace tessera_ck::decl {
 
 inline constexpr const char* ANY = "*";
 inline constexpr int ANY_INT = -1;
@@ -59,8 +59,8 @@ struct BaseAlgorithm {
  protected:
   BaseAlgorithm(const Shape& tile, const std::string& pipeline)
       : tile_(tile), pipeline_(pipeline) {}
-  Derived& hint(const char* name, bool is_asked, const char* why = dispatcher::detail::kOwn) {
-    return dispatcher::detail::changes_nothing(name, is_asked, why), self();
+  Derived& hint(const char* name, bool is_asked, const char* why = tessera_ck::detail::kOwn) {
+    return tessera_ck::detail::changes_nothing(name, is_asked, why), self();
   }
 
  private:
@@ -118,8 +118,8 @@ void narrow_how(const Algorithm& a, const tessera::Target& target, bool usual_co
   builder.warp_tile(pattern(a.warp_));
   const bool is_named = a.scheduler_ != "intrawave" && a.scheduler_ != "auto";
   const bool is_gpu = tessera::is_gpu(target);
-  dispatcher::detail::changes_nothing("scheduler", is_named && !is_gpu,
-                                      dispatcher::detail::kNoScheduler);
+  tessera_ck::detail::changes_nothing("scheduler", is_named && !is_gpu,
+                                      tessera_ck::detail::kNoScheduler);
   const bool counts = usual_counts ? a.scheduler_ != "auto" : is_named;
   if (counts && is_gpu) builder.where("scheduler", a.scheduler_);
 }
@@ -137,15 +137,15 @@ inline bool has_pipeline(const Machine& machine, tessera::Op op, const std::stri
 
 // Says that a declaration's pipeline is not one of the target's.
 inline void tell_other_kernels(const Machine& machine, const std::string& pipeline) {
-  dispatcher::detail::tell("pipeline " + pipeline + " is not one of " + machine.name +
+  tessera_ck::detail::tell("pipeline " + pipeline + " is not one of " + machine.name +
                            "'s; its own kernels for what is declared are taken");
 }
 
 }  // namespace detail
-}  // namespace ck_tile::dispatcher::decl
+}  // namespace tessera_ck::decl
 
 #define CK_TILE_JOIN_(a, b) a##b
 #define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
 #define CK_TILE_DECLARE_SET(set, name, ...)                              \
   [[maybe_unused]] static const bool CK_TILE_JOIN(declared_, __LINE__) = \
-      ::ck_tile::dispatcher::decl::NamedSets<set>::instance().add(name, set() __VA_ARGS__)
+      ::tessera_ck::decl::NamedSets<set>::instance().add(name, set() __VA_ARGS__)

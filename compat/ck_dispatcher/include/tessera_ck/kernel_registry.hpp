@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/base_instance.hpp"
-#include "ck_tile/dispatcher/base_registry.hpp"
-#include "ck_tile/dispatcher/json_text.hpp"
+#include "tessera_ck/base_instance.hpp"
+#include "tessera_ck/base_registry.hpp"
+#include "tessera_ck/json_text.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // Instance is a BaseKernelInstance<Key> that is made of a spec and a machine.
 template <class Derived, class Key, class Instance, class Hash>
@@ -95,4 +95,4 @@ class KernelRegistry : public BaseRegistry<Derived, Key, Instance, Hash> {
   }
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/machine.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // Among `names`; empty: all that the machine has. What is measured now are the best by estimate;
 // the winner is remembered in the tuning store, as `tessera tune` does.
@@ -32,4 +32,4 @@ inline std::string fastest_kernel(const Machine& machine, const tessera::Problem
   return best;
 }
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

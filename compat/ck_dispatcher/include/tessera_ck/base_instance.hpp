@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/machine.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // Key has `kernel`, Tessera's name, which has all fields.
 template <class Key>
@@ -69,4 +69,4 @@ struct KernelNameHash {
   }
 };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

@@ -11,10 +11,10 @@
 
 #include <tessera/tessera.hpp>
 
-#include "ck_tile/dispatcher/dispatcher_error.hpp"
-#include "ck_tile/dispatcher/ignored.hpp"
+#include "tessera_ck/dispatcher_error.hpp"
+#include "tessera_ck/ignored.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // One target, shared by all kernels for it.
 struct Machine {
@@ -165,4 +165,4 @@ inline std::vector<tessera::KernelSpec> shipped(const Machine& machine, const st
   }
 }
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

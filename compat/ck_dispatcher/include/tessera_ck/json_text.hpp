@@ -9,7 +9,7 @@
 
 #include <tessera/tessera.hpp>
 
-namespace ck_tile::dispatcher::detail {
+namespace tessera_ck::detail {
 
 // What is counted -> the word -> how many.
 using Counts = std::map<std::string, std::map<std::string, int>>;
@@ -84,4 +84,4 @@ inline std::string registry_json(const std::string& name, std::size_t total, boo
   return text + "  \"kernels\": [" + rows + "]\n}\n";
 }
 
-}  // namespace ck_tile::dispatcher::detail
+}  // namespace tessera_ck::detail

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/dispatcher_error.hpp"
-#include "ck_tile/dispatcher/machine.hpp"
+#include "tessera_ck/dispatcher_error.hpp"
+#include "tessera_ck/machine.hpp"
 
-namespace ck_tile::dispatcher {
+namespace tessera_ck {
 
 // Instance has supports(problem) and predicted_seconds(problem). Strategy is an enumeration that
 // has a Heuristic.
@@ -119,4 +119,4 @@ class BaseDispatcher {
 // predicts to be the fastest.
 enum class FittingStrategy { FirstFit, Heuristic };
 
-}  // namespace ck_tile::dispatcher
+}  // namespace tessera_ck

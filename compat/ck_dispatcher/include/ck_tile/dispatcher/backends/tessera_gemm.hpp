@@ -1,0 +1,217 @@
+// Tessera's GEMM kernels as KernelInstances: one exact kernel of the target, or what to compute,
+// for which Tessera chooses one at each problem.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "ck_tile/dispatcher/backends/host_numbers.hpp"
+#include "ck_tile/dispatcher/backends/tessera_memory.hpp"
+#include "ck_tile/dispatcher/kernel_instance.hpp"
+
+namespace ck_tile::dispatcher::backends {
+
+// op(A x B + D0 + D1 + ...) as Tessera's chain: ("Relu", 1) is "multi_d_add1+relu".
+inline std::string epilogue_text(const std::string& operation, int num_d) {
+  const std::string number = std::to_string(num_d);
+  if (operation == "MultiDMultiply" || operation == "Multiply") {
+    return num_d == 0 ? "none" : "multi_d_multiply" + number;
+  }
+  constexpr const char* kSteps[][2] = {{"", ""},
+                                       {"PassThrough", ""},
+                                       {"MultiDAdd", ""},
+                                       {"Add", ""},
+                                       {"Relu", "relu"},
+                                       {"Gelu", "gelu"},
+                                       {"Tanh", "tanh"},
+                                       {"Swish", "silu"},
+                                       {"Sigmoid", "sigmoid"},
+                                       {"FastGelu", "gelu_tanh"}};
+  for (const auto& [name, step] : kSteps) {
+    if (operation != name) continue;
+    const std::string sum = num_d == 0 ? "" : "multi_d_add" + number;
+    const std::string chain = sum + (*step != '\0' && !sum.empty() ? "+" : "") + step;
+    return chain.empty() ? "none" : chain;
+  }
+  throw DispatcherError("there is no element-wise operation '" + operation + "'");
+}
+
+// An element of memory as a number.
+inline double element(DataType type, const void* data, std::size_t i) {
+  switch (type) {
+    case DataType::FP16:
+      return static_cast<const half_t*>(data)[i];
+    case DataType::BF16:
+      return static_cast<const bf16_t*>(data)[i];
+    case DataType::FP8:
+      return static_cast<const fp8_t*>(data)[i];
+    case DataType::BF8:
+      return static_cast<const bf8_t*>(data)[i];
+    case DataType::INT8:
+      return static_cast<const std::int8_t*>(data)[i];
+    case DataType::INT32:
+      return static_cast<const std::int32_t*>(data)[i];
+    case DataType::FP64:
+      return static_cast<const double*>(data)[i];
+    default:
+      return static_cast<double>(static_cast<const float*>(data)[i]);
+  }
+}
+inline std::size_t bytes_of(DataType type) {
+  constexpr std::size_t kBytes[] = {2, 2, 4, 8, 1, 1, 1, 1, 4, 4, 4};
+  return kBytes[static_cast<std::size_t>(type)];
+}
+
+// Whether two tensors agree, each element to `tolerance` of its size or of 1.
+inline bool agree(DataType type, const void* one, const void* other, std::size_t count,
+                  float tolerance) {
+  if (std::memcmp(one, other, count * bytes_of(type)) == 0) return true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double wanted = element(type, other, i);
+    const double limit = static_cast<double>(tolerance) * std::fmax(1, std::fabs(wanted));
+    if (!(std::fabs(element(type, one, i) - wanted) <= limit)) return false;
+  }
+  return true;
+}
+
+class TesseraGemm : public KernelInstance {
+ public:
+  // pinned: Tessera's name of the kernel; empty: one is chosen for each problem.
+  TesseraGemm(KernelKey key, std::string name, MachinePtr machine, std::string pinned)
+      : key_(std::move(key)),
+        name_(std::move(name)),
+        machine_(std::move(machine)),
+        pinned_(std::move(pinned)) {}
+
+  const KernelKey& get_key() const override { return key_; }
+  std::string get_name() const override { return name_; }
+  const Machine& machine() const { return *machine_; }
+  bool supports(const Problem& problem) const override {
+    return problem.is_valid() && machine_->can(line(problem), pinned_);
+  }
+  double predicted_seconds(const Problem& problem) const override {
+    return machine_->seconds(line(problem), pinned_);
+  }
+  // Tessera's name of the kernel that computes the problem.
+  std::string kernel_for(const Problem& problem) const {
+    return field(machine_->choose(line(problem), pinned_), "kernel");
+  }
+
+  // The pointers are the host's on a CPU and the device's on a GPU.
+  float run(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
+            void* stream = nullptr) const override {
+    return machine_->time(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+  }
+  float run_once(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
+                 void* stream) const override {
+    machine_->run(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+    return 0;
+  }
+  // Computes the product again, compares it with the fp64 reference, and C with it.
+  bool validate(const void* a, const void* b, const void* c, const void** d_ptrs,
+                const Problem& problem, float tolerance = 1e-3F) const override {
+    const DataType type = key_.signature.dtype_c;
+    const auto count = static_cast<std::size_t>(problem.M * problem.N);
+    const std::size_t bytes = count * bytes_of(type);
+    const MemoryKind kind = memory_kind(*machine_);
+    const Block again(kind, bytes);
+    const Operands all = operands(a, b, again.data(), d_ptrs);
+    if (!machine_->run(line(problem), pinned_, all, nullptr, true)) return false;
+    std::vector<char> wanted(bytes), given(bytes);
+    again.to_host(wanted.data());
+    copy_out(kind, given.data(), c, bytes);
+    return agree(type, given.data(), wanted.data(), count, tolerance);
+  }
+
+  // The problem with the kernel's types and layout, as Tessera's line.
+  std::string line(const Problem& problem) const {
+    const KernelKey::Signature& s = key_.signature;
+    detail::changes_nothing("split_k", problem.k_batch != 1);
+    return "gemm m=" + std::to_string(problem.M) + " n=" + std::to_string(problem.N) +
+           " k=" + std::to_string(problem.K) + " a=" + to_string(s.dtype_a) +
+           " b=" + to_string(s.dtype_b) + " out=" + to_string(s.dtype_c) +
+           " d=" + to_string(s.dtype_c) + " layout=" + to_string(s.layout_a) +
+           to_string(s.layout_b) + to_string(s.layout_c) + " epilogue=" + chain() +
+           (key_.algorithm.preshuffle && !pinned_.empty() ? " preshuffle=true" : "");
+  }
+
+ private:
+  // A kernel of Tessera's has its chain as its operation.
+  std::string chain() const {
+    if (!key_.kernel.empty()) return key_.signature.elementwise_op;
+    return epilogue_text(key_.signature.elementwise_op, key_.signature.num_d_tensors);
+  }
+  Operands operands(const void* a, const void* b, const void* c, const void** d_ptrs) const {
+    Operands made = {{"a", a}, {"b", b}, {"out", c}};
+    const int count = key_.signature.num_d_tensors;
+    if (count > 0 && d_ptrs == nullptr) {
+      throw UnsupportedProblem(name_ + " reads " + std::to_string(count) +
+                               " D tensors, and none are given; call run_fused()");
+    }
+    for (int i = 0; i < count; ++i) made.emplace_back("d" + std::to_string(i), d_ptrs[i]);
+    return made;
+  }
+
+  KernelKey key_;
+  std::string name_;
+  MachinePtr machine_;
+  std::string pinned_;
+};
+
+// The fields of one of Tessera's kernels, by its name.
+inline KernelKey gemm_key_of(const std::string& kernel) {
+  const std::string shown = command("show", "{\"kernel\": \"" + kernel + "\"}");
+  const auto word = [&](const char* name) { return field(shown, name); };
+  KernelKey key;
+  key.signature.dtype_a = string_to_dtype(word("a"));
+  key.signature.dtype_b = string_to_dtype(word("b"));
+  key.signature.dtype_c = string_to_dtype(word("out"));
+  key.signature.dtype_acc = string_to_dtype(word("acc"));
+  const std::string layout = word("layout");
+  key.signature.layout_a = string_to_layout(layout.substr(0, 1));
+  key.signature.layout_b = string_to_layout(layout.substr(1, 1));
+  key.signature.elementwise_op = word("epilogue");
+  const std::size_t multi = key.signature.elementwise_op.find("multi_d_");
+  if (multi != std::string::npos) {
+    const std::size_t digit = key.signature.elementwise_op.find_first_of("0123456789", multi);
+    key.signature.num_d_tensors =
+        static_cast<std::uint8_t>(key.signature.elementwise_op[digit] - '0');
+  }
+  const auto shape = [&](const char* name, auto& to) {
+    int m = 0, n = 0, k = 0;
+    std::sscanf(word(name).c_str(), "%dx%dx%d", &m, &n, &k);
+    using Size = std::decay_t<decltype(to.m)>;
+    to.m = static_cast<Size>(m), to.n = static_cast<Size>(n), to.k = static_cast<Size>(k);
+  };
+  shape("tile", key.algorithm.tile_shape);
+  shape("wave", key.algorithm.wave_shape);
+  shape("warp_tile", key.algorithm.warp_tile_shape);
+  key.algorithm.pipeline = string_to_pipeline(word("pipeline"));
+  key.algorithm.scheduler =
+      detail::from_word(detail::kSchedulers, word("scheduler"), Scheduler::Auto);
+  key.algorithm.epilogue = string_to_epilogue(word("store"));
+  key.algorithm.double_buffer = key.algorithm.pipeline == Pipeline::CompV4;
+  key.algorithm.persistent = word("persistent") == "true";
+  key.algorithm.preshuffle = word("preshuffle") == "true";
+  key.algorithm.transpose_c = word("swap_ab") == "true";
+  key.algorithm.streamk = word("streamk") == "true";
+  key.gfx_arch = word("target");
+  key.kernel = kernel;
+  return key;
+}
+
+// One of Tessera's kernels, by its name.
+inline KernelInstancePtr named_gemm_kernel(const std::string& kernel) {
+  const KernelKey key = gemm_key_of(kernel);
+  return std::make_shared<TesseraGemm>(key, kernel, machine_for(key.gfx_arch), kernel);
+}
+
+}  // namespace ck_tile::dispatcher::backends
