@@ -160,7 +160,8 @@ class Registries(Case):
 
     def test_filters(self):
         self.assertEqual(len(self.registry.filter_by_variant("fwd")), 2)
-        self.assertEqual(len(self.registry.filter_by_arch("gfx942")), 0)
+        here = targets.resolve().name == "gfx942"
+        self.assertEqual(len(self.registry.filter_by_arch("gfx942")), 3 if here else 0)
         self.assertEqual(len(self.registry.filter_by_arch(targets.resolve().name)), 3)
 
     def test_select_follows_directions_types_and_heuristics(self):
