@@ -5,7 +5,7 @@ import unittest
 
 import numpy
 
-from support import SEED, Case
+from support import SEED, Case, long
 
 from fmha_utils import FmhaKernelConfig, FmhaProblem, FmhaRunner
 
@@ -94,15 +94,20 @@ class Suite(Case):
             self.assertLessEqual(float(abs(got - lse).max()), 1e-4, f"{case.name}, seed {SEED}")
         return worst
 
+    @long
     def test_every_configuration(self):
         self.assertEqual(len(CASES), 14)
         for case in CASES:
             if case.dtype != "bf16":
                 self.runs(case)
 
+    @long
     @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "ml_dtypes is not installed")
     def test_the_configuration_of_bf16(self):
         self.runs(CASES[1])
+
+    def test_the_small_configuration(self):
+        self.runs(CASES[3])
 
     def test_a_wrong_mask_or_bias_is_seen(self):
         case = Parity("wrong", mask=1, bias=1, queries=24, keys=24)
