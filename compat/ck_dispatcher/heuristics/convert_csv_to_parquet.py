@@ -4,16 +4,18 @@
     convert_csv_to_parquet.py --input train.csv --output train.parquet --arch avx512 --dtype bf16
         --variant forward
 
-The output has Tessera's columns; --output may also end in .csv or .sqlite. --dtype and --variant
-say what neither columns nor kernels' names do; short names of kernels need --wave and --warp-tile.
-With --op-type gemm_universal the CSV of a GEMM sweep becomes a table with the original's columns,
-by the caller's pandas and pyarrow.
+Where the kernels have the original's names, a .parquet output has the original's columns, by the
+caller's pandas and pyarrow; the tiles may be mixed, and --kernel-pattern is a regular expression
+whose named groups are columns. With --op-type gemm_universal the CSV of a GEMM sweep becomes such a
+table, too. Else the output has Tessera's columns, and may also end in .csv or .sqlite;
+--kernel-pattern is then a part of the kernels' names. --dtype and --variant say what neither
+columns nor kernels' names do; short names of kernels then need --wave and --warp-tile.
 """
 from __future__ import annotations
 
 import pathlib
 import sys
-from typing import Any
+from typing import Any, Dict, Optional
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -25,13 +27,18 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "codegen"))
 from arch_specs_generated import LDS_TOTAL_CAPACITY_BY_ARCH  # noqa: E402
 
 import foreign_rows  # noqa: E402
+from frame_converting import conv_table, has_tables, is_conv_csv  # noqa: E402
 from frames import (CANONICAL_COLUMNS, pandas, parse_kernel_name,  # noqa: E402
                     save_parquet)
 
 _CDNA = {"hw_simds_per_cu": 4, "hw_shader_engines": 32, "hw_max_waves_per_cu": 32,
          "hw_wavefront_size": 64, "hw_l1_cache_kb": 32, "hw_l2_cache_kb": 4096,
          "hw_l3_cache_kb": 262144, "hw_num_xcd": 8}
-_MACHINES = {"gfx942": {**_CDNA, "hw_num_cus": 304, "hw_max_clock_mhz": 2100},
+_MACHINES = {"gfx90a": {**_CDNA, "hw_num_cus": 110, "hw_max_clock_mhz": 1700, "hw_num_xcd": 1,
+                        "hw_shader_engines": 8, "hw_l1_cache_kb": 16, "hw_l2_cache_kb": 8192,
+                        "hw_l3_cache_kb": 131072},
+             "gfx942": {**_CDNA, "hw_num_cus": 228, "hw_max_clock_mhz": 2100,
+                        "hw_shader_engines": 28},
              "gfx950": {**_CDNA, "hw_num_cus": 256, "hw_max_clock_mhz": 2400},
              "gfx1250": {"hw_num_cus": 256, "hw_simds_per_cu": 4, "hw_max_clock_mhz": 2400,
                          "hw_wavefront_size": 32}}
@@ -40,11 +47,28 @@ HW_PROFILES = {arch: {**numbers, "hw_lds_capacity": LDS_TOTAL_CAPACITY_BY_ARCH[a
                for arch, numbers in _MACHINES.items()}
 
 
-def convert_csv_to_parquet(csv_path: Any, parquet_path: Any, arch: str = "gfx950",
-                           op_type: str = "gemm_universal") -> Any:
-    """The CSV of a GEMM sweep (kernel, M, N, K, latency_ms, tflops, verified) as a table with the
-    original's columns and the machine's, which is written and returned. A row whose kernel's name
-    says no tile is left out."""
+def convert_csv_to_parquet(csv_file: Any, output_file: Any, arch: str = "gfx950",
+                           dtype: Optional[str] = None, variant: Optional[str] = None,
+                           op_type: Optional[str] = None, kernel_pattern: Optional[str] = None
+                           ) -> Any:
+    """The CSV of a benchmark as a table with the original's columns and the machine's numbers,
+    which is written and returned. The names of the kernels say which operation it is."""
+    if op_type != "gemm_universal" and is_conv_csv(csv_file, kernel_pattern):
+        table = conv_table(csv_file, arch, hardware_of(arch), kernel_pattern, dtype=dtype,
+                           variant=variant, op_type=op_type)
+    else:
+        table = _gemm_table(csv_file, arch, op_type or "gemm_universal")
+    save_parquet(table, output_file)
+    return table
+
+
+def hardware_of(arch: str) -> Dict[str, Any]:
+    return HW_PROFILES.get(arch.partition(":")[0], {})
+
+
+def _gemm_table(csv_path: Any, arch: str, op_type: str) -> Any:
+    """The CSV of a GEMM sweep (kernel, M, N, K, latency_ms, tflops, verified). A row whose kernel's
+    name says no tile is left out."""
     given = pandas().read_csv(csv_path)
     lacks = [name for name in ("kernel", "M", "N", "K", "latency_ms", "tflops")
              if name not in given.columns]
@@ -61,15 +85,22 @@ def convert_csv_to_parquet(csv_path: Any, parquet_path: Any, arch: str = "gfx950
                      **{axis.lower(): int(each[axis]) for axis in "MNK"}, "split_k": 1,
                      "measured_tflops": float(each["tflops"]), "is_valid": is_valid,
                      "latency_ms": float(each["latency_ms"]), "run_id": pathlib.Path(csv_path).stem,
-                     **HW_PROFILES.get(arch.partition(":")[0], {})})
+                     **hardware_of(arch)})
     if not rows:
         raise Error(f"{csv_path} holds no measurement of a GEMM kernel", "not_found")
     table = pandas().DataFrame(rows)
     for name in CANONICAL_COLUMNS:
         if name not in table.columns:
             table[name] = None
-    save_parquet(table, parquet_path)
     return table
+
+
+def _has_original_names(options: Any) -> bool:
+    if options.op_type == "gemm_universal":
+        return True
+    if options.wave or options.warp_tile or not options.output.endswith(".parquet"):
+        return False
+    return has_tables() and is_conv_csv(options.input, options.kernel_pattern or None)
 
 
 def main() -> int:
@@ -78,9 +109,11 @@ def main() -> int:
         ("--dtype", None), ("--variant", None, "forward, bwd_data or bwd_weight"),
         ("--wave", None, "2x2x1"), ("--warp-tile", None, "32x32x16"),
         ("--op-type", "grouped_conv", "", {"choices": ["grouped_conv", "gemm_universal"]}),
-        ("--kernel-pattern", "", "part of the kernels' names"))
-    if options.op_type == "gemm_universal":
-        table = convert_csv_to_parquet(options.input, options.output, options.arch or "gfx950")
+        ("--kernel-pattern", "", "part of the kernels' names, or an expression with columns"))
+    if _has_original_names(options):
+        table = convert_csv_to_parquet(
+            options.input, options.output, options.arch or "gfx950", options.dtype,
+            options.variant, options.op_type, options.kernel_pattern or None)
         print(f"{len(table)} measurements in {options.output}")
         return 0
     fields = {"wave": options.wave, "warp_tile": options.warp_tile}

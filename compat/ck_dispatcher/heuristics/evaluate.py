@@ -48,7 +48,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     options = build_arg_parser().parse_args(argv)
     predictor = Predictor(options.model_dir)
     if not predictor.is_tessera:
-        report = evaluate_model(predictor, build_training_dataset(options.data_dir, options.op,
+        op = "grouped_conv" if predictor.op_type.startswith("grouped_conv") else options.op
+        report = evaluate_model(predictor, build_training_dataset(options.data_dir, op,
                                                                   options.dtype))
         print("\n".join(lines_of(report)))
         return _written(report, options.output)

@@ -120,8 +120,8 @@ class FeatureEngine(abc.ABC):
         return numpy.stack([self.extract(row, row, names) for row in rows])
 
     def validate_config(self, config: Dict[str, Any]) -> bool:
-        """Whether every field has one of the space's values, and the constraints hold. A constraint
-        on fields that are not there cannot be broken."""
+        """Whether every field has one of the space's values, and the constraints hold. What does
+        not say its tile is no kernel."""
         space = self.get_parameter_space()
         if any(config[name] not in values for name, values in space.items() if name in config):
             return False
@@ -155,19 +155,19 @@ class MachineFeatureEngine(FeatureEngine):
 
     def room_for(self, config: Dict[str, Any]) -> float:
         """The bytes that a block's tiles may take; the original gives compv4 32 KB."""
-        return min(self.hardware["lds_capacity"], 32768) if config["pipeline"] == "compv4" else (
-            self.hardware["lds_capacity"])
+        room = self.hardware["lds_capacity"]
+        return min(room, 32768) if config.get("pipeline") == "compv4" else room
 
 
 def _holds(constraint: Callable[[Dict[str, Any]], bool], config: Dict[str, Any]) -> bool:
     try:
         return constraint(config)
     except KeyError:
-        return True
+        return False
 
 
 def interwave_is_mem(config: Dict[str, Any]) -> bool:
-    return config["scheduler"] != "interwave" or config["pipeline"] == "mem"
+    return config.get("scheduler") != "interwave" or config.get("pipeline") == "mem"
 
 
 def first_of(row: Dict[str, Any], *names: str) -> Any:

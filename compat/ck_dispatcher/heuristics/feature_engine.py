@@ -14,7 +14,8 @@ from tessera import Error
 from feature_base import (CODES, DTYPE_BYTES, FeatureEngine, HARDWARE, MachineFeatureEngine,
                           TILES, TOO_SMALL, code_of, first_of, interwave_is_mem, lds_features,
                           tile_features)
-from feature_engine_grouped_conv import (GroupedConvFeatureEngine,
+from feature_engine_grouped_conv import (GroupedConvDocumentedFeatureEngine,
+                                         GroupedConvFeatureEngine,
                                          GroupedConvLatestFeatureEngine)
 
 PROBLEM = ("M", "N", "K", "split_k", "log2_M", "log2_N", "log2_K", "log2_MNK",
@@ -74,7 +75,7 @@ class GemmUniversalFeatureEngine(MachineFeatureEngine):
 
         def warp_tiles_divide_tiles(config: Dict[str, Any]) -> bool:
             return all(config[f"tile_{axis}"] %
-                       (config[f"warp_{axis}"] * config[f"warp_tile_{axis}"]) == 0
+                       (config[f"warp_{axis}"] * config.get(f"warp_tile_{axis}", 1)) == 0
                        for axis in "mnk")
 
         return [tiles_fit_lds, waves_are_2_to_8, warp_tiles_divide_tiles, interwave_is_mem]
@@ -145,7 +146,7 @@ def feature_engine_class(name: str) -> Any:
     """The class of a name. Raises ValueError for one that is unknown."""
     known = {each.__name__: each for each in (
         GemmUniversalFeatureEngine, GemmDocumentedFeatureEngine, GroupedConvFeatureEngine,
-        GroupedConvLatestFeatureEngine)}
+        GroupedConvDocumentedFeatureEngine, GroupedConvLatestFeatureEngine)}
     if name == "GemmUniversalVecFeatureEngine":
         from feature_engine_vec import GemmUniversalVecFeatureEngine
         return GemmUniversalVecFeatureEngine

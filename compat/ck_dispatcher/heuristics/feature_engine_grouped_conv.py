@@ -73,6 +73,13 @@ class GroupedConvFeatureEngine(MachineFeatureEngine):
         return [tiles_fit_lds, interwave_is_mem]
 
 
+class GroupedConvDocumentedFeatureEngine(GroupedConvFeatureEngine):
+    """The 83 features of the documented models: no depth, and no suffix of a kernel's name."""
+
+    def get_feature_names(self) -> List[str]:
+        return [name for name in super().get_feature_names() if name not in (*DEPTH, *SUFFIX)]
+
+
 class GroupedConvLatestFeatureEngine(GroupedConvFeatureEngine):
     """The 113 features of the latest engine, which knows the depth of a tile."""
 

@@ -7,12 +7,19 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import _paths  # noqa: F401
 import numpy
 
-from judging import percentile
+from frames import tflops_column
+from judging import Choice, percentile
 
 # The keys of one problem's rows, by the operation.
 SHAPE_KEYS = {"gemm_universal": ("m", "n", "k"),
-              "grouped_conv": ("N", "C", "K", "G", "Hi", "Wi", "Y", "X", "stride_h", "stride_w",
-                               "pad_h", "pad_w")}
+              "grouped_conv": ("N", "C", "K", "G", "Hi", "Wi", "Y", "X", "Di", "Z", "stride_h",
+                               "stride_w", "stride_d", "pad_h", "pad_w", "pad_d", "dilation_h",
+                               "dilation_w", "dilation_d")}
+
+
+def keys_of(columns: Any) -> Sequence[str]:
+    """The keys of a table's problems: those of a convolution where it has channels."""
+    return SHAPE_KEYS["grouped_conv" if {"C", "Hi"} <= set(columns) else "gemm_universal"]
 
 
 def classify_shape_family(m: int, n: int, k: int) -> str:
@@ -38,16 +45,17 @@ def by_shape(table: Any, column: str, keys: Sequence[str]) -> List[Dict[str, Any
     """For each problem with a measured kernel: the best, the one that the column ranks first (of
     equal ones the first row), and the share of the best that it reaches."""
     used = [key for key in keys if key in table.columns]
+    measured = tflops_column(table.columns)
     made = []
     for shape, rows in table.groupby(used, sort=True):
-        best = float(rows["measured_tflops"].max())
+        best = float(rows[measured].max())
         if best <= 0:
             continue
         chosen = rows.loc[rows[column].idxmax()]
-        reached = float(chosen["measured_tflops"])
-        made.append({**dict(zip(used, shape)), "best_tflops": best, "selected_tflops": reached,
-                     "efficiency": reached / best, "row": chosen.name,
-                     "best_row": rows["measured_tflops"].idxmax()})
+        reached = float(chosen[measured])
+        made.append({**dict(zip(used, shape)), "best_tflops": best, "oracle_best_tflops": best,
+                     "selected_tflops": reached, "efficiency": reached / best, "row": chosen.name,
+                     "best_row": rows[measured].idxmax()})
     return made
 
 
@@ -75,15 +83,11 @@ def _errors(measured: Any, guessed: Any) -> Tuple[float, float]:
 def evaluate_model(predictor: Any, table: Any, feature_engine: Any = None) -> Dict[str, Any]:
     """The errors of all rows that are valid, the shares of the best that the choices reach, and
     these by the families of shapes, by depths, and by the best kernel's pipeline."""
-    valid = table
-    if "is_valid" in table.columns:
-        valid = table[table["is_valid"].astype(bool)]
-    valid = valid[valid["measured_tflops"] > 0].reset_index(drop=True)
-    if not len(valid):
-        raise ValueError("the table has no valid measurement")
+    valid = valid_rows(table)
     guessed = predicted(predictor, valid, feature_engine)
-    r2, rmse = _errors(valid["measured_tflops"].to_numpy(float), guessed)
-    found = by_shape(valid.assign(pred_tflops=guessed), "pred_tflops", SHAPE_KEYS["gemm_universal"])
+    r2, rmse = _errors(valid[tflops_column(valid.columns)].to_numpy(float), guessed)
+    keys = keys_of(valid.columns)
+    found = by_shape(valid.assign(pred_tflops=guessed), "pred_tflops", keys)
     values = [each["efficiency"] for each in found]
     whole = summary(values)
     pipelines = valid["pipeline"] if "pipeline" in valid.columns else None
@@ -94,11 +98,40 @@ def evaluate_model(predictor: Any, table: Any, feature_engine: Any = None) -> Di
             **{f"efficiency_{name}": whole[name] for name in ("mean", "p10", "p50", "min")}},
         "per_shape_efficiency": [{key: value for key, value in each.items()
                                   if key not in ("row", "best_row")} for each in found],
-        "shape_family_metrics": _slices(found, lambda each: classify_shape_family(
-            each["m"], each["n"], each["k"])),
-        "k_regime_metrics": _slices(found, lambda each: classify_k_regime(each["k"])),
+        **_slices_of_gemm(found if keys == SHAPE_KEYS["gemm_universal"] else []),
         "pipeline_metrics": {} if pipelines is None else _slices(
             found, lambda each: str(pipelines[each["best_row"]]))}
+
+
+def _slices_of_gemm(found: List[Dict[str, Any]]) -> Dict[str, Any]:
+    return {"shape_family_metrics": _slices(found, lambda each: classify_shape_family(
+                each["m"], each["n"], each["k"])),
+            "k_regime_metrics": _slices(found, lambda each: classify_k_regime(each["k"]))}
+
+
+def valid_rows(table: Any) -> Any:
+    """Raises ValueError where no row of a table is a valid measurement."""
+    valid = table
+    if "is_valid" in table.columns:
+        valid = table[table["is_valid"].astype(bool)]
+    valid = valid[valid[tflops_column(valid.columns)] > 0].reset_index(drop=True)
+    if not len(valid):
+        raise ValueError("the table has no valid measurement")
+    return valid
+
+
+def choices(predictor: Any, table: Any) -> List[Choice]:
+    """What a model chooses for each problem of a table, among the kernels that the table names."""
+    valid = valid_rows(table)
+    guessed = predicted(predictor, valid)
+    used = [key for key in keys_of(valid.columns) if key in valid.columns]
+    made = []
+    for each in by_shape(valid.assign(pred_tflops=guessed), "pred_tflops", used):
+        chosen, best = valid.loc[each["row"]], valid.loc[each["best_row"]]
+        made.append(Choice(" ".join(f"{key}={int(each[key])}" for key in used),
+                           chosen["kernel_name"], each["selected_tflops"], best["kernel_name"],
+                           each["best_tflops"], float(guessed[each["row"]])))
+    return made
 
 
 def lines_of(report: Dict[str, Any]) -> List[str]:

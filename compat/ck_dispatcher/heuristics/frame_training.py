@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import importlib.util
 import inspect
 import json
 import pathlib
@@ -15,7 +16,7 @@ import numpy
 
 import feature_engine as _engines
 import frame_judging
-from frames import package, pandas
+from frames import package, pandas, save_parquet, tflops_column
 
 DEFAULT_PARAMS: Dict[str, Any] = {
     "objective": "regression", "metric": "rmse", "num_leaves": 255, "max_depth": 15,
@@ -25,7 +26,8 @@ DEFAULT_PARAMS: Dict[str, Any] = {
 PATIENCE = 50
 TARGET_COLUMNS = {"gemm_universal": {"tflops": "measured_tflops", "latency": "latency_ms",
                                      "bandwidth": "bandwidth_gb_s"},
-                  "grouped_conv": {"tflops": "measured_tflops", "latency": "latency_ms"}}
+                  "grouped_conv": {"tflops": "tflops", "latency": "latency_ms",
+                                   "bandwidth": "bandwidth_gb_s"}}
 _BASES = {"gemm_universal_vec": "gemm_universal", "gemm_streamk": "gemm_universal"}
 
 
@@ -56,7 +58,8 @@ def compute_group_keys(table: Any, operation: str) -> Any:
 def compute_tflops_efficiency(table: Any, operation: str, pred_col: str = "pred_tflops") -> Any:
     """A row for each problem: the share of the best that the first by pred_col reaches."""
     found = frame_judging.by_shape(table, pred_col, _keys(operation))
-    columns = [*_keys(operation), "best_tflops", "selected_tflops", "efficiency"]
+    columns = [key for key in _keys(operation) if key in table.columns]
+    columns += ["oracle_best_tflops", "best_tflops", "selected_tflops", "efficiency"]
     return pandas().DataFrame(found, columns=columns)
 
 
@@ -158,8 +161,13 @@ def _valid(table: Any) -> Any:
     return table.reset_index(drop=True)
 
 
+def _measured(table: Any, target: str, operation: str) -> Any:
+    column = TARGET_COLUMNS[base_operation(operation)][target]
+    return table[tflops_column(table.columns) if target == "tflops" else column].to_numpy(float)
+
+
 def _values(table: Any, target: str, operation: str, log_transform: bool) -> Any:
-    values = table[TARGET_COLUMNS[base_operation(operation)][target]].to_numpy(float)
+    values = _measured(table, target, operation)
     return numpy.log1p(values) if log_transform else values
 
 
@@ -213,7 +221,7 @@ def run_cv(table: Any, engine: Any, target: str, params: Dict[str, Any], operati
 
 def _metrics(table: Any, guessed: Any, fold: int, target: str, operation: str, trained: int
              ) -> Dict[str, Any]:
-    measured = table[TARGET_COLUMNS[base_operation(operation)][target]].to_numpy(float)
+    measured = _measured(table, target, operation)
     r2, rmse = frame_judging._errors(measured, guessed)
     ranks = -guessed if target == "latency" else guessed
     found = compute_tflops_efficiency(table.assign(pred_tflops=ranks), operation)["efficiency"]
@@ -256,6 +264,9 @@ def train_folder(table: Any, options: Any, folder: pathlib.Path, targets: Sequen
         model = train_final_model(table, engine, target, params, operation, first, target in logged)
         _save(folder, target, model, names)
         write(folder, f"cv_metrics_{target}.json", found["folds"])
+        if target == "tflops" and importlib.util.find_spec("pyarrow"):
+            save_parquet(_valid(table).assign(oof_pred_tflops=found["predictions"]),
+                         folder / "oof_predictions.parquet")
         total = model.booster_.num_trees()
         before = total - int(params["n_estimators"]) if first else 0
         mean = sum(each["mean_efficiency"] for each in found["folds"]) / len(found["folds"])

@@ -169,12 +169,27 @@ def _columns_of(file: pathlib.Path) -> List[str]:
         return []
 
 
+def read_table(file: pathlib.Path) -> Any:
+    return pandas().read_csv(file) if file.suffix == ".csv" else load_parquet(file)
+
+
+def tflops_column(columns: Any) -> str:
+    """The column of the measured TFLOPS: tables of GEMM and of convolutions call it otherwise."""
+    return "measured_tflops" if "measured_tflops" in columns else "tflops"
+
+
 def original_files(place: Any) -> List[pathlib.Path]:
-    """The tables in a folder, or the file itself, that have the original's columns."""
+    """The tables in a folder and its folders, or the file itself, that have the original's columns.
+    """
     path = pathlib.Path(place)
-    files = [path] if path.is_file() else sorted(path.glob("*")) if path.is_dir() else []
-    return [file for file in files if file.suffix in (".csv", ".parquet") and
-            {"kernel_name", "measured_tflops"} <= set(_columns_of(file))]
+    files = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else []
+    found = []
+    for file in files:
+        if file.suffix in (".csv", ".parquet"):
+            columns = _columns_of(file)
+            if {"kernel_name", tflops_column(columns)} <= set(columns):
+                found.append(file)
+    return found
 
 
 def build_training_dataset(data_dir: Any, op_type: Optional[str] = None,
@@ -184,10 +199,8 @@ def build_training_dataset(data_dir: Any, op_type: Optional[str] = None,
     files = original_files(data_dir)
     if not files:
         raise FileNotFoundError(f"{data_dir} holds no measurements: no .parquet or .csv file with "
-                                "the columns kernel_name and measured_tflops")
-    read = pandas()
-    table = read.concat([read.read_csv(file) if file.suffix == ".csv" else load_parquet(file)
-                         for file in files], ignore_index=True)
+                                "the columns kernel_name, and measured_tflops or tflops")
+    table = pandas().concat([read_table(file) for file in files], ignore_index=True)
     for column, wanted in (("op_type", op_type), ("dtype", dtype)):
         if wanted and column in table.columns:
             table = table[table[column] == wanted]

@@ -2,9 +2,14 @@
 """What a model thinks of kernels.
 
     predict.py --model_dir models/gemm_universal_fp32_avx512 --m 128 --n 1536 --k 7168 --layout rcr
+
+Latency and bandwidth stand beside TFLOPS where the folder has models of them. The kernels are all
+legal ones of the model's machine; for a model of the original's form they are those of the tables
+in data/, which lies beside models/, where there are any.
 """
 from __future__ import annotations
 
+import gzip
 import inspect
 import json
 import pathlib
@@ -22,9 +27,23 @@ from tessera_ck import problems as _problems
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
+from feature_base import CODES
 from feature_engine import FeatureEngine, OPERATION_ENGINES, feature_engine_class
 
 TARGETS = ("tflops", "latency", "bandwidth")
+HEURISTICS = pathlib.Path(__file__).resolve().parent
+
+
+def model_place(model_dir: Any) -> pathlib.Path:
+    """A model's folder: a relative one that is not here lies beside the scripts."""
+    given = pathlib.Path(model_dir)
+    return given if given.exists() or not (HEURISTICS / given).is_dir() else HEURISTICS / given
+
+
+def default_model(op_type: str, dtype: str, arch: str) -> pathlib.Path:
+    """Where a model of an operation lies if nobody says otherwise: in models/ beside the scripts.
+    """
+    return HEURISTICS / "models" / f"{op_type}_{dtype}_{arch}"
 
 
 class Predictor:
@@ -37,7 +56,7 @@ class Predictor:
     """
 
     def __init__(self, model_dir: Any, feature_engine: Optional[FeatureEngine] = None) -> None:
-        self.model_dir = pathlib.Path(model_dir)
+        self.model_dir = model_place(model_dir)
         self.spec = self._read_spec()
         self.op_type = _problems.op_type_of(self.spec, self.model_dir)
         self.is_tessera = (self.model_dir / "manifest.json").is_file() or \
@@ -98,13 +117,24 @@ class Predictor:
                 return file
         return None
 
+    def _unpacked(self, file: pathlib.Path) -> pathlib.Path:
+        """A plain copy of a .gz, which is kept beside it as in the original, if the folder can be
+        written."""
+        plain = file.with_suffix("") if file.suffix == ".gz" else file
+        if plain != file:
+            try:
+                plain.write_bytes(gzip.decompress(file.read_bytes()))
+            except OSError:
+                return file
+        return plain
+
     def _model(self, target: str) -> Any:
         if target not in self._models:
             file = self._file(target)
             if file is None:
                 raise FileNotFoundError(f"{self.model_dir} has no model of {target}")
             self._models[target] = (tessera.Model.load(str(file)) if self.is_tessera
-                                    else _forest.read(file))
+                                    else _forest.read(self._unpacked(file)))
         return self._models[target]
 
     _load_model = _model
@@ -223,21 +253,49 @@ def legal_configs(target: str, dtype: str, layout: str, op_type: str = "gemm_uni
     machine = _targets.resolve(target)
     names = _gemm.legal_kernels(machine, dtype, layout,
                                 where=["epilogue=none", *_gemm.WHERE.get(op_type, [])])
-    return [{**_problems.row_of(_gemm.spec_of(name, machine)), "kernel_name": name}
-            for name in names]
+    return [_problems.row_of_name(name) for name in names]
 
 
-def ranked(predictor: Predictor, problem: Dict[str, Any], top: int) -> List[Tuple[str, float]]:
-    """The best of all legal kernels of the model's machine."""
+def ranked(predictor: Predictor, problem: Dict[str, Any], top: int, rows: Dict[str, Dict[str, Any]]
+           ) -> List[Tuple[str, float]]:
+    """The best of all legal kernels of the model's machine; for a model of the original's form, of
+    the candidates() given."""
     if predictor.is_tessera:
         whole = _problems.problem_of(predictor.op_type, problem, predictor.spec)
         most = 0 if _gemm.names_of(predictor.op_type) else top  # 0: all
         rows = [row for row in predictor._model("tflops").rank(whole, top=most)
                 if _gemm.is_kernel_of(predictor.op_type, row["kernel"])]
         return [(row["kernel"], whole.flops / 1e12 / row["predicted"]) for row in rows[:top]]
-    configs = legal_configs(predictor.spec.get("arch", ""), problem["dtype"], problem["layout"],
-                            predictor.op_type)
-    return predictor.rank_kernels(problem, configs)[:top]
+    return predictor.rank_kernels(problem, list(rows.values()))[:top]
+
+
+def candidates(predictor: Predictor, problem: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
+    """Rows of the kernels of a problem's type and layout, by name: those of data/ beside the
+    models, or else the legal ones of the model's machine that its features know."""
+    from frames import original_files, read_table
+    found: Dict[str, Dict[str, Any]] = {}
+    for file in original_files(predictor.model_dir.resolve().parents[1] / "data"):
+        for row in read_table(file).to_dict("records"):
+            if all(row.get(key, problem[key]) == problem[key] for key in ("dtype", "layout")):
+                sizes = {key for key in row if key.upper() in problem or key in problem}
+                found.setdefault(row["kernel_name"], {key: value for key, value in row.items()
+                                                      if key not in sizes})
+    return found or {
+        row["kernel_name"]: row for row in legal_configs(
+            predictor.spec.get("arch", ""), problem["dtype"], problem["layout"], predictor.op_type)
+        if row["pipeline"] in CODES["pipeline"]}
+
+
+def line_of(predictor: Predictor, problem: Dict[str, Any], kernel: Dict[str, Any], tflops: float
+            ) -> str:
+    """What the models think of a kernel, in a line."""
+    told = f"  {tflops:10.3f} TFLOPS"
+    for target, ask, unit in (("latency", predictor.predict_latency, "ms"),
+                              ("bandwidth", predictor.predict_bandwidth, "GB/s")):
+        if predictor._file(target) and (predictor.is_tessera is False or
+                                        (predictor.model_dir / target).is_dir()):
+            told += f"  {ask(problem, kernel):10.4g} {unit}"
+    return f"{told}  {kernel_name(kernel)}"
 
 
 def asked(doc: Any, *rows: Any) -> Tuple[Any, Predictor, Dict[str, Any], str]:
@@ -258,8 +316,9 @@ def main() -> int:
     print(f"tessera predict --model {folder} {line} --top {options.top}"
           if predictor.is_tessera else
           f"{folder}: a model of the original, for {predictor.spec.get('arch', 'an unnamed')}")
-    for name, tflops in ranked(predictor, problem, options.top):
-        print(f"  {tflops:10.3f} TFLOPS  {name}")
+    rows = {} if predictor.is_tessera else candidates(predictor, problem)
+    for name, tflops in ranked(predictor, problem, options.top, rows):
+        print(line_of(predictor, problem, rows.get(name, {"kernel_name": name}), tflops))
     return 0
 
 

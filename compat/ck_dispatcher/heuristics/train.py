@@ -16,7 +16,7 @@ import json
 import pathlib
 import shutil
 import sys
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -31,6 +31,7 @@ from frame_training import (DEFAULT_PARAMS, TARGET_COLUMNS, base_operation, buil
                             load_warm_start_model, run_cv, train_final_model, train_folder)
 from frames import build_training_dataset, original_files
 from judging import data_files
+from predict import HEURISTICS, default_model
 
 __all__ = ["DEFAULT_PARAMS", "TARGET_COLUMNS", "base_operation", "build_feature_spec",
            "build_hw_kwargs", "build_training_dataset", "check_arch_matches_data",
@@ -52,11 +53,13 @@ OPERATIONS = ("gemm_universal", "gemm_universal_vec", "gemm_streamk", "grouped_c
 
 def build_arg_parser() -> argparse.ArgumentParser:
     return _scripts.parser_of(
-        __doc__, ("--data_dir", str, "a folder of measurements, or a file"),
-        ("--out_dir", None, "models/<op>_<dtype>_<arch> if left out", {"type": pathlib.Path}),
+        __doc__, ("--data_dir", "", "a folder of measurements, or a file; data/ of the scripts"),
+        ("--out_dir", None, "models/<op>_<dtype>_<arch> of the scripts if left out",
+         {"type": pathlib.Path}),
         ("--operation --op", "gemm_universal", "", {"choices": OPERATIONS}),
-        ("--direction", None, "forward, bwd_data, bwd_weight"), ("--dtype", "fp16"),
-        ("--arch", None, "of the measurements; this machine's"), ("--targets", "tflops"),
+        ("--direction", None, "forward, bwd_data, bwd_weight; what the data has, or forward"),
+        ("--dtype", "fp16"), ("--arch", None, "what the data says; else gfx950 for the original's "
+                              "data, and this machine"), ("--targets", "tflops"),
         ("--n_splits", 5), ("--tune", False, "accepted; parameters are given by --param"),
         ("--no_log_transform", False), ("--warm_start", None, "", {"type": pathlib.Path}),
         ("--warm_start_n_estimators", 500), ("--n_estimators", TREES),
@@ -125,6 +128,27 @@ def has_original_columns(place: str) -> bool:
     return not path.exists() or bool(original_files(place))
 
 
+def of_direction(table: Any, given: str) -> Tuple[str, Any]:
+    """A direction and its rows: the one asked for, else the only one that the table has, else
+    forward. Raises Error where no row has it."""
+    column = table["variant"] if "variant" in table.columns else None
+    found = [] if column is None else sorted({_conv.variant_word(each) for each in column.unique()})
+    direction = _conv.variant_word(given or (found[0] if len(found) == 1 else "forward"))
+    if not found:
+        return direction, table
+    rows = table[column.map(_conv.variant_word) == direction].reset_index(drop=True)
+    if not len(rows):
+        raise Error(f"no row is of the direction {direction}; there are {', '.join(found)}",
+                    "not_found")
+    return direction, rows
+
+
+def arch_of(table: Any) -> str:
+    """The target that a table says; gfx950 where it says none, or several."""
+    found = table["arch"].dropna().unique() if "arch" in table.columns else []
+    return str(found[0]) if len(found) == 1 else "gfx950"
+
+
 def train_original(options: argparse.Namespace, quantities: Sequence[str]) -> int:
     """Trains models of the original's form."""
     word = options.operation
@@ -132,6 +156,11 @@ def train_original(options: argparse.Namespace, quantities: Sequence[str]) -> in
         options.operation = "grouped_conv"
     table = build_training_dataset(options.data_dir, op_type=base_operation(options.operation),
                                    dtype=options.dtype)
+    if options.operation == "grouped_conv":
+        direction, table = of_direction(
+            table, options.direction or word.partition("grouped_conv_")[2])
+        word = f"grouped_conv_{direction}"
+    options.arch = options.arch or arch_of(table)
     known = TARGET_COLUMNS[base_operation(options.operation)]
     for each in quantities:
         if each not in known:
@@ -139,8 +168,7 @@ def train_original(options: argparse.Namespace, quantities: Sequence[str]) -> in
     given = {name: float(value) if "." in value else int(value)
              for name, value in (each.split("=", 1) for each in options.param)}
     params = {**DEFAULT_PARAMS, "n_estimators": options.n_estimators, **given}
-    folder = options.out_dir or pathlib.Path("models") / (
-        f"{word}_{options.dtype}_{options.arch or 'gfx950'}")
+    folder = options.out_dir or default_model(word, options.dtype, options.arch)
     for line in train_folder(table, options, folder, quantities, params):
         print(line)
     print(folder)
@@ -149,6 +177,7 @@ def train_original(options: argparse.Namespace, quantities: Sequence[str]) -> in
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     options = build_arg_parser().parse_args(argv)
+    options.data_dir = options.data_dir or str(HEURISTICS / "data")
     quantities: List[str] = options.targets.split(",")
     unknown = [each for each in quantities if each not in QUANTITIES]
     if unknown:
@@ -159,7 +188,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return train_original(options, quantities)
     op = op_of(options)
     target = _targets.resolve(options.arch)
-    folder = options.out_dir or pathlib.Path("models") / f"{op}_{options.dtype}_{target.name}"
+    folder = options.out_dir or default_model(op, options.dtype, target.name)
     folder.mkdir(parents=True, exist_ok=True)
     print(target)
     results = {each: train_one(options, op, each, folder) for each in quantities}

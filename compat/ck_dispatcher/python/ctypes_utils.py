@@ -190,9 +190,6 @@ class DispatcherLib(_libraries.Library):
 
     def _run_packed(self, plan: Any, arrays: Dict[str, Any], verify: bool) -> float:
         """The library's reference needs B as it was, so that the comparison is made here."""
-        if self.target.backend != "cpu":
-            raise Error("a B in the host's memory is packed for CPUs only; use tessera.prepack",
-                        "unsupported")
         seconds = _launching.launch_packed(plan, arrays)
         if verify:
             a, b, out = (arrays[name].astype(numpy.float64) for name in ("a", "b", "out"))
@@ -237,6 +234,10 @@ class GemmRunner:
         word = config.dtype_c if dtype is None else tessera._dtypes.word_of(dtype, "dtype")
         if word != config.dtype_c:
             config = dataclasses.replace(config, dtype_c=word)
+            self.lib = DispatcherLib(config)
+        if not len(D) and _gemm.is_plain_without_d(config):
+            _hints.of_argument("variant", "multi_d", "standard")
+            config = dataclasses.replace(config, variant="standard")
             self.lib = DispatcherLib(config)
         shapes = numpy.shape(A), numpy.shape(B)
         if tuple(map(len, shapes)) != (2, 2):

@@ -224,10 +224,23 @@ def result_of(wish: Any) -> ValidationResult:
     return ValidationResult(False, wish.corrections)
 
 
+def _config_of(fields: Dict[str, Any]) -> Any:
+    """Raises Error for a field that a KernelConfig has not."""
+    from ctypes_utils import KernelConfig
+    known = {field.name for field in dataclasses.fields(KernelConfig)}
+    for name in fields:
+        if name not in known:
+            raise Error(f"a KernelConfig has no field '{name}'", "invalid_argument")
+    return KernelConfig(**fields)
+
+
 def validate_kernel_config(config: Any) -> ValidationResult:
     """Whether the target's rules let the kernel be; each refusal is the rule's own sentence. The
-    nearest legal kernel is suggested."""
+    nearest legal kernel is suggested. A dict holds fields of a KernelConfig; the others are its
+    defaults."""
     try:
+        if isinstance(config, dict):
+            config = _config_of(config)
         target = _targets.resolve(config.gfx_arch)
         wish = _gemm.wish_of(config, target)
     except Error as error:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import unittest
 
-from support import COMPAT, Case
+from support import COMPAT, Case, long
 
 EMULATOR = str(COMPAT / "../../build/release/src/libtessera-emulated-hip.so")
 
@@ -84,16 +84,29 @@ assert result.success, result.error
 '''
 
 
+# The tests of this folder that compute, or choose what to compute, on whatever machine is here.
+MODULES = ("test_arguments", "test_codegen", "test_fmha", "test_fmha_parity", "test_gemm",
+           "test_gemm_names", "test_grouped_conv", "test_hints", "test_names")
+
+
 @unittest.skipUnless(os.path.isfile(EMULATOR), f"there is no emulator, {EMULATOR}")
 @unittest.skipUnless(shutil.which("clang++-22") and shutil.which("llvm-objdump-22"),
                      "there is no clang++-22 or no llvm-objdump-22")
 class EmulatedAmd(Case):
     def emulate(self, program, target):
+        self.run_there(target, "-c", program.replace("TARGET", target))
+
+    def run_there(self, target, *words):
         settings = {"TESSERA_HIP": EMULATOR, "TESSERA_EMULATED_TARGET": target,
                     "PYTHONPATH": os.pathsep.join(sys.path)}
-        made = subprocess.run([sys.executable, "-c", program.replace("TARGET", target)],
-                              capture_output=True, text=True, env={**os.environ, **settings})
+        made = subprocess.run([sys.executable, *words], capture_output=True, text=True,
+                              env={**os.environ, **settings})
         self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+
+    @long
+    def test_all_that_computes(self):
+        for target in ("gfx90a", "gfx942", "gfx950"):
+            self.run_there(target, "-m", "unittest", *MODULES)
 
     def test_gemm(self):
         for target in ("gfx90a", "gfx942", "gfx950"):

@@ -150,7 +150,8 @@ class Hardware(Case):
 
     def test_profiles_of_the_originals_machines(self):
         sizes = {arch: row["hw_lds_capacity"] for arch, row in from_csv.HW_PROFILES.items()}
-        self.assertEqual(sizes, {"gfx942": 65536, "gfx950": 163840, "gfx1250": 327680})
+        self.assertEqual(sizes, {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840,
+                                 "gfx1250": 327680})
         self.assertEqual(from_csv.HW_PROFILES["gfx1250"]["hw_wavefront_size"], 32)
 
     def test_an_engine_says_what_it_was_made_with(self):
@@ -270,7 +271,7 @@ class Folders(FolderCase):
                 Predictor(self.model(names, **spec, **version))
 
     def test_a_search_filters_by_the_models_machine(self):
-        large = {"tile_m": 256, "tile_n": 256, "tile_k": 256, "pipeline": "compv3"}
+        large = {**KERNEL, "tile_m": 256, "tile_n": 256, "tile_k": 256}
         self.assertFalse(GemmUniversalFeatureEngine().validate_config(large))
         predictor = Predictor(self.model(hardware={"lds_capacity": 163840}))
         self.assertTrue(SurrogateSearch(predictor)._fe.validate_config(large))

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+import warnings
 
 import numpy
 
@@ -168,6 +169,16 @@ class Variants(Case):
             self.assertTrue(result.success, f"{operation}: {result.error}")
             ok, largest, _ = Validator().check(result.output, wanted(a.astype("float64") @ b, d))
             self.assertTrue(ok, f"{operation}: {largest}, seed {SEED}")
+
+    def test_without_d_and_operation_it_is_a_plain_product(self):
+        a, b = self.draw(12, 20), self.draw(20, 16)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = GemmRunner(DispatcherLib(fp32(variant="multi_d"))).run(a, b, verify=True)
+        self.assertTrue(result.success, result.error)
+        self.assertTrue(Validator().check(result.output, a.astype("float64") @ b)[0], f"{SEED}")
+        named = fp32(variant="multi_d", elementwise_op="Relu")
+        self.assertFalse(GemmRunner(DispatcherLib(named)).run(a, b).success)
 
     def test_operations_have_one_chain_each(self):
         self.assertEqual(gemm.epilogue_of("Relu", 1), "multi_d_add1+relu")
@@ -331,7 +342,7 @@ class Generated(Case):
         with tempfile.TemporaryDirectory() as folder:
             runner = CodegenRunner(output_dir=folder)
             self.assertTrue(runner.ensure_kernels_exist())
-            plain = len(runner.list_kernels())
+            plain = runner.categorize_kernels()["standard"]
             for config, suffix in ((KernelConfig(variant="preshuffle"), "_preshuffle"),
                                    (KernelConfig(variant="multi_d", elementwise_op="Relu"),
                                     "_multid_Relu_d1")):
@@ -342,9 +353,11 @@ class Generated(Case):
             files = runner.list_kernels()
             table = json.loads((pathlib.Path(folder) / "kernel_names.json").read_text())
             self.assertEqual(sorted(table), [path.stem for path in files])
+            backend = targets.resolve().backend
+            ending = {"cpu": ".cc", "hip": ".hip"}.get(backend, ".cu")
             for path in files:
                 self.assertIn(table[path.stem], path.read_text())
-                self.assertTrue((path.parent / (table[path.stem] + ".cc")).is_file())
+                self.assertTrue((path.parent / (table[path.stem] + ending)).is_file())
             count = runner.categorize_kernels()
             self.assertEqual(count["total"], len(files))
             self.assertEqual(count["standard"], plain)

@@ -14,6 +14,7 @@ import tessera
 from support import COMPAT, HERE, Case, long
 
 import predict
+from grouped_conv_utils import GroupedConvKernelConfig, setup_multiple_grouped_conv_dispatchers
 from tessera_ck import gemm as _gemm
 from tessera_ck import targets
 
@@ -282,6 +283,12 @@ class Convolving(Scripts):
         one = self.run_script(f"{ENGINE}/run_one_grouped_conv_kernel.py", stdin=json.dumps(
             {**items[0], "kernel_name": rows[0]["kernel"], "so_path": None}))
         self.assertEqual(json.loads(one.stdout)["kernel"], rows[0]["kernel"])
+        config = GroupedConvKernelConfig(dtype="fp32", layout="NHWGC_KYXGC_NHWGK", arch=None)
+        file = setup_multiple_grouped_conv_dispatchers([config], verbose=False)[0]
+        for name in (file.stem, "grouped_conv_forward_fp32_2d_16x64x64_compv3"):
+            one = self.run_script(f"{ENGINE}/run_one_grouped_conv_kernel.py", stdin=json.dumps(
+                {**items[0], "kernel_name": name, "so_path": str(file)}))
+            self.assertGreater(json.loads(one.stdout)["non_zero"], 100)
 
     def test_a_whole_benchmark_and_its_conversion(self):
         lines = ["conv direction=forward n=1 c=8 k=8 h=6 w=6 y=3 x=3 pad_h=1 pad_w=1",

@@ -86,7 +86,11 @@ class Case:
 
 def validate_config(config: Dict[str, Any], arch_specs: Optional[Dict[str, Any]] = None
                     ) -> ValidationResult:
-    """Every rule that a configuration breaks. config: {"arch", "signature", "algorithm"}."""
+    """Every rule that a configuration breaks. config: {"arch", "signature", "algorithm"}; one that
+    lacks a part breaks the rule that it is there."""
+    lacking = _lacking(config)
+    if lacking:
+        return ValidationResult(False, [f"the configuration has no '{each}'" for each in lacking])
     case = Case(config, arch_specs or _read())
     if not case.row:
         case.need(False, f"there is no target architecture '{case.arch}'; there are "
@@ -96,6 +100,21 @@ def validate_config(config: Dict[str, Any], arch_specs: Optional[Dict[str, Any]]
         rule(case)
     _OF_FAMILY.get(case.family, lambda case: None)(case)
     return case.result
+
+
+_PARTS = {"signature": ("family", "data_type", "hdim_q", "hdim_v", "bias"),
+          "algorithm": ("pipeline", "tile", "wave", "warp", "block_per_cu", "num_wave_groups")}
+
+
+def _lacking(config: Dict[str, Any]) -> List[str]:
+    """What the rules read and a configuration does not say."""
+    found = ["arch"] if "arch" not in config else []
+    for part, names in _PARTS.items():
+        if part not in config:
+            found.append(part)
+        else:
+            found += [f"{part}.{name}" for name in names if name not in config[part]]
+    return found
 
 
 def _words(case: Case) -> None:

@@ -44,15 +44,22 @@ def problem_of(p: Any, dtype: str, layout: str = "nhwgc") -> tessera.Problem:
         for word in ("stride", "dilation", "pad"):
             given[f"{word}_{axis}"] = getattr(p, f"{word}_{axis}")
         given[f"pad_right_{axis}"] = given[f"pad_{axis}"]
-    if layout not in ("nhwgc", "nchw"):
+    return tessera.Problem("conv", **given, layout=layout_word(layout))
+
+
+def layout_word(layout: str) -> str:
+    """"NHWGC_GKYXC_NHWGK", "ndhwgc" and "nwgc" are "nhwgc": the input's part says it, and arrays
+    have the shapes of GroupedConvProblem."""
+    found = layout.lower().partition("_")[0]
+    if found not in ("nhwgc", "ndhwgc", "nwgc", "nchw"):
         raise Error(f"layout must be nhwgc or nchw, got '{layout}'")
-    return tessera.Problem("conv", **given, layout=layout)
+    return "nchw" if found == "nchw" else "nhwgc"
 
 
 def named_kernel(config: Any, target: Target) -> str:
     return "_".join([
         "conv", DIRECTIONS[variant_word(config.variant)][0].replace("_", ""), config.dtype,
-        config.layout, f"{config.ndim_spatial}d", config.pipeline,
+        layout_word(config.layout), f"{config.ndim_spatial}d", config.pipeline,
         *(fields.shape(config, prefix) for prefix in ("tile", "wave", "warp_tile")),
         *gemm.ending_of(config, target)])
 
@@ -97,10 +104,11 @@ def essential(config: Any, target: Target) -> List[str]:
     """The shipped set; where it has none for so many dimensions, all kernels of the signature."""
     direction = DIRECTIONS[variant_word(config.variant)][0]
     found = [name for name in gemm.shipped(target,
-                                           f"{direction}_{config.dtype}_{config.layout}_essential")
+                                           f"{direction}_{config.dtype}_"
+                                           f"{layout_word(config.layout)}_essential")
              if f"_{config.ndim_spatial}d_" in name]
     return found or tessera.KernelSet("ck_dispatcher", target.word).op("conv").where(
-        direction=direction, dtype=config.dtype, layout=config.layout,
+        direction=direction, dtype=config.dtype, layout=layout_word(config.layout),
         ndim=str(config.ndim_spatial), epilogue="none").kernels
 
 

@@ -91,6 +91,15 @@ def config_epilogue(config: Any) -> str:
                        getattr(config, "num_d_tensors", 1))
 
 
+def is_plain_without_d(config: Any) -> bool:
+    """Whether a configuration is of multi_d and names no operation: the original computes a plain
+    product then, where no D is given."""
+    kind = type(config)
+    return bool(config.variant == "multi_d" and
+                (config.elementwise_op, config.num_d_tensors) ==
+                (kind.elementwise_op, kind.num_d_tensors))
+
+
 def triple(*numbers: int) -> str:
     return "x".join(map(str, numbers))
 
@@ -106,6 +115,11 @@ def usual_waves(config: Any) -> Dict[str, int]:
     """The defaults of waves and warp tiles."""
     return {f"{prefix}_{axis}": getattr(type(config), f"{prefix}_{axis}")
             for prefix in ("wave", "warp") for axis in "mnk"}
+
+
+def has_usual_shapes(config: Any) -> bool:
+    names = [f"{prefix}_{axis}" for prefix in ("tile", "wave", "warp") for axis in "mnk"]
+    return all(getattr(config, name) == getattr(type(config), name, None) for name in names)
 
 
 def ending_of(config: Any, target: Target) -> List[str]:
@@ -141,11 +155,15 @@ def exact(name: str, target: Target, ignored: List[str]) -> Wish:
 
 def wish_of(config: Any, target: Target) -> Wish:
     """The kernels for a configuration. One that names a pipeline of the target is exact. Another is
-    a wish for what to compute; how is then the target's to say."""
+    a wish for what to compute, and so is one with the default tile, whose types have other
+    instructions; how is then the target's to say."""
     ignored = hints.of_config(config)
     there = pipelines(target, "gemm")
     if PIPELINES.get(config.pipeline, config.pipeline) in there:
-        return exact(named_kernel(config, target), target, ignored)
+        found = exact(named_kernel(config, target), target, ignored)
+        if found.kernels or not has_usual_shapes(config):
+            return found
+        return Wish(general_kernels(config, target), [*found.corrections, *ignored], False)
     note = (f"pipeline {config.pipeline}, tile {fields.shape(config, 'tile')} are not those of "
             f"{target.name}, whose pipelines are {', '.join(there)}; its kernels for these types "
             "and this layout are taken")

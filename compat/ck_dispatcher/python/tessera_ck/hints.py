@@ -14,6 +14,7 @@ CACHE = "the cache knows by content what must be compiled"
 # Arguments of functions, and fields of problems.
 ARGUMENTS = {"recompile": CACHE, "codegen_path": "the package tessera holds the generator",
              "hipcc": "the flags are those of Tessera's own compiler", "split_k": OWN,
+             "variant": "without D tensors it is a plain product, as in the original",
              "executor": "the library has threads of its own", "warp_tile_n": OWN,
              "warp_tile_k": OWN}
 

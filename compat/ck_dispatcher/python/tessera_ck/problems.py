@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import types
 from typing import Any, Dict, Optional
 
@@ -53,6 +54,24 @@ def row_of(spec: Dict[str, Any]) -> Dict[str, Any]:
                            "persistent": how["persistent"]}
     for prefix, word in (("tile", "tile"), ("warp", "wave"), ("warp_tile", "warp_tile")):
         row.update(zip((f"{prefix}_{axis}" for axis in "mnk"), gemm.numbers(how[word])))
+    return row
+
+
+_SHAPE = re.compile(r"\d+x\d+x\d+")
+
+
+def row_of_name(name: str) -> Dict[str, Any]:
+    """The same of a kernel's name, without asking its target for the whole kernel."""
+    words = name.split("_")
+    shapes = [gemm.numbers(word) for word in words if _SHAPE.fullmatch(word)]
+    row: Dict[str, Any] = {"kernel_name": name, "dtype": words[1], "layout": words[2],
+                           "pipeline": words[3], "scheduler": "interwave" if "interwave" in words
+                           else "intrawave",
+                           "epilogue": "cshuffle" if "storecshuffle" in words else "default",
+                           "pad_m": True, "pad_n": True, "pad_k": True,
+                           "persistent": "persistent" in words}
+    for prefix, shape in zip(("tile", "warp", "warp_tile"), shapes):
+        row.update(zip((f"{prefix}_{axis}" for axis in "mnk"), shape))
     return row
 
 

@@ -5,15 +5,17 @@
     {"items": [{...}, ...]}
 
 FILE is one of setup_multiple_grouped_conv_dispatchers(), or null for this machine's kernels; NAME
-is Tessera's name of a kernel, or null for the chosen one. A line of JSON for each item:
+is Tessera's name of a kernel, or null for the chosen one. With a FILE, its stem and the original's
+names of kernels mean the one that is chosen of it. A line of JSON for each item:
 {"idx", "ok": true, "ms", "tflops", "non_zero", "kernel"} or {"idx", "ok": false, "error"}.
 """
 from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 import sys
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import _paths  # noqa: F401
 import numpy
@@ -24,6 +26,15 @@ from tessera_ck import launching as _launching
 
 from grouped_conv_utils import (GroupedConvDispatcherLib, GroupedConvKernelConfig,
                                 GroupedConvProblem)
+
+
+def forced(item: Dict[str, Any]) -> Optional[str]:
+    name = item.get("kernel_name") or None
+    if name and item.get("so_path"):
+        stem = pathlib.Path(item["so_path"]).stem
+        if name in (stem, stem.removeprefix("lib")) or name.startswith("grouped_conv_"):
+            return None
+    return name
 
 
 def run_item(item: Dict[str, Any]) -> Dict[str, Any]:
@@ -38,7 +49,7 @@ def run_item(item: Dict[str, Any]) -> Dict[str, Any]:
         config = GroupedConvKernelConfig(**_files.read(item["so_path"])["config"])
     lib = GroupedConvDispatcherLib(config)
     whole = lib._problem(problem)
-    plan = lib._live().plan(whole, force=item.get("kernel_name") or None)
+    plan = lib._live().plan(whole, force=forced(item))
     random = numpy.random.default_rng(item.get("seed", 1))
     first, second, result = (slot for slot in problem.slots())
     arrays = lib._arrays([random.standard_normal(first[1]).astype("float32"),

@@ -4,13 +4,16 @@
     validate_ml_vs_oracle.py --variant forward [--oracle-csv FILE] [--save-predictions FILE]
 
 FILE of --oracle-csv is what grouped_conv_full_benchmark.py wrote beside its CSV (.sqlite), or any
-measurements of Tessera's; left out, the shipped ones of the variant.
+measurements of Tessera's; left out, the shipped ones of the variant. Without --model-dir the model
+is heuristics/models/grouped_conv_{variant}_{dtype}_{arch}, or else the shipped one. A model of the
+original's form is judged on the original's CSV, or on tables in its columns.
 """
 from __future__ import annotations
 
 import argparse
 import pathlib
 import sys
+from typing import Any, List
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -18,8 +21,10 @@ from tessera_ck import conv as _conv
 from tessera_ck import scripts as _scripts
 from tessera_ck import targets as _targets
 
+import frame_judging
 import judging
-from predict import Predictor
+from frame_converting import read_measurements
+from predict import HEURISTICS, Predictor
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[5]
 
@@ -46,18 +51,25 @@ def variant_of(options: argparse.Namespace) -> str:
 
 
 def model_of(options: argparse.Namespace, variant: str) -> pathlib.Path:
-    """The original's folder where there is one, else the shipped one."""
-    target = _targets.resolve(options.arch).name
-    theirs = pathlib.Path("models") / f"grouped_conv_{variant}_{options.dtype}_{target}"
+    """The folder beside the scripts where there is one, of --arch, or else of this machine, or else
+    the only one; else the shipped one."""
+    if options.model_dir:
+        return pathlib.Path(options.model_dir)
+    target = options.arch or _targets.resolve(None).name
+    stem = f"grouped_conv_{variant}_{options.dtype}_"
+    found = sorted((HEURISTICS / "models").glob(f"{stem}*"))
+    for folder in found:
+        if folder.name == stem + target or (not options.arch and len(found) == 1):
+            return folder
     direction = _conv.DIRECTIONS[variant][0]
-    ours = CHECKOUT / "models" / f"conv_{target}_{direction}_{options.dtype}"
-    return options.model_dir or (theirs if theirs.is_dir() else ours)
+    return CHECKOUT / "models" / f"conv_{_targets.resolve(options.arch).name}_{direction}_" \
+        f"{options.dtype}"
 
 
-def main() -> int:
-    options = parse()
-    variant = variant_of(options)
-    predictor = Predictor(model_of(options, variant))
+def choices_of(options: argparse.Namespace, variant: str, predictor: Predictor
+               ) -> List[judging.Choice]:
+    if not predictor.is_tessera:
+        return original_choices(options, variant, predictor)
     direction = _conv.DIRECTIONS[variant][0]
     oracle = options.oracle_csv or judging.conv_data(
         direction, options.dtype, _targets.resolve(options.arch).name, CHECKOUT)
@@ -66,6 +78,28 @@ def main() -> int:
     made = judging.choices(predictor, data[:options.max_problems or None])
     if not made:
         raise Error(f"the model has no opinion on any of the {len(data)} problems", "not_found")
+    return made
+
+
+def original_choices(options: argparse.Namespace, variant: str, predictor: Predictor
+                     ) -> List[judging.Choice]:
+    if not options.oracle_csv:
+        raise Error(f"{predictor.model_dir} is a model of the original's form; give its "
+                    "measurements by --oracle-csv", "invalid_argument")
+    table: Any = read_measurements(options.oracle_csv, predictor.spec.get("arch", "gfx950"))
+    if "variant" in table.columns:
+        table = table[table["variant"].map(_conv.variant_word) == variant]
+    if not len(table):
+        raise Error(f"{options.oracle_csv} has no row of the direction {variant}", "not_found")
+    return frame_judging.choices(predictor, table)[:options.max_problems or None]
+
+
+def main() -> int:
+    options = parse()
+    variant = variant_of(options)
+    predictor = Predictor(model_of(options, variant))
+    print(predictor.model_dir)
+    made = choices_of(options, variant, predictor)
     if options.save_predictions:
         judging.write_choices(options.save_predictions, made)
         print(options.save_predictions)
