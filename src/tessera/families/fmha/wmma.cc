@@ -75,7 +75,8 @@ constexpr Rule kWmmaRules[] = {
      }},
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
-       return t.n * t.k / kPieceElements % device::wmma_fmha_threads(wmma_shape(c.algorithm)) == 0;
+       return t.n * t.k / piece_elements(2) % device::wmma_fmha_threads(wmma_shape(c.algorithm)) ==
+              0;
      },
      [](const Case& c) {
        return fmt::format("{} lanes do not move whole tiles of {} keys and heads of {} with {}",
