@@ -17,6 +17,7 @@ namespace tessera::fmha {
 namespace {
 
 constexpr Shape3 kWmmaWarpTile = {16, 16, 16};
+constexpr int kKeysWithBias = 32;
 
 device::WmmaFmhaShape wmma_shape(const Algorithm& a) {
   return {.waves = a.wave.m, .keys = a.tile.n, .head = a.tile.k, .head_v = most_hdim_v(a.tile.k)};
@@ -91,6 +92,15 @@ constexpr Rule kWmmaRules[] = {
                           to_string(c.algorithm.tile),
                           device::wmma_fmha_registers(wmma_shape(c.algorithm)), c.target.name,
                           c.target.registers_per_thread);
+     }},
+    {[](const Case& c) {
+       return c.signature.bias != FmhaBias::elementwise || c.algorithm.tile.n == kKeysWithBias;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "tiles with an elementwise bias have {} keys, for more there are no registers, got tile "
+           "{}",
+           kKeysWithBias, to_string(c.algorithm.tile));
      }},
     kFitsSharedMemory,
 };

@@ -141,29 +141,41 @@ struct WmmaFmha {
 
   // The lane's part of `step` of rows from 16 * block on of a tile whose rows are First.
   template <class Tile>
-  __device__ __forceinline__ Operand read_tile(const Shared* tile, int block, int step) const {
+  static __device__ __forceinline__ Operand read_tile(const Shared* tile, int lane, int block,
+                                                      int step) {
     return Op::read([&](int more) __attribute__((always_inline)) {
       return load_shared<Chunk>(tile + Tile::offset(Op::row_of_first(lane), Op::group_of_k(lane),
                                                     block * 16, step * kStepChunks + more));
     });
   }
+  // The compiler would begin all reads at once, and keep all their addresses, for which there are
+  // no registers.
+  static constexpr int kReadsAtOnce = 4;
+  static __device__ __forceinline__ void count_read(int done) {
+    if (done % kReadsAtOnce == 0) __builtin_amdgcn_sched_barrier(0);
+  }
   __device__ __forceinline__ void multiply_keys(Sum (&scores)[kKeyBlocks]) const {
+    const int own = not_ahead(lane);
 #pragma unroll
-    for (int b = 0; b < kKeyBlocks; ++b) {
-      scores[b] = Sum(0.0F);
+    for (int b = 0; b < kKeyBlocks; ++b) scores[b] = Sum(0.0F);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        scores[b] = Op::step(0, read_tile<KeyTile>(memory, b, step), queries[step], scores[b]);
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int b = 0; b < kKeyBlocks; ++b) {
+        scores[b] = Op::step(0, read_tile<KeyTile>(memory, own, b, step), queries[step], scores[b]);
+        count_read(step * kKeyBlocks + b + 1);
       }
     }
   }
   __device__ __forceinline__ void multiply_values(const Operand (&weights)[kKeyBlocks]) {
     const Shared* const tile = memory + KeyTile::kBytes;
+    const int own = not_ahead(lane);
 #pragma unroll
-    for (int d = 0; d < kHeadBlocks; ++d) {
+    for (int b = 0; b < kKeyBlocks; ++b) {
 #pragma unroll
-      for (int b = 0; b < kKeyBlocks; ++b) {
-        sums[d] = Op::step(0, read_tile<ValueTile>(tile, d, b), weights[b], sums[d]);
+      for (int d = 0; d < kHeadBlocks; ++d) {
+        sums[d] = Op::step(0, read_tile<ValueTile>(tile, own, d, b), weights[b], sums[d]);
+        count_read(b * kHeadBlocks + d + 1);
       }
     }
   }
@@ -174,22 +186,41 @@ struct WmmaFmha {
   __device__ __forceinline__ int key_of(int block, int i) const {
     return block * 16 + lane / 16 * 8 + i;
   }
-  // A score times log2(e).
-  __device__ __forceinline__ float power_of(float product, int key) const {
-    float x = product * g.scale;
-    if constexpr (C::kSoftCap) x = g.soft_cap * tanh_fast(x * reciprocal(g.soft_cap));
-    if constexpr (C::kBias == FmhaBias::elementwise) {
-      using Bias = typename C::Bias;
-      const int last = static_cast<int>(place.sequence.keys) - 1;
-      x += widened(load_element(static_cast<const Bias*>(g.bias) + place.batch * g.bias_stride[0] +
-                                place.head * g.bias_stride[1] + row * g.bias_stride[2] +
-                                (key < last ? key : last) * g.bias_stride[3]));
+  // Makes scores of the products of 8 neighbouring keys and the lane's row.
+  __device__ __forceinline__ void bend(Sum& scores, int block, int tile_key) const {
+    const FmhaArguments& all = fresh_arguments<MfmaFmhaArguments>().fmha;
+    const int key = tile_key + key_of(block, 0);
+    scores *= all.scale;
+    if constexpr (C::kSoftCap) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        scores[i] = all.soft_cap * tanh_fast(scores[i] * reciprocal(all.soft_cap));
+      }
     }
+    if constexpr (C::kBias == FmhaBias::elementwise) add_bias(all, scores, not_ahead(key));
     if constexpr (C::kBias == FmhaBias::alibi) {
-      const float slope = load_element(g.slopes + place.batch * g.slope_stride + place.head);
-      x += alibi_of(slope, place.sequence, row, key);
+      const float slope = load_element(all.slopes + place.batch * all.slope_stride + place.head);
+      const int diagonal = row + static_cast<int>(place.sequence.keys - place.sequence.queries);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int distance = diagonal - key - i;
+        scores[i] -= slope * static_cast<float>(distance < 0 ? -distance : distance);
+      }
     }
-    return x * kLog2E;
+  }
+  // Keys behind the last one, which no row sees, get the last one's.
+  __device__ __forceinline__ void add_bias(const FmhaArguments& all, Sum& scores, int key) const {
+    using Bias = typename C::Bias;
+    const i64 stride = all.bias_stride[3];
+    const Bias* const first = static_cast<const Bias*>(all.bias) +
+                              place.batch * all.bias_stride[0] + place.head * all.bias_stride[1] +
+                              row * all.bias_stride[2];
+    const int last = static_cast<int>(place.sequence.keys) - 1;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int at = key + i < last ? key + i : last;
+      scores[i] += widened(load_element(first + at * stride));
+    }
   }
   __device__ __forceinline__ bool sees(int key) const {
     return key < sink || (key >= begin && key < end);
@@ -203,10 +234,7 @@ struct WmmaFmha {
   __device__ __forceinline__ void weigh(int key, Sum (&scores)[kKeyBlocks],
                                         Operand (&weights)[kKeyBlocks]) {
 #pragma unroll
-    for (int b = 0; b < kKeyBlocks; ++b) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) scores[b][i] = power_of(scores[b][i], key + key_of(b, i));
-    }
+    for (int b = 0; b < kKeyBlocks; ++b) bend(scores[b], b, key);
     if (lanes_with(!sees_all(key)) != 0) {
 #pragma unroll
       for (int b = 0; b < kKeyBlocks; ++b) {
@@ -230,7 +258,7 @@ struct WmmaFmha {
   // Scales the sums so far to a new maximum.
   __device__ __forceinline__ void refer_to(float top) {
     if (lanes_with(top != most) == 0) return;
-    const float less = most == minus_infinity() ? 0.0F : exp2_fast(most - top);
+    const float less = most == minus_infinity() ? 0.0F : exp_fast(most - top);
     most = top;
     total *= less;
 #pragma unroll
@@ -241,7 +269,7 @@ struct WmmaFmha {
     Chunk own;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float a = exp2_fast(scores[2 * i] - offset), b = exp2_fast(scores[2 * i + 1] - offset);
+      const float a = exp_fast(scores[2 * i] - offset), b = exp_fast(scores[2 * i + 1] - offset);
       total += a + b;
       own[i] = round_pair<In>(a, b);
     }
@@ -266,8 +294,7 @@ struct WmmaFmha {
     const float share = all == 0 ? 0.0F : 1.0F / all;
     if (first_row + lane % 16 >= place.rows(g)) return;
     if (C::kLse && lane < 16) {
-      const float power = most + __builtin_amdgcn_logf(all);
-      g.lse[place.lse_offset(g, row)] = all == 0 ? minus_infinity() : power * kLogOf2;
+      g.lse[place.lse_offset(g, row)] = all == 0 ? minus_infinity() : most + log_fast(all);
     }
     Out* const out = static_cast<Out*>(g.out) + place.row_offset(g, g.out_stride, row);
 #pragma unroll
@@ -285,7 +312,6 @@ struct WmmaFmha {
     }
   }
 
-  static constexpr float kLog2E = 1.44269504F, kLogOf2 = 0.693147181F;
   const FmhaArguments& g;
   const TilePlace<C> place;
   Shared* const memory;
@@ -293,7 +319,7 @@ struct WmmaFmha {
   const int first_row;            // of the wave
   const int row;                  // of the lane, or the last one
   int sink, begin, end;           // keys that the row sees
-  float most = minus_infinity();  // of the scores, as powers of 2
+  float most = minus_infinity();  // of the scores
   float total = 0;                // of the lane's weights
   Operand queries[kSteps];
   Sum sums[kHeadBlocks];
