@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Emulates random problems of every operation on AMD's GPUs for a number of minutes.
 
-    random_problems.py BUILD [--minutes N] [--times N] [--targets gfx90a,gfx942,gfx950] [--jobs N]
+    random_problems.py BUILD [--minutes N] [--times N] [--targets gfx90a,gfx942,gfx950]
+                       [--operations gemm,norm,conv,fmha] [--jobs N]
 
 Each round runs the tests of BUILD that draw problems, in an order and with seeds that are new each
 time, for every target. At the end it prints what was computed as a table of Markdown, and every
@@ -101,8 +102,8 @@ def table_of(counts, targets):
     return "\n".join(rows)
 
 
-def jobs_of_round(targets):
-    jobs = [(program, test, target) for program, tests in TESTS.items() for test in tests
+def jobs_of_round(operations, targets):
+    jobs = [(program, test, target) for program in operations for test in TESTS[program]
             for target in targets]
     random.shuffle(jobs)
     return jobs
@@ -114,6 +115,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--times", type=int, default=8, help="runs of each kernel in a test")
     parser.add_argument("--targets", default="gfx90a,gfx942,gfx950")
+    parser.add_argument("--operations", default=",".join(TESTS))
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     targets = options.targets.split(",")
@@ -121,7 +123,7 @@ def main():
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            for job in jobs_of_round(targets):
+            for job in jobs_of_round(options.operations.split(","), targets):
                 pool.submit(runner.run, *job, end)
     lines = runner.lines()
     print(table_of(counts_of(lines, targets), targets))

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
 """Plants each kind of finding in a tree of its own and compares tools/check_style.py's lines."""
+import contextlib
+import importlib.util
+import io
 import pathlib
 import shutil
 import subprocess
@@ -7,12 +10,24 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+PROGRAM = ROOT / "tools/check_style.py"
 CMAKE = """set_source_files_properties(tessera/x/alone.cc
   PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 """
 # The tools whose numbers docs repeat: 15 minutes.
 TOOLS = {"timed.py": 'BUDGETS = {\n    "a": 600,  # of 2\n    "b": 300,\n}\nMOST = 1.5\n',
          "count_path.py": 'LIMITS = {"cold": 50, "warm": 12}\n'}
+
+
+def load():
+    """The check as a module: a process for each tree would take longer than the check."""
+    spec = importlib.util.spec_from_file_location("check_style", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CHECK = load()
 
 
 def run(files):
@@ -23,15 +38,14 @@ def run(files):
             (tree / path).parent.mkdir(parents=True, exist_ok=True)
             (tree / path).write_bytes(text if isinstance(text, bytes) else text.encode())
         (tree / "tools").mkdir()
-        check = pathlib.Path(shutil.copy(ROOT / "tools/check_style.py", tree / "tools"))
         for name, text in TOOLS.items():
             (tree / "tools" / name).write_text(text, encoding="ascii")
         (tree / ".gitignore").write_text("tools\n", encoding="ascii")
         subprocess.run(["git", "init", "-q", tree], check=True)
-        answer = subprocess.run([sys.executable, check], capture_output=True, text=True,
-                                check=False)
-    assert answer.stderr == "", answer.stderr
-    return answer.returncode, answer.stdout.splitlines()
+        CHECK.ROOT, CHECK.findings = tree, []
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            status = CHECK.main()
+    return status, out.getvalue().splitlines()
 
 
 def expect(files, *findings):
@@ -223,4 +237,15 @@ expect({"docs/a.md": "\n\n`tools/count_path.py` says 27\nand 50.\n"},
 expect({A: unnamed("struct R {};"), B: unnamed("struct R {};") + "//" + "x" * 99 + "\n"},
        f"{B}:6: line of 101 columns, the limit is 100",
        f"{B}:3: 'R' is in an unnamed namespace of {A}:3 too")
+# The program itself, which looks at the tree that it lies in.
+with tempfile.TemporaryDirectory() as whole:
+    for place in ("tools", "src"):
+        (pathlib.Path(whole) / place).mkdir()
+    (pathlib.Path(whole) / "src/CMakeLists.txt").write_text(CMAKE, encoding="ascii")
+    copied = shutil.copy(PROGRAM, pathlib.Path(whole) / "tools")
+    (pathlib.Path(whole) / "cli.cc").write_text("//" + "x" * 99 + "\n", encoding="ascii")
+    subprocess.run(["git", "init", "-q", whole], check=True)
+    answer = subprocess.run([sys.executable, copied], capture_output=True, text=True, check=False)
+    assert answer.stdout.startswith("cli.cc:1: line of 101 columns"), answer.stdout + answer.stderr
+    assert answer.returncode == 1 and answer.stderr == "", answer.stderr
 print("check_style: every planted finding was found")
