@@ -97,7 +97,9 @@ class GroupedConvKernelConfig:
                 validate_wave_config(wave, arch or self.arch)[0])
 
     def kernel(self, datatype: str) -> str:
-        """Tessera's name of the kernel. Raises Error with the rule that it breaks."""
+        """Tessera's name of the kernel; for a tile of the original's that Tessera does not have, it
+        is that of the first shipped kernel for the same. Raises Error with the rule that it breaks.
+        """
         tile = self.tile
         asked = types.SimpleNamespace(
             variant=self.variant.value, dtype=datatype, layout="nhwgc",
@@ -108,6 +110,8 @@ class GroupedConvKernelConfig:
             warp_tile_k=tile.warp_tile_k)
         target = _targets.resolve(self.arch)
         wish = _gemm.exact(_conv.named_kernel(asked, target), target, [])
+        if not wish.kernels and _conv.originals(asked, target):
+            wish = wish._replace(kernels=_conv.essential(asked, target))
         if not wish.kernels:
             raise Error("; ".join(wish.corrections), "illegal_spec")
         return wish.kernels[0]

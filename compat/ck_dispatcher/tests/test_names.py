@@ -208,6 +208,10 @@ class ConvCodegen(Case):
         wrong = self.config(tile=TileConfig(100, 128, 32, 2, 2, 1, 32, 32, 16))
         with self.assertRaisesRegex(tessera.Error, "does not divide"):
             conv_codegen.CKTileGroupedConvKernelGenerator("fp16").generate(wrong)
+        # A tile of the original's that no kernel here has.
+        theirs = self.config(tile=TileConfig(16, 64, 64, 1, 4, 1, 16, 16, 32),
+                             variant=conv_codegen.GroupedConvVariant.BACKWARD_WEIGHT)
+        self.assertRegex(theirs.kernel("fp16"), "^conv_backwardweight_fp16_.*_gfx942$")
         with tempfile.TemporaryDirectory() as folder:
             made = conv_codegen.UnifiedGroupedConvCodegen(folder, "fp16", 2, "gfx942")
             with patch.object(made, "_get_configs", return_value=[config, wrong]):
