@@ -72,5 +72,33 @@ TEST_P(MfmaBytes, WidensKeysAndValues) {
   check_kernels(specs, kProblemsOfBytes);
 }
 
+// Every tile of the target, which takes minutes.
+using MfmaTiles = EmulatedMfma;
+INSTANTIATE_TEST_SUITE_P(Targets, MfmaTiles, testing::Values("gfx950"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(MfmaTiles, AreLeanAndCorrect) {
+  std::vector<KernelSpec> specs;
+  for (const char* words :
+       {"hdim=64 dtype=fp8 mask=bottom_right lse=1 qscale=kv_block qscale_block_k=128",
+        "hdim=64 dtype=bf8 lengths=packed mask=bottom_right soft_cap=3 bias=alibi lse=1",
+        "hdim=64 dtype=fp8 out=fp32 lengths=padded mask=bottom_right lse=1 pages=table "
+        "page_size=128 qscale=kv_block",
+        "hdim=64 dtype=fp8 lengths=padded mask=bottom_right lse=1 bias=elementwise "
+        "dtype_bias=fp32 qscale=per_block qscale_block_k=128",
+        "hdim=64 dtype=bf16 kv=fp8 lengths=padded mask=bottom_right lse=1 pages=table "
+        "page_size=128 qscale=kv_block",
+        "hdim=576 hdim_v=512 v_in_k=1 dtype=bf16 lengths=padded mask=bottom_right soft_cap=9 "
+        "bias=elementwise lse=1 pages=table page_size=16"}) {
+    const Problem problem =
+        parse_problem(fmt::format("fmha batch=2 heads=4 seqlen_q=99 seqlen_k=300 {}", words));
+    for (const KernelSpec& spec : kernels_for(problem, target_)) {
+      if (is_mfma(spec)) specs.push_back(spec);
+    }
+  }
+  ASSERT_GE(specs.size(), 40U);
+  check_kernels(specs, 1);
+}
+
 }  // namespace
 }  // namespace tessera
