@@ -101,7 +101,7 @@ def run_of(arguments, kernel, tiles):
 
 
 def products_of_tile(kernel):
-    """Products of a wave for a tile. Waves may have different rows, and columns, keys or elements."""
+    """Products of a wave for a tile. Waves differ in rows, and in columns, keys or elements."""
     tile, wave, _ = shapes_of(kernel)
     depth = tile[2] + VALUES.get(tile[2], tile[2]) if kernel.startswith("fmha") else tile[2]
     return tile[0] // wave[0] * tile[1] * depth // wave[1]
