@@ -25,6 +25,7 @@ FEW, MANY = 4, 8
 KINDS = ("mfma", "vector", "scalar", "lds", "memory")
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, MOST_WAVES, GRANULE = 512, 8, 8  # of a SIMD's lane; waves; registers are given in eights
+VALUES = {192: 128, 576: 512}  # heads whose values are shorter
 COLUMNS = ("MFMA", "vector", "scalar", "LDS", "memory", "VGPR", "AGPR", "SGPR", "spills", "scratch",
            "LDS bytes", "waves a SIMD", "LDS cycles")
 
@@ -65,8 +66,12 @@ def fmha_problem(kernel, tile, tiles):
     words = kernel.split("_")
     mask = " mask=bottom_right" if "masked" in words else ""
     lse = " lse=1" if "lse" in words else ""
+    values = f" hdim_v={VALUES[tile[2]]}" if tile[2] in VALUES else ""
+    latent = " v_in_k=1" if tile[2] == 576 else ""
+    types = "".join(f" {field}={word[len(field):]}" for word in words for field in ("out", "kv")
+                    if word.startswith(field))
     return (f"fmha heads=1 seqlen_q={tile[0]} seqlen_k={tile[1] * tiles} hdim={tile[2]} "
-            f"dtype={words[2]}{mask}{lse}")
+            f"dtype={words[2]}{mask}{lse}{values}{latent}{types}")
 
 
 def conv_problem(kernel, tile, tiles):
@@ -95,15 +100,17 @@ def run_of(arguments, kernel, tiles):
     return output_of(arguments.tessera, words)[0]["emulator"]
 
 
-def mfmas_of_tile(kernel, name):
-    """Matrix instructions of a wave for a tile, by the instruction's own k."""
-    tile, wave, warp = shapes_of(kernel)
-    side, depth = (int(x) for x in re.search(r"(\d+)x\d+x(\d+)", name).groups())
-    if not kernel.startswith("fmha"):
-        blocks = tile[0] // (wave[0] * side) * (tile[1] // (wave[1] * side))
-        return blocks * (tile[2] // depth)
-    blocks = tile[0] // (wave[0] * side)
-    return blocks * (tile[1] // side * (tile[2] // depth) + tile[2] // side * (tile[1] // depth))
+def products_of_tile(kernel):
+    """Products of a wave for a tile. Waves differ in rows, and in columns, keys or elements."""
+    tile, wave, _ = shapes_of(kernel)
+    depth = tile[2] + VALUES.get(tile[2], tile[2]) if kernel.startswith("fmha") else tile[2]
+    return tile[0] // wave[0] * tile[1] * depth // wave[1]
+
+
+def products_in(mfmas):
+    """Those of instructions, each with its own sides and k."""
+    sides = [(re.search(r"(\d+)x(\d+)x(\d+)", name).groups(), n) for name, n in mfmas.items()]
+    return sum(int(m) * int(n) * int(k) * count for (m, n, k), count in sides)
 
 
 def waves_of(facts, target):
@@ -120,7 +127,8 @@ def row_of(arguments, kernel):
     more = {kind: many["kinds"][kind] - few["kinds"][kind] for kind in KINDS}
     cells = ["-"] * len(KINDS)
     if more["mfma"] > 0:
-        times = more["mfma"] / mfmas_of_tile(kernel, next(iter(many["mfmas"])))
+        products = products_in(many["mfmas"]) - products_in(few["mfmas"])
+        times = products / products_of_tile(kernel)
         cells = [f"{more[kind] / times:.0f}" for kind in KINDS]
     ideal = many["lds_ideal_cycles"]
     cells += [str(facts[key]) for key in ("vgprs", "agprs", "sgprs")]

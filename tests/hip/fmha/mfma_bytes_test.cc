@@ -15,7 +15,6 @@ constexpr int kProblemsOfBytes = 1;  // of a kernel
 constexpr const char* kPlain[] = {
     "forward_fp8_qr_128x64x128_4x1x1_32x32x16_outbf16_masked",
     "forward_fp8_qr_128x128x64_4x1x1_32x32x16_padded_masked_lse",
-    "forward_fp8_qr_128x64x64_4x1x1_32x32x16_scalespertensor",
     "forward_bf8_qr_128x64x128_4x1x1_32x32x16_outfp32_packed_masked_lse_scalesperblock",
     "forward_fp8_qr_128x32x256_4x1x1_32x32x16_outbf16_scaleskvblock",
     "forward_fp8_qr_128x64x192_4x1x1_32x32x16_outbf16_masked_scalesperhead",
@@ -56,7 +55,7 @@ constexpr const char* kMixed[] = {
 
 TEST_P(MfmaBytes, MultipliesWeightsOfBytes) {
   const std::vector<KernelSpec> specs = named(kPlain);
-  ASSERT_GE(specs.size(), 8U);
+  ASSERT_GE(specs.size(), 7U);
   check_kernels(specs, kProblemsOfBytes);
 }
 
@@ -70,6 +69,34 @@ TEST_P(MfmaBytes, WidensKeysAndValues) {
   const std::vector<KernelSpec> specs = named(kMixed);
   ASSERT_GE(specs.size(), 4U);
   check_kernels(specs, kProblemsOfBytes);
+}
+
+// Every tile of the target, which takes minutes.
+using MfmaTiles = EmulatedMfma;
+INSTANTIATE_TEST_SUITE_P(Targets, MfmaTiles, testing::Values("gfx950"),
+                         [](const auto& row) { return row.param; });
+
+TEST_P(MfmaTiles, AreLeanAndCorrect) {
+  std::vector<KernelSpec> specs;
+  for (const char* words :
+       {"hdim=64 dtype=fp8 mask=bottom_right lse=1 qscale=kv_block qscale_block_k=128",
+        "hdim=64 dtype=bf8 lengths=packed mask=bottom_right soft_cap=3 bias=alibi lse=1",
+        "hdim=64 dtype=fp8 out=fp32 lengths=padded mask=bottom_right lse=1 pages=table "
+        "page_size=128 qscale=kv_block",
+        "hdim=64 dtype=fp8 lengths=padded mask=bottom_right lse=1 bias=elementwise "
+        "dtype_bias=fp32 qscale=per_block qscale_block_k=128",
+        "hdim=64 dtype=bf16 kv=fp8 lengths=padded mask=bottom_right lse=1 pages=table "
+        "page_size=128 qscale=kv_block",
+        "hdim=576 hdim_v=512 v_in_k=1 dtype=bf16 lengths=padded mask=bottom_right soft_cap=9 "
+        "bias=elementwise lse=1 pages=table page_size=16"}) {
+    const Problem problem =
+        parse_problem(fmt::format("fmha batch=2 heads=4 seqlen_q=99 seqlen_k=300 {}", words));
+    for (const KernelSpec& spec : kernels_for(problem, target_)) {
+      if (is_mfma(spec)) specs.push_back(spec);
+    }
+  }
+  ASSERT_GE(specs.size(), 40U);
+  check_kernels(specs, 1);
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ TEST(MfmaRules, SentencesOfKernels) {
             "gfx90a has no mfma for bf8");
   EXPECT_EQ(illegal_mfma("forward_fp8_qr_128x128x32_4x1x1_32x32x16_gfx942"),
             "256 lanes do not move whole tiles of 128 keys and heads of 32 with qr");
+  EXPECT_EQ(illegal_mfma("forward_fp8_qr_256x64x64_4x1x1_32x32x16_gfx942"),
+            "waves with two blocks of 32 rows have no registers for numbers of 8 bits, got tile "
+            "256x64x64");
   EXPECT_EQ(illegal_mfma("extend_bf16_qr_256x64x128_8x1x1_32x32x16_gfx942"),
             "blocks that append have 4 waves, got wave 8x1x1 with kind extend");
   EXPECT_EQ(whole("128x64x96_4x1x1", ""),

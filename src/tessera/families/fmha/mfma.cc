@@ -204,6 +204,15 @@ constexpr Rule kMfmaRules[] = {
            "{}",
            kMfmaWarpTile.m, to_string(c.algorithm.tile));
      }},
+    {[](const Case& c) {
+       return !is_eight_bits(kv_type(c.signature)) ||
+              mfma_shape(c.signature, c.algorithm).blocks == 1;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "waves with two blocks of {} rows have no registers for numbers of 8 bits, got tile {}",
+           kMfmaWarpTile.m, to_string(c.algorithm.tile));
+     }},
     {leaves_registers, registers_sentence},
     kFitsSharedMemory,
 };

@@ -63,7 +63,7 @@ constexpr int mfma_fmha_registers(const MfmaFmhaShape& s) {
   const int places = s.pages ? 20 + 8 * (s.keys / 64) : 0;
   const int weights = scores * s.weight_bytes / 4;
   // What is widened, factors and rows.
-  const int widened = s.kv_bytes == 1 ? (s.weight_bytes == 1 ? 8 : 20) : 0;
+  const int widened = s.kv_bytes == 1 ? (s.weight_bytes == 1 ? 16 : 28) : 0;
   return scores + weights + widened + queries + sums + under_way + biases + bends + random +
          places + second + parts + 40;
 }
