@@ -164,11 +164,11 @@ REGISTRATION = """// Registers the kernels of this folder.
 #include <memory>
 #include <string>
 
-#include <tessera_ck/{header}.hpp>
+#include <ck_tile/dispatcher/{header}.hpp>
 
-namespace tessera_ck {{
+namespace ck_tile::dispatcher {{
 {functions}
-}}  // namespace tessera_ck
+}}  // namespace ck_tile::dispatcher
 """
 FUNCTION = """
 inline std::size_t {register}(
@@ -176,9 +176,8 @@ inline std::size_t {register}(
     {prefix}Registry& registry = {prefix}Registry::instance()) {{
   std::size_t count = 0;
   for (const char* name : std::initializer_list<const char*>{{{names}}}) {{
-    count += registry.register_kernel(
-        std::make_shared<{prefix}KernelInstance>(tessera::parse_name(name), machine_for(gfx_arch)),
-        priority);
+    const auto kernel = backends::named_{word}_kernel(name, gfx_arch);
+    count += registry.register_kernel(kernel->{key}(), kernel, priority) ? 1 : 0;
   }}
   return count;
 }}
@@ -191,6 +190,7 @@ def registration(header: str, prefix: str, functions: Dict[Any, Iterable[str]], 
     of the one that counts. prefix: of the operation's types."""
     made = [FUNCTION.format(
         register=register, counts=counts, prefix=prefix, target=target, count=len(list(kernels)),
+        word="conv" if prefix else "gemm", key="key" if prefix else "get_key",
         names="".join(f'\n           "{kernel}",' for kernel in sorted(kernels)))
         for (register, counts), kernels in functions.items()]
     return REGISTRATION.format(header=header, functions="".join(made))

@@ -131,7 +131,7 @@ class CKTileGroupedConvKernelGenerator:
         name = config.kernel(self.datatype)
         shown = tessera.command("show", kernel=name, target=config.arch, source=True)
         return (f"// {config.name(self.datatype)}: {name}\n#pragma once\n\n"
-                "#include <tessera_ck/grouped_conv_registry.hpp>\n\n"
+                "#include <ck_tile/dispatcher/grouped_conv_registry.hpp>\n\n"
                 f"{shown['source']}\n")
 
 
@@ -154,20 +154,16 @@ class GroupedConvDispatcherWrapperGenerator:
 _WRAPPER = """// Registers {name}, whose source is {file}.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include <tessera_ck/grouped_conv_registry.hpp>
+#include <ck_tile/dispatcher/grouped_conv_registry.hpp>
 
-namespace tessera_ck {{
-using KernelInstancePtr = std::shared_ptr<GroupedConvKernelInstance>;
-
-inline KernelInstancePtr make_{stem}(const std::string& gfx_arch = "{arch}") {{
-  return std::make_shared<GroupedConvKernelInstance>(tessera::parse_name("{name}"),
-                                                     machine_for(gfx_arch));
+namespace ck_tile::dispatcher {{
+inline GroupedConvKernelInstancePtr make_{stem}(const std::string& gfx_arch = "{arch}") {{
+  return backends::named_conv_kernel("{name}", gfx_arch);
 }}
-// The GroupedConvKernelKey of an instance is its get_key().
-}}  // namespace tessera_ck
+// The GroupedConvKernelKey of an instance is its key().
+}}  // namespace ck_tile::dispatcher
 """
 
 

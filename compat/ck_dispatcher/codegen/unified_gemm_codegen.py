@@ -74,18 +74,17 @@ def produce(options: argparse.Namespace, folder: pathlib.Path) -> List[CodegenRe
 WRAPPER = """// {kernel}
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include <tessera_ck/kernel_instance.hpp>
+#include <ck_tile/dispatcher/backends/tessera_gemm.hpp>
 
-namespace tessera_ck {{
+namespace ck_tile::dispatcher {{
 
 inline KernelInstancePtr make_{name}(const std::string& gfx_arch = "{target}") {{
-  return std::make_shared<KernelInstance>(tessera::parse_name("{kernel}"), machine_for(gfx_arch));
+  return backends::named_gemm_kernel("{kernel}", gfx_arch);
 }}
 
-}}  // namespace tessera_ck
+}}  // namespace ck_tile::dispatcher
 """
 
 

@@ -22,9 +22,17 @@ def command_of(source: pathlib.Path, output: pathlib.Path) -> List[str]:
     library = _abi.find_library()
     checkout = HERE.parents[1]
     compiler = shlex.split(os.environ.get("CXX") or shutil.which("c++") or "c++")
-    return [*compiler, "-std=c++20", "-O2", f"-I{HERE / 'include'}", f"-I{checkout / 'include'}",
-            f"-I{checkout / 'src'}", str(source), "-o", str(output), str(library),
+    return [*compiler, "-std=c++17", "-O2", f"-I{HERE / 'include'}", *_host_hip(),
+            f"-I{checkout / 'include'}", str(source), "-o", str(output), str(library), "-ldl",
             f"-Wl,-rpath,{library.parent}"]
+
+
+def _host_hip() -> List[str]:
+    """The small <hip/hip_runtime.h> of this folder, where there is no ROCm."""
+    places = (os.environ.get("ROCM_PATH", "/opt/rocm"), "/usr")
+    if any(pathlib.Path(place, "include/hip/hip_runtime.h").is_file() for place in places):
+        return []
+    return [f"-I{HERE / 'include_host'}"]
 
 
 def compile_programs(doc: Any, macro: str, folder: str) -> int:

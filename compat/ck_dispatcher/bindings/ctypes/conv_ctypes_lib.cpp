@@ -1,17 +1,20 @@
 // libdispatcher_conv_lib.so: grouped convolutions in all directions, and
 // libdispatcher_conv_bwdw_lib.so: their gradients by the weight. Both hold the functions of both.
+#include <array>
 #include <cstring>
 
 #include "dispatcher_libs.h"
 #include "live.h"
-#include "tessera_ck/grouped_conv_problem.hpp"
 
 using ck_compat::Live;
 using ck_compat::Outcome;
 using tessera::ConvDirection;
-using tessera_ck::detail::kDirections;
 
 namespace {
+
+// By the number that ConvProblemC has.
+constexpr std::array kDirections = {ConvDirection::forward, ConvDirection::backward_data,
+                                    ConvDirection::backward_weight};
 
 ck_compat::Library conv_library("conv_dispatcher_init"), bwdw_library("conv_bwdw_init");
 
@@ -37,18 +40,40 @@ tessera::ConvProblem conv_problem_of(const ConvProblemC& p) {
     throw tessera::Error(tessera::ErrorCode::invalid_argument,
                          "direction must be 0, 1 or 2, got " + std::to_string(p.direction));
   }
-  tessera_ck::GroupedConvProblem made;
-  made.op = static_cast<tessera_ck::GroupedConvOp>(p.direction);
-  made.dtype = DISPATCHER_DTYPE;
-  made.N = p.N, made.C = p.C, made.K = p.K, made.G = p.G;
-  made.input_spatial = {p.input_d, p.input_h, p.input_w};
-  made.filter_spatial = {p.filter_z, p.filter_y, p.filter_x};
-  made.stride = {p.stride_d, p.stride_h, p.stride_w};
-  made.padding = {p.pad_d, p.pad_h, p.pad_w};
-  made.dilation = {p.dilation_d, p.dilation_h, p.dilation_w};
   // Two dimensions have a depth of 1, or leave it at 0; another one is a third, and is checked.
   const auto is_flat = [](int size) { return size == 0 || size == 1; };
-  return made.asked(!is_flat(p.input_d) || !is_flat(p.filter_z) || p.pad_d != 0);
+  const bool deep = !is_flat(p.input_d) || !is_flat(p.filter_z) || p.pad_d != 0;
+  const tessera::DType type = tessera::parse_dtype(DISPATCHER_DTYPE);
+  const ConvDirection direction = kDirections[static_cast<std::size_t>(p.direction)];
+  tessera::ConvProblem made =
+      deep
+          ? tessera::conv_problem(type, direction, p.N, p.C, p.K, {p.input_d, p.input_h, p.input_w},
+                                  {p.filter_z, p.filter_y, p.filter_x})
+          : tessera::conv_problem(type, direction, p.N, p.C, p.K, {p.input_h, p.input_w},
+                                  {p.filter_y, p.filter_x});
+  made.g = p.G;
+  made.stride = {deep ? p.stride_d : 1, p.stride_h, p.stride_w};
+  made.pad = {deep ? p.pad_d : 0, p.pad_h, p.pad_w};
+  made.dilation = {deep ? p.dilation_d : 1, p.dilation_h, p.dilation_w};
+  return made;
+}
+
+// The tensors of forward (X, W, Y), backward data (dY, W, dX), backward weight (X, dY, dW).
+tessera::ConvOperands conv_operands(ConvDirection direction, const void* first, const void* second,
+                                    void* result) {
+  tessera::ConvOperands operands;
+  switch (direction) {
+    case ConvDirection::forward:
+      operands.in = first, operands.weight = second, operands.out = result;
+      break;
+    case ConvDirection::backward_data:
+      operands.grad_out = first, operands.weight = second, operands.grad_in = result;
+      break;
+    case ConvDirection::backward_weight:
+      operands.in = first, operands.grad_out = second, operands.grad_weight = result;
+      break;
+  }
+  return operands;
 }
 
 // The tensors of ConvProblemC's direction, in its order. Milliseconds, or -1, -2, -3.
@@ -64,8 +89,7 @@ float run_conv(const Live& live, const void* first, const void* second, void* re
     const tessera::ConvProblem made = conv_problem_of(problem);
     tessera::RunOptions options;
     options.launch.stream = stream;
-    const tessera::ConvOperands operands =
-        tessera_ck::detail::conv_operands(made.direction, first, second, result);
+    const tessera::ConvOperands operands = conv_operands(made.direction, first, second, result);
     const tessera::RunTiming timing = live.dispatcher().time(made, operands, options);
     milliseconds = static_cast<float>(timing.median_seconds * 1e3);
   });

@@ -2,9 +2,9 @@
 // another (DISPATCHER_DTYPE, DISPATCHER_LAYOUT).
 #include <array>
 
+#include "ck_tile/dispatcher/registry.hpp"
 #include "dispatcher_libs.h"
 #include "live.h"
-#include "tessera_ck/registry.hpp"
 
 using ck_compat::Live;
 using ck_compat::Outcome;
@@ -101,9 +101,14 @@ int dispatcher_get_kernel_count() { return gemm_library.kernel_count(); }
 const char* dispatcher_export_registry_json() {
   const auto live = gemm_library.required();
   if (live == nullptr) return "{}";
-  tessera_ck::Registry registry("gemm");
-  registry.register_specs(live->kernels, live->machine);
-  return ck_compat::keep(registry.export_json());
+  ck_tile::dispatcher::Registry registry("gemm");
+  const Outcome outcome = ck_compat::guarded([&] {
+    for (const tessera::KernelSpec& spec : live->kernels) {
+      registry.register_kernel(
+          ck_tile::dispatcher::backends::named_gemm_kernel(tessera::name_of(spec)));
+    }
+  });
+  return outcome == Outcome::done ? ck_compat::keep(registry.export_json()) : "{}";
 }
 
 void dispatcher_cleanup() { gemm_library.end(); }

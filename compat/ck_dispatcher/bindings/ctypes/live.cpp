@@ -58,9 +58,9 @@ Outcome guarded(const std::function<void()>& work) {
 }
 
 Live::Live(const std::string& arch, const std::vector<std::string>& sets, int cold, int repeat)
-    : machine(tessera_ck::machine_for(arch)), timing_{cold, repeat} {
+    : machine(machine_for(arch)), timing_{cold, repeat} {
   for (const std::string& set : sets) {
-    for (auto& spec : tessera_ck::shipped(*machine, set)) kernels.push_back(spec);
+    for (auto& spec : shipped(*machine, set)) kernels.push_back(spec);
   }
 }
 

@@ -10,11 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera_ck/machine.hpp"
+#include "machine.h"
 
 namespace ck_compat {
-
-using tessera_ck::Machine;
 
 // A machine, the kernels that the library counts, and the choices that were made.
 class Live {
@@ -35,7 +33,7 @@ class Live {
                                     const std::function<tessera::Problem()>& problem) const;
 
  private:
-  const tessera_ck::Timing timing_;
+  const Timing timing_;
   mutable std::mutex mutex_;
   mutable std::unordered_map<std::string, std::string> chosen_;
 };

@@ -35,17 +35,15 @@ _FAMILIES = {"bwd_dot_do_o": "bwd", "bwd_dq_dk_dv": "bwd", "bwd_convert_dq": "bw
 WRAPPER = """// Registers {kernel}, whose source is {file}.
 #pragma once
 
-#include <memory>
 #include <string>
 
-#include <tessera_ck/fmha_registry.hpp>
+#include <ck_tile/dispatcher/fmha_kernels.hpp>
 
-namespace tessera_ck {{
-inline std::shared_ptr<FmhaKernelInstance> make_{name}(const std::string& gfx_arch = "{arch}") {{
-  return std::make_shared<FmhaKernelInstance>(tessera::parse_name("{kernel}"),
-                                              machine_for(gfx_arch));
+namespace ck_tile::dispatcher {{
+inline FmhaKernelInstancePtr make_{name}(const std::string& gfx_arch = "{arch}") {{
+  return backends::named_fmha_kernel("{kernel}", gfx_arch);
 }}
-}}  // namespace tessera_ck
+}}  // namespace ck_tile::dispatcher
 """
 
 

@@ -102,10 +102,11 @@ inline GroupedConvKernelKey conv_key_of(const std::string& kernel) {
   return key;
 }
 
-// One of Tessera's kernels, by its name.
-inline GroupedConvKernelInstancePtr named_conv_kernel(const std::string& kernel) {
+// One of Tessera's kernels, by its name; for its own target, where no other one is named.
+inline GroupedConvKernelInstancePtr named_conv_kernel(const std::string& kernel,
+                                                      const std::string& arch = {}) {
   const GroupedConvKernelKey key = conv_key_of(kernel);
-  return tessera_conv(key, kernel, machine_for(key.arch), kernel);
+  return tessera_conv(key, kernel, machine_for(arch.empty() ? key.arch : arch), kernel);
 }
 
 // Which kernels of a target a declaration narrows to; "*" is any.

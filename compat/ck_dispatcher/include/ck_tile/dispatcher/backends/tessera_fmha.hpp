@@ -78,8 +78,9 @@ class TesseraFmha : public FmhaKernelInstance {
   std::string pinned_;
 };
 
-// One of Tessera's kernels, by its name.
-inline FmhaKernelInstancePtr named_fmha_kernel(const std::string& kernel) {
+// One of Tessera's kernels, by its name; for its own target, where no other one is named.
+inline FmhaKernelInstancePtr named_fmha_kernel(const std::string& kernel,
+                                               const std::string& arch = {}) {
   const std::string shown = command("show", "{\"kernel\": \"" + kernel + "\"}");
   const std::string in = field(shown, "in"), out = field(shown, "out");
   FmhaKernelKey key;
@@ -92,7 +93,7 @@ inline FmhaKernelInstancePtr named_fmha_kernel(const std::string& kernel) {
   std::sscanf(field(shown, "tile").c_str(), "%d", &rows);
   key.algorithm.tile_shape.m0 = static_cast<std::uint16_t>(rows);
   key.gfx_arch = field(shown, "target"), key.kernel = kernel;
-  const MachinePtr machine = machine_for(key.gfx_arch);
+  const MachinePtr machine = machine_for(arch.empty() ? key.gfx_arch : arch);
   return std::make_shared<TesseraFmha>(key, kernel, machine, kernel);
 }
 

@@ -208,10 +208,12 @@ inline KernelKey gemm_key_of(const std::string& kernel) {
   return key;
 }
 
-// One of Tessera's kernels, by its name.
-inline KernelInstancePtr named_gemm_kernel(const std::string& kernel) {
+// One of Tessera's kernels, by its name; for its own target, where no other one is named.
+inline KernelInstancePtr named_gemm_kernel(const std::string& kernel,
+                                           const std::string& arch = {}) {
   const KernelKey key = gemm_key_of(kernel);
-  return std::make_shared<TesseraGemm>(key, kernel, machine_for(key.gfx_arch), kernel);
+  return std::make_shared<TesseraGemm>(key, kernel, machine_for(arch.empty() ? key.gfx_arch : arch),
+                                       kernel);
 }
 
 }  // namespace ck_tile::dispatcher::backends

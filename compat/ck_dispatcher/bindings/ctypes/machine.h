@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,10 +10,9 @@
 
 #include <tessera/tessera.hpp>
 
-#include "tessera_ck/dispatcher_error.hpp"
-#include "tessera_ck/ignored.hpp"
+#include "ck_tile/dispatcher/dispatcher_error.hpp"
 
-namespace tessera_ck {
+namespace ck_compat {
 
 // One target, shared by all kernels for it.
 struct Machine {
@@ -48,7 +46,7 @@ auto in_sentences(const Work& work) {
   try {
     return work();
   } catch (const tessera::Error& error) {
-    throw DispatcherError(error.what());
+    throw ck_tile::dispatcher::DispatcherError(error.what());
   }
 }
 
@@ -107,47 +105,10 @@ inline std::shared_ptr<Machine> machine_for(const std::string& arch = {}) {
   return machine;
 }
 
-// Runs `work`, and turns Tessera's errors into the dispatchers': what no kernel can do is
-// UnsupportedProblem.
-inline void translated(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const tessera::Error& error) {
-    switch (error.code()) {
-      case tessera::ErrorCode::invalid_argument:
-      case tessera::ErrorCode::unsupported:
-      case tessera::ErrorCode::illegal_spec:
-      case tessera::ErrorCode::not_found:
-        throw UnsupportedProblem(error.what());
-      default:
-        throw DispatcherError(error.what());
-    }
-  }
-}
-
 // How a run is timed: runs before the clock is read, and readings.
 struct Timing {
   int cold = 5, repeat = 10;
 };
-
-// Times a forced kernel. Without `measures` it runs once, and 0 is returned.
-inline float run_forced(const Machine& machine, const std::string& kernel,
-                        const tessera::Problem& problem, const tessera::Operands& operands,
-                        void* stream, bool measures, const Timing& timing = {}) {
-  if (!machine.refusal.empty()) throw DispatcherError(machine.refusal);
-  float milliseconds = 0;
-  translated([&] {
-    tessera::RunOptions options;
-    options.launch.stream = stream;
-    options.force = kernel;
-    if (!measures) return machine.dispatcher->run(problem, operands, options);
-    // Another thread may change the numbers in between, which changes how long it takes alone.
-    machine.dispatcher->set_timing(timing.cold, timing.repeat);
-    const tessera::RunTiming timed = machine.dispatcher->time(problem, operands, options);
-    milliseconds = static_cast<float>(timed.median_seconds * 1e3);
-  });
-  return milliseconds;
-}
 
 // The shipped kernels of a name, or none where the target has no such set.
 inline std::vector<tessera::KernelSpec> shipped(const Machine& machine, const std::string& set) {
@@ -161,8 +122,8 @@ inline std::vector<tessera::KernelSpec> shipped(const Machine& machine, const st
         error.code() == tessera::ErrorCode::unsupported) {
       return {};
     }
-    throw DispatcherError(error.what());
+    throw ck_tile::dispatcher::DispatcherError(error.what());
   }
 }
 
-}  // namespace tessera_ck
+}  // namespace ck_compat
