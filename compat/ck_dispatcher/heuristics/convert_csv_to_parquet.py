@@ -9,13 +9,17 @@ caller's pandas and pyarrow; the tiles may be mixed, and --kernel-pattern is a r
 whose named groups are columns. With --op-type gemm_universal the CSV of a GEMM sweep becomes such a
 table, too. Else the output has Tessera's columns, and may also end in .csv or .sqlite;
 --kernel-pattern is then a part of the kernels' names. --dtype and --variant say what neither
-columns nor kernels' names do; short names of kernels then need --wave and --warp-tile.
+columns nor kernels' names do; short names of kernels then need --wave and --warp-tile. Several of
+these stand in pairs, and a kernel has the first pair over which its tile divides.
 """
 from __future__ import annotations
 
+import csv
 import pathlib
+import re
 import sys
-from typing import Any, Dict, Optional
+import tempfile
+from typing import Any, Dict, List, Optional, Tuple
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -107,7 +111,7 @@ def main() -> int:
     options = _scripts.parsed(
         __doc__, ("--input", str), ("--output", str), ("--arch", None, "this machine if left out"),
         ("--dtype", None), ("--variant", None, "forward, bwd_data or bwd_weight"),
-        ("--wave", None, "2x2x1"), ("--warp-tile", None, "32x32x16"),
+        ("--wave", [], "2x2x1 ..."), ("--warp-tile", [], "32x32x16 ..."),
         ("--op-type", "grouped_conv", "", {"choices": ["grouped_conv", "gemm_universal"]}),
         ("--kernel-pattern", "", "part of the kernels' names, or an expression with columns"))
     if _has_original_names(options):
@@ -116,15 +120,49 @@ def main() -> int:
             options.variant, options.op_type, options.kernel_pattern or None)
         print(f"{len(table)} measurements in {options.output}")
         return 0
-    fields = {"wave": options.wave, "warp_tile": options.warp_tile}
-    if options.variant:
-        fields["direction"] = _conv.DIRECTIONS[_conv.variant_word(options.variant)][0]
-    given = [f"{name}={value}" for name, value in fields.items() if value]
-    foreign_rows.convert(
-        options.input, options.arch, options.output, op="conv", dtype=options.dtype,
-        field=given or None,
-        kernels=f"*{options.kernel_pattern}*" if options.kernel_pattern else None)
+    given = [] if not options.variant else [
+        f"direction={_conv.DIRECTIONS[_conv.variant_word(options.variant)][0]}"]
+    if len(options.wave) != len(options.warp_tile):
+        raise Error(f"--wave and --warp-tile stand in pairs, got {len(options.wave)} and "
+                    f"{len(options.warp_tile)}", "invalid_argument")
+    with tempfile.TemporaryDirectory() as folder:
+        foreign_rows.convert(
+            options.input, options.arch, options.output, op="conv", dtype=options.dtype,
+            field=given or None, parts=_parts(options, pathlib.Path(folder)),
+            kernels=f"*{options.kernel_pattern}*" if options.kernel_pattern else None)
     return 0
+
+
+def _parts(options: Any, folder: pathlib.Path) -> List[Tuple[Any, List[str]]]:
+    """The rows of the input by the pair that their kernels' tiles divide over, each in a file."""
+    pairs = list(zip(options.wave, options.warp_tile))
+    said = [[f"wave={wave}", f"warp_tile={warp}"] for wave, warp in pairs]
+    if len(pairs) < 2:
+        return [(options.input, said[0] if said else [])]
+    with open(options.input, newline="", encoding="utf-8") as stream:
+        head, *rows = csv.reader(stream)
+    place = head.index("kernel")
+    found: Dict[int, List[List[str]]] = {}
+    for row in rows:
+        tile = re.search(r"_(\d+)x(\d+)x(\d+)", row[place])
+        sizes = [int(size) for size in tile.groups()] if tile else []
+        fits = [at for at, pair in enumerate(pairs) if sizes and _divides(sizes, *pair)]
+        if not fits:
+            raise Error(f"the tile of '{row[place]}' divides over none of the {len(pairs)} pairs "
+                        "of --wave and --warp-tile", "illegal_spec")
+        found.setdefault(fits[0], []).append(row)
+    parts = []
+    for at, kept in sorted(found.items()):
+        file = folder / f"part{at}.csv"
+        with open(file, "w", newline="", encoding="utf-8") as stream:
+            csv.writer(stream).writerows([head, *kept])
+        parts.append((file, said[at]))
+    return parts
+
+
+def _divides(sizes: List[int], wave: str, warp: str) -> bool:
+    steps = [int(a) * int(b) for a, b in zip(wave.split("x"), warp.split("x"))]
+    return all(step > 0 and size % step == 0 for size, step in zip(sizes, steps))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 from typing import Any, Dict, Optional, Sequence
 
 import _paths  # noqa: F401
@@ -28,7 +29,8 @@ from arch_specs_generated import LDS_TOTAL_CAPACITY_BY_ARCH  # noqa: E402
 
 import foreign_rows  # noqa: E402
 from frames import (CANONICAL_COLUMNS, _layout_from_problem, build_training_dataset,  # noqa: E402
-                    load_parquet, parse_kernel_name, parse_streaming_log, save_parquet)
+                    load_parquet, parse_kernel_name, parse_streaming_log, save_parquet,
+                    well_formed)
 
 __all__ = ["CANONICAL_COLUMNS", "_layout_from_problem", "build_training_dataset",
            "check_capture_hw_arch", "get_hardware_profile", "load_parquet", "parse_kernel_name",
@@ -119,7 +121,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if options.output.endswith(".parquet") and all(
             importlib.util.find_spec(name) for name in ("pandas", "pyarrow")):
         return _write_canonical(options)
-    place = foreign_rows.convert(options.log, options.arch, options.output)
+    with tempfile.TemporaryDirectory() as folder:
+        log, skipped = well_formed(options.log, pathlib.Path(folder))
+        place = foreign_rows.convert(log, options.arch, options.output)
+    if skipped:
+        print(f"{skipped} blocks skipped")
     if options.capture_hw:
         file = pathlib.Path(f"{place}.hw.json")
         file.write_text(json.dumps(hardware_of(options.arch), indent=2) + "\n", encoding="ascii")

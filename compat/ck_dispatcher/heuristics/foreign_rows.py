@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
-from typing import Any, Iterable, Optional
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import _paths  # noqa: F401
 from tessera import Error
@@ -12,17 +12,17 @@ from tessera_ck import targets as _targets
 
 
 def convert(file: Any, arch: Optional[str], output: Any, merged: Iterable[Any] = (),
-            **options: Any) -> pathlib.Path:
+            parts: Sequence[Tuple[Any, List[str]]] = (), **options: Any) -> pathlib.Path:
     """Imports a file of any of the original's forms, checks it, and writes `output`: a store, .csv
     or .parquet file. With `merged`, files of Tessera's, all together lie in {stem}_merged beside
-    it. options: those of the command."""
+    it. options: those of the command. parts: files in the place of `file`, and the fields that each
+    has beside those of the options."""
     target = _targets.resolve(arch)
     place = pathlib.Path(output)
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "rows.sqlite"
-        done = _scripts.run("data", what="import", files=[str(store), str(file)],
-                            device_name=target.name, target=target.name, **options)
+        done = _imported(store, parts or [(file, [])], target.name, options)
         valid = done["added"] - done["failed"]
         if valid <= 0:
             raise Error(f"{file} holds no valid measurement", "not_found")
@@ -40,6 +40,21 @@ def convert(file: Any, arch: Optional[str], output: Any, merged: Iterable[Any] =
             _write(together, place.with_name(f"{place.stem}_merged{place.suffix}"))
     print(f"{valid} measurements in {place}")
     return place
+
+
+def _imported(store: pathlib.Path, parts: Iterable[Tuple[Any, List[str]]], target: str,
+              options: Dict[str, Any]) -> Dict[str, int]:
+    """Imports all files into a store; what the command counted."""
+    total: Dict[str, int] = {}
+    given = list(options.pop("field", None) or [])
+    for file, fields in parts:
+        done = _scripts.run("data", what="import", files=[str(store), str(file)],
+                            device_name=target, target=target, field=[*given, *fields] or None,
+                            **options)
+        for key, count in done.items():
+            if isinstance(count, int):
+                total[key] = total.get(key, 0) + count
+    return total
 
 
 def _say(done: Any) -> None:

@@ -126,6 +126,25 @@ def _row_of(shape: Optional["re.Match[str]"], block: Dict[str, Any]) -> Dict[str
     return row
 
 
+def well_formed(path: Any, folder: pathlib.Path) -> Tuple[Any, int]:
+    """(a copy of a log in the folder without its malformed blocks, how many these are); the log
+    itself where no block is left, or none is malformed."""
+    kept: List[str] = []
+    skipped = 0
+    for shape, text in _blocks(pathlib.Path(path).read_text(encoding="utf-8", errors="replace")):
+        try:
+            _row_of(shape, json.loads(text))
+            kept += [shape[0]] if shape else []
+            kept.append(text.rstrip("\n"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            skipped += 1
+    if not kept or not skipped:
+        return path, 0
+    file = folder / pathlib.Path(path).name
+    file.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return file, skipped
+
+
 def parse_streaming_log(path: Any, arch: str = "gfx950", op_type: str = "gemm_universal",
                         run_id: Optional[str] = None) -> Any:
     """The measurements of a log, one a row, in CANONICAL_COLUMNS. A block that is no measurement is

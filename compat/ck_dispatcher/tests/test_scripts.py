@@ -180,6 +180,13 @@ class Converting(Scripts):
                          [("gemm m=8 n=16 k=32 dtype=fp16", self.kernel, 0.00025)])
         row = json.loads((self.folder / "out.csv.hw.json").read_text())
         self.assertEqual((row["hw_num_cus"], row["hw_wavefront_size"]), (304, 64))
+        (self.folder / "run.log").write_text(
+            "Shape 1: M=8 N=16 K=32 dtype=fp16 layout=rcr\n{ this is not valid json }\n" +
+            json.dumps(block) + '\n{"name": "is not closed",\n')
+        found = self.run_script("heuristics/data_pipeline.py", "run.log", "-o", "less.csv",
+                                "--arch", "gfx942")
+        self.assertIn("2 blocks skipped\n", found.stdout)
+        self.assertEqual(self.rows("less.csv"), self.rows("out.csv"))
         (self.folder / "run.log").write_text("nothing")
         wrong = self.run_script("heuristics/data_pipeline.py", "run.log", "-o", "x.csv", code=1)
         self.assertIn("'run.log': no measurements were found", wrong.stderr)
@@ -200,6 +207,25 @@ class Converting(Scripts):
             "conv direction=forward n=2 c=64 k=32 h=9 w=9 y=3 x=3 pad_h=1 pad_w=1 dtype=bf16",
             "conv_forward_bf16_nhwgc_2d_compv3_128x128x64_2x2x1_32x32x16_intrawave_storecshuffle_"
             "gfx942", 0.0005)])
+
+    def test_pairs_of_waves_and_warp_tiles(self):
+        head = ("kernel,problem_idx,N,C,K,G,Hi,Wi,Y,X,stride_h,stride_w,pad_h,pad_w,latency_ms,"
+                "tflops")
+        rows = [f"grouped_conv_forward_bf16_2d_{tile}_compv3,0,2,64,32,1,9,9,3,3,1,1,1,1,0.5,1"
+                for tile in ("128x128x64", "16x64x64", "64x64x64")]
+        (self.folder / "in.csv").write_text("\n".join([head, *rows]))
+        script = "heuristics/convert_csv_to_parquet.py"
+        common = ["--input", "in.csv", "--output", "out.csv", "--arch", "gfx942", "--wave", "2x2x1"]
+        self.run_script(script, *common, "1x4x1", "--warp-tile", "32x32x16", "16x16x16")
+        self.assertCountEqual([kernel.partition("compv3_")[2].partition("_intra")[0]
+                               for _, kernel, _ in self.rows("out.csv")],
+                              ["128x128x64_2x2x1_32x32x16", "64x64x64_2x2x1_32x32x16",
+                               "16x64x64_1x4x1_16x16x16"])
+        for words, sentence in ((["--warp-tile", "32x32x16"], "divide over waves 2x2x1"),
+                                (["1x4x1", "--warp-tile", "32x32x16"], "got 2 and 1"),
+                                (["1x4x1", "--warp-tile", "32x32x16", "32x32x16"],
+                                 "divides over none of the 2 pairs")):
+            self.assertIn(sentence, self.run_script(script, *common, *words, code=1).stderr)
 
     def test_what_was_measured_on_an_amd_gpu_is_learned(self):
         sizes = [(m, 256, 512) for m in range(100, 3100, 100)]
