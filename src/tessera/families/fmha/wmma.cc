@@ -17,7 +17,7 @@ namespace tessera::fmha {
 namespace {
 
 constexpr Shape3 kWmmaWarpTile = {16, 16, 16};
-constexpr int kKeysWithBias = 32;
+constexpr int kBentKeys = 32;
 
 device::WmmaFmhaShape wmma_shape(const Algorithm& a) {
   return {.waves = a.wave.m, .keys = a.tile.n, .head = a.tile.k, .head_v = most_hdim_v(a.tile.k)};
@@ -94,13 +94,14 @@ constexpr Rule kWmmaRules[] = {
                           c.target.registers_per_thread);
      }},
     {[](const Case& c) {
-       return c.signature.bias != FmhaBias::elementwise || c.algorithm.tile.n == kKeysWithBias;
+       const FmhaSignature& sig = c.signature;
+       return (!sig.soft_cap && sig.bias == FmhaBias::none) || c.algorithm.tile.n == kBentKeys;
      },
      [](const Case& c) {
        return fmt::format(
-           "tiles with an elementwise bias have {} keys, for more there are no registers, got tile "
-           "{}",
-           kKeysWithBias, to_string(c.algorithm.tile));
+           "tiles with a bias or a soft cap have {} keys, for more there are no registers, got "
+           "tile {}",
+           kBentKeys, to_string(c.algorithm.tile));
      }},
     kFitsSharedMemory,
 };
@@ -147,6 +148,8 @@ Launch bind_wmma(const KernelSpec& spec, const FmhaProblem& p, const Target& tar
                  const FmhaOperands& o) {
   const Algorithm& a = spec.algorithm;
   device::MfmaFmhaArguments arguments = mfma_arguments(a, p, o);
+  // Lines of values behind the only one have to lie behind it.
+  if (token_counts(p).keys <= 1) arguments.fmha.v_stride[device::kToken] = p.hdim_v;
   arguments.tiles = static_cast<int>(tile::ceil_div(p.seqlen_q, a.tile.m));
   arguments.total = static_cast<int>(arguments.tiles * p.heads * p.batch);
   arguments.parts = 1;

@@ -107,6 +107,7 @@ struct WmmaFmha {
   // The next tile is on its way to registers while this one is multiplied.
   __device__ __forceinline__ void loop() {
     const int from = first_key(), to = last_key();
+    if (from >= to) return;  // where there is no key, there are no strides
     const HeadRows tokens = place.values(g);
     const LoadKeys keys(place.keys(g), thread);
     LoadValues values(HipOperand{tokens.address, tokens.pitch / 2, tokens.bytes / 2, tokens.tokens},
