@@ -50,6 +50,9 @@ constexpr const char* kMixed[] = {
     "forward_fp16_qrasync_128x64x64_4x1x1_32x32x16_kvbf8_softcap",
     "forward_bf16_splitkv_32x128x128_1x4x1_32x32x16_padded_masked_kvfp8_pagestable_scalespertensor_"
     "slices64",
+    "extend_bf16_qr_128x64x128_4x1x1_32x32x16_padded_masked_kvfp8_pagestable_scalespertensor_"
+    "rotaryhalf_rotateq",
+    "extend_fp16_splitkv_32x128x128_1x4x1_32x32x16_padded_masked_kvfp8_pagestable_slices64",
     "forward_bf16_splitkv_32x128x128_1x4x1_32x32x16_padded_masked_kvfp8_lse_scaleskvblock_slices64_"
     "s2"};
 
