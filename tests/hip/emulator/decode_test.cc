@@ -51,6 +51,31 @@ TEST(Decode, ReadsMemoryModifiers) {
   EXPECT_FALSE(decode("global_load_dword v1, v2, s[0:1] sc0 sc1", 0).returns);
 }
 
+TEST(Decode, PairsReadBeforeOneWrites) {
+  const auto b = make_bench("gfx1100");
+  std::fill_n(b->wave->vector(127), kLanes, 5U);
+  std::fill_n(b->wave->vector(128), kLanes, 7U);
+  run_line(*b, "v_dual_mov_b32 v127, v128 :: v_dual_add_nc_u32 v128, 1, v127");
+  EXPECT_EQ(b->wave->vector(127)[31], 7U);
+  EXPECT_EQ(b->wave->vector(128)[31], 6U);
+}
+
+TEST(Decode, NullIsZeroAndKeepsNothing) {
+  const auto b = make_bench("gfx1201");
+  std::fill_n(b->wave->vector(1), kLanes, ~0U);
+  run_line(*b, "v_add_co_ci_u32_e64 v2, null, 1, v1, null");
+  EXPECT_EQ(b->wave->vector(2)[31], 0U);
+  EXPECT_EQ(b->wave->exec(), ~u64{0});
+}
+
+TEST(Decode, WritesHalvesOfRegisters) {
+  const auto b = make_bench("gfx1100");
+  std::fill_n(b->wave->vector(1), kLanes, 0x12345678U);
+  std::fill_n(b->wave->vector(2), kLanes, 0xaaaabbbbU);
+  run_line(*b, "v_mov_b16_e32 v2.h, v1.l");
+  EXPECT_EQ(b->wave->vector(2)[31], 0x5678bbbbU);
+}
+
 TEST(Decode, NamesWhatItDoesNotKnow) {
   const auto b = make_bench("gfx942");
   for (const char* line :

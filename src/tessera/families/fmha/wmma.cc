@@ -17,7 +17,7 @@ namespace tessera::fmha {
 namespace {
 
 constexpr Shape3 kWmmaWarpTile = {16, 16, 16};
-constexpr int kBentKeys = 32;
+constexpr int kBentKeys = 32, kSmallHead = 32;
 
 device::WmmaFmhaShape wmma_shape(const Algorithm& a) {
   return {.waves = a.wave.m, .keys = a.tile.n, .head = a.tile.k, .head_v = most_hdim_v(a.tile.k)};
@@ -95,13 +95,15 @@ constexpr Rule kWmmaRules[] = {
      }},
     {[](const Case& c) {
        const FmhaSignature& sig = c.signature;
-       return (!sig.soft_cap && sig.bias == FmhaBias::none) || c.algorithm.tile.n == kBentKeys;
+       const bool masks = sig.masked && c.algorithm.tile.k > kSmallHead;
+       const bool bends = sig.soft_cap || sig.bias != FmhaBias::none;
+       return (!bends && !masks) || c.algorithm.tile.n == kBentKeys;
      },
      [](const Case& c) {
        return fmt::format(
-           "tiles with a bias or a soft cap have {} keys, for more there are no registers, got "
-           "tile {}",
-           kBentKeys, to_string(c.algorithm.tile));
+           "tiles with a bias or a soft cap, or with a mask and heads of more than {}, have {} "
+           "keys, for more there are no registers, got tile {}",
+           kSmallHead, kBentKeys, to_string(c.algorithm.tile));
      }},
     kFitsSharedMemory,
 };

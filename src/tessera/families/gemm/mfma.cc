@@ -70,7 +70,8 @@ bool warp_tile_fits(const Case& c) {
   return w.m == w.n && is_side(c, w.m) && w.k == depth_of(c, w.m) && warp_tile_listed(c);
 }
 std::string warp_tile_does_not_fit(const Case& c) {
-  const bool only_ck = warp_tile_listed({c.signature, c.algorithm, c.target, true});
+  const bool only_ck = c.target.cktile_spaces.contains(Op::gemm) &&
+                       warp_tile_listed({c.signature, c.algorithm, c.target, true});
   const std::string large =
       is_side(c, 32) ? fmt::format("32x32x{} and ", depth_of(c, 32)) : std::string();
   return fmt::format("warp tiles of {} are {}16x16x{}, got {}{}", to_string(c.signature.a), large,
