@@ -188,7 +188,7 @@ TEST(CodeObject, DamagedOnesAreRefused) {
   other[48] = 0x36;  // gfx1030
   EXPECT_EQ(sentence(other),
             "The code object cannot be used: it is for processor number 54, and the emulator knows "
-            "gfx90a, gfx942 and gfx950.");
+            "gfx90a, gfx942, gfx950, gfx1100 and gfx1201.");
 }
 
 }  // namespace

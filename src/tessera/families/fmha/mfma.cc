@@ -267,7 +267,7 @@ std::string pages_reason(std::string_view pipeline, const FmhaProblem& p) {
 }
 
 // A wave has one factor of the keys that it multiplies.
-std::string factors_reason(const Algorithm& a, const FmhaProblem& p) {
+std::string tile_factors_reason(const Algorithm& a, const FmhaProblem& p) {
   if (!has_tile_factors(p.qscale)) return {};
   const std::int64_t block = is_paged(p) ? p.page_size : p.qscale_block_k;
   const int keys = own_keys(a);
@@ -289,7 +289,7 @@ std::string mfma_reason(const KernelSpec& spec, const FmhaProblem& p, const Targ
   if (std::string why = moved_size_reason(p, pipeline, size_of(kv_type(p))); !why.empty()) {
     return why;
   }
-  if (std::string why = factors_reason(spec.algorithm, p); !why.empty()) return why;
+  if (std::string why = tile_factors_reason(spec.algorithm, p); !why.empty()) return why;
   for (const MovedTokens& t : moved_tokens(spec.algorithm, p)) {
     if (std::string why = stride_reason(t, pipeline); !why.empty()) return why;
   }

@@ -135,6 +135,7 @@ Source emit_wmma(const KernelSpec& spec, const Target& target) {
   const std::string config =
       types_text(s) +
       fmt::format(
+          "  using Kv = In;\n"
           "  static constexpr FmhaPages kPages = FmhaPages::none;\n"
           "  static constexpr bool kMasked = {}, kLse = {}, kSoftCap = {}, kSplit = false;\n"
           "  static constexpr int kHeadSize = {}, kHdimV = {}, kKeys = {}, kWaves = {};\n"

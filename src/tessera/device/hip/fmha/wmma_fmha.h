@@ -7,7 +7,7 @@
 // RDNA 3 wants all 16 keys of a row in both lanes, which exchange their halves of the weights.
 //
 // Config is a struct of types and constants:
-//   In, Out                 fp16 or bf16
+//   In, Out                 fp16 or bf16; Kv is In
 //   kHeadSize, kHdimV       the longest heads of q and k, of v
 //   kWaves, kKeys
 //   kLengths, kMasked, kLse
