@@ -276,6 +276,11 @@ void registries() {
                             .add(FmhaSignature().receipt(2), FmhaAlgorithm()));
   CHECK(registry.available_receipts() == std::vector<int>({2, 4}));
   CHECK(registry.filter_by_receipt(2) == 1 && registry.size() == 1);
+  std::vector<FmhaRegistry> several;  // whose growth moves registries
+  several.push_back(std::move(registry));
+  several.emplace_back("another");
+  CHECK(several.front().size() == 1 && several.front().get_name() == "mine");
+  CHECK(several.back().empty());
   CHECK_THROWS(kernels_of(FmhaKernelDecl(FmhaSignature().mask("round"), FmhaAlgorithm())),
                DispatcherError, "'round' is none of no, no_mask");
   // Kernels of the machine's own pipelines are exact.

@@ -27,6 +27,8 @@ class FmhaRegistry
 
   FmhaRegistry() = default;
   explicit FmhaRegistry(const std::string& name) { set_name(name); }
+  FmhaRegistry(FmhaRegistry&&) noexcept = default;
+  FmhaRegistry& operator=(FmhaRegistry&&) noexcept = default;
   ~FmhaRegistry() override { export_at_end(); }
   static FmhaRegistry& instance() {
     static FmhaRegistry registry;
