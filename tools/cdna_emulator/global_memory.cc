@@ -72,6 +72,8 @@ constexpr MemoryRow kMemoryRows[] = {
     {MemoryRow::Kind::load, MemoryRow::Extend::sign, "load_sshort", 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::low, "load_ubyte_d16", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::high, "load_ubyte_d16_hi", 1},
+    {MemoryRow::Kind::load, MemoryRow::Extend::sign_low, "load_sbyte_d16", 1},
+    {MemoryRow::Kind::load, MemoryRow::Extend::sign_high, "load_sbyte_d16_hi", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::low, "load_short_d16", 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::high, "load_short_d16_hi", 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::none, "load_lds_dword", 4},

@@ -42,6 +42,8 @@ constexpr MemoryRow kLdsRows[] = {
     {MemoryRow::Kind::load, MemoryRow::Extend::sign, "ds_read_i16", 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::low, "ds_read_u8_d16", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::high, "ds_read_u8_d16_hi", 1},
+    {MemoryRow::Kind::load, MemoryRow::Extend::sign_low, "ds_read_i8_d16", 1},
+    {MemoryRow::Kind::load, MemoryRow::Extend::sign_high, "ds_read_i8_d16_hi", 1},
     {MemoryRow::Kind::load, MemoryRow::Extend::low, "ds_read_u16_d16", 2},
     {MemoryRow::Kind::load, MemoryRow::Extend::high, "ds_read_u16_d16_hi", 2},
     {MemoryRow::Kind::store, MemoryRow::Extend::none, "ds_write_b8", 1},

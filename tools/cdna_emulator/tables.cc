@@ -48,9 +48,14 @@ const MemoryRow* find_global_memory_row(std::string_view name) {
 
 u32 extended(u32 old, u32 x, const MemoryRow& row) {
   const int unused = 32 - 8 * std::min<int>(row.bytes, 4);
+  const auto with_sign = static_cast<u32>(static_cast<i32>(x << unused) >> unused);
   switch (row.extend) {
     case MemoryRow::Extend::sign:
-      return static_cast<u32>(static_cast<i32>(x << unused) >> unused);
+      return with_sign;
+    case MemoryRow::Extend::sign_low:
+      return (old & 0xffff0000U) | (with_sign & 0xffffU);
+    case MemoryRow::Extend::sign_high:
+      return (old & 0xffffU) | with_sign << 16;
     case MemoryRow::Extend::low:
       return (old & 0xffff0000U) | x;
     case MemoryRow::Extend::high:

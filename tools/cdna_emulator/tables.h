@@ -29,7 +29,8 @@ void run_both(Wave& wave, const Instruction& instruction);
 // prefix; or of the LDS instructions.
 struct MemoryRow {
   enum class Kind : u8 { load, store, atomic } kind = Kind::load;
-  enum class Extend : u8 { none, sign, low, high } extend = Extend::none;  // low, high: d16
+  // low, high: d16, whose byte may have a sign
+  enum class Extend : u8 { none, sign, low, high, sign_low, sign_high } extend = Extend::none;
   std::string_view name;
   u8 bytes = 4;  // of one access
   u8 parts = 1;  // 2: two offsets, 64: both times 64

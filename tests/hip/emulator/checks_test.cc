@@ -62,6 +62,20 @@ TEST(Waits, LoadsOfOneKindMayFollowEachOther) {
   EXPECT_EQ(b.wave->vector(3)[0], 0x22221111U);
 }
 
+TEST(Waits, SignedBytesFillHalfOfARegister) {
+  const auto m = make_memory();
+  Bench& b = *m->bench;
+  m->words[0] = 0x221190f0;
+  run_line(b, "global_load_sbyte_d16 v1, v0, s[0:1]");
+  EXPECT_EQ(finding_of(b, "global_load_sbyte_d16_hi v1, v0, s[0:1] offset:2"), "");
+  run_line(b, "global_load_sbyte_d16_hi v2, v0, s[0:1] offset:1");
+  run_line(b, "s_waitcnt vmcnt(0)");
+  run_line(b, "v_mov_b32_e32 v3, v1");
+  run_line(b, "v_mov_b32_e32 v4, v2");
+  EXPECT_EQ(b.wave->vector(3)[0], 0x0011fff0U);
+  EXPECT_EQ(b.wave->vector(4)[0] >> 16, 0xff90U);
+}
+
 TEST(Waits, ScalarLoadsNeedAWaitForAll) {
   const auto m = make_memory();
   Bench& b = *m->bench;
