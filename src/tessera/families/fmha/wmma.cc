@@ -11,6 +11,7 @@
 #include "tessera/families/fmha/arguments.h"
 #include "tessera/families/fmha/mfma.h"
 #include "tessera/families/tile/algorithm_space.h"
+#include "tessera/families/tile/bandwidth.h"
 #include "tessera/families/tile/ceil_div.h"
 
 namespace tessera::fmha {
