@@ -55,7 +55,7 @@ class Documented(Case):
         result = GroupedConvRegistry(arch="gfx1100").run(p, self.draw(*p.input_shape()),
                                                         self.draw(*p.weight_shape()))
         self.assertFalse(result.success)
-        self.assertIn("target 'gfx1100' needs an AMD GPU", result.error)
+        self.assertIn("target 'gfx1100' needs ", result.error)
 
 
 class Run(Case):
