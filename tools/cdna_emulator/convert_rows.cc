@@ -13,15 +13,6 @@ template <u32 kByte>
 constexpr Run from_byte() {
   return vector1([](u32 a) { return as_bits(static_cast<float>(a >> (8 * kByte) & 0xffU)); });
 }
-u32 to_unsigned(float x) {
-  if (!(x > 0)) return 0;
-  return x >= 4294967296.0F ? ~0U : static_cast<u32>(x);
-}
-u32 to_signed(float x) {
-  if (x != x) return 0;
-  if (x >= 2147483648.0F) return 0x7fffffffU;
-  return x < -2147483648.0F ? 0x80000000U : static_cast<u32>(static_cast<i32>(x));
-}
 u32 to_unsigned16(float x) { return std::min(to_unsigned(x), 0xffffU); }
 u32 to_signed16(float x) {
   return static_cast<u32>(std::clamp(as_signed(to_signed(x)), -32768, 32767)) & 0xffffU;

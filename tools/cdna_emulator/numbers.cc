@@ -59,6 +59,16 @@ u32 double_to_half(double value) {
   return exact_half(round_to(value, 10, -14));
 }
 
+u32 to_unsigned(float value) {
+  if (!(value > 0)) return 0;
+  return value >= 4294967296.0F ? ~0U : static_cast<u32>(value);
+}
+u32 to_signed(float value) {
+  if (value != value) return 0;
+  if (value >= 2147483648.0F) return 0x7fffffffU;
+  return value < -2147483648.0F ? 0x80000000U : static_cast<u32>(static_cast<i32>(value));
+}
+
 u32 float_to_half(float value) {
   const u32 bits = as_bits(value);
   const u32 sign = bits >> 16 & 0x8000U;

@@ -21,6 +21,10 @@ inline double as_double(u64 bits) { return std::bit_cast<double>(bits); }
 inline u64 as_bits(double value) { return std::bit_cast<u64>(value); }
 inline i32 as_signed(u32 bits) { return static_cast<i32>(bits); }
 
+// Toward zero, and to the nearest number that there is; NaN becomes 0.
+u32 to_unsigned(float value);
+u32 to_signed(float value);
+
 // Exact; without branches, so that loops over lanes become vector code.
 inline float half_to_float(u32 half) {
   const float magnitude = as_float((half & 0x7fffU) << 13) * 0x1p112F;

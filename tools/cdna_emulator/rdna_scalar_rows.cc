@@ -65,15 +65,6 @@ constexpr Run transcendental(F) {
     w.scalar(register_of(i, 0)) = as_bits(F{}(as_float(source(w, i, 1, room)[0])));
   };
 }
-u32 to_unsigned(float x) {
-  if (!(x > 0)) return 0;
-  return x >= 4294967296.0F ? ~0U : static_cast<u32>(x);
-}
-u32 to_signed(float x) {
-  if (x != x) return 0;
-  if (x >= 2147483648.0F) return 0x7fffffffU;
-  return x < -2147483648.0F ? 0x80000000U : static_cast<u32>(static_cast<i32>(x));
-}
 float greater(float a, float b) { return a > b || b != b ? a : b; }
 float lesser(float a, float b) { return a < b || b != b ? a : b; }
 

@@ -133,6 +133,14 @@ std::string mfma_computes_sentence(const Case& c) {
   return fmt::format("{} does not compute {}", to_string(c.algorithm.pipeline),
                      not_computed(c.signature, c.algorithm));
 }
+bool has_waves_over_rows(const Case& c) {
+  const Shape3& w = c.algorithm.wave;
+  return (w.m == 4 || w.m == 8) && w.n == 1 && w.k == 1;
+}
+std::string waves_over_rows_sentence(const Case& c) {
+  return fmt::format("a block has 4 or 8 waves over m (4x1x1, 8x1x1), got {}",
+                     to_string(c.algorithm.wave));
+}
 bool has_mfma_warp_tile(const Case& c) { return c.algorithm.warp_tile == kMfmaWarpTile; }
 std::string mfma_warp_tile_sentence(const Case& c) {
   return fmt::format("the warp tile of attention on AMD GPUs is {}, got {}",
@@ -164,14 +172,7 @@ constexpr Rule kMfmaRules[] = {
     {mfma_computes, mfma_computes_sentence},
     tile::kRowOf<Case, tile::kUnusedFields>,
     {has_mfma_warp_tile, mfma_warp_tile_sentence},
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return (w.m == 4 || w.m == 8) && w.n == 1 && w.k == 1;
-     },
-     [](const Case& c) {
-       return fmt::format("a block has 4 or 8 waves over m (4x1x1, 8x1x1), got {}",
-                          to_string(c.algorithm.wave));
-     }},
+    {has_waves_over_rows, waves_over_rows_sentence},
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        const int rows = c.algorithm.wave.m * kMfmaWarpTile.m;

@@ -21,6 +21,8 @@ bool mfma_computes(const Case& c);
 std::string mfma_computes_sentence(const Case& c);
 bool has_mfma_warp_tile(const Case& c);
 std::string mfma_warp_tile_sentence(const Case& c);
+bool has_waves_over_rows(const Case& c);
+std::string waves_over_rows_sentence(const Case& c);
 bool lanes_move_tiles(const Case& c);
 std::string lanes_sentence(const Case& c);
 bool leaves_registers(const Case& c);

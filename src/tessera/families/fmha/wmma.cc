@@ -56,14 +56,7 @@ constexpr Rule kWmmaRules[] = {
                           to_string(c.algorithm.pipeline), not_by_wmma(c.signature), c.target.name);
      }},
     tile::kRowOf<Case, tile::kUnusedFields>,
-    {[](const Case& c) {
-       const Shape3& w = c.algorithm.wave;
-       return (w.m == 4 || w.m == 8) && w.n == 1 && w.k == 1;
-     },
-     [](const Case& c) {
-       return fmt::format("a block has 4 or 8 waves over m (4x1x1, 8x1x1), got {}",
-                          to_string(c.algorithm.wave));
-     }},
+    {has_waves_over_rows, waves_over_rows_sentence},
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        const bool head_fits = t.k == 32 || t.k == 64 || t.k == 128;
