@@ -22,12 +22,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FEW, MANY = 4, 8
-KINDS = ("mfma", "vector", "scalar", "lds", "memory")
+KINDS = ("mfma", "vector", "exp", "scalar", "lds", "memory")
 LDS_BYTES = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840}
 REGISTERS, MOST_WAVES, GRANULE = 512, 8, 8  # of a SIMD's lane; waves; registers are given in eights
 VALUES = {192: 128, 576: 512}  # heads whose values are shorter
-COLUMNS = ("MFMA", "vector", "scalar", "LDS", "memory", "VGPR", "AGPR", "SGPR", "spills", "scratch",
-           "LDS bytes", "waves a SIMD", "LDS cycles")
+COLUMNS = ("MFMA", "vector", "exp", "scalar", "LDS", "memory", "VGPR", "AGPR", "SGPR", "spills",
+           "scratch", "LDS bytes", "waves a SIMD", "LDS cycles")
 
 
 def output_of(tessera, words, cache=None):

@@ -62,11 +62,8 @@ std::vector<Loop> loops_of(const Program& program, std::size_t first, std::size_
 }
 
 nlohmann::ordered_json to_json(const Kinds& k) {
-  return {{"mfma", k.mfma},
-          {"vector", k.vector},
-          {"scalar", k.scalar},
-          {"lds", k.lds},
-          {"memory", k.memory}};
+  return {{"mfma", k.mfma},     {"vector", k.vector}, {"exp", k.exp},
+          {"scalar", k.scalar}, {"lds", k.lds},       {"memory", k.memory}};
 }
 nlohmann::ordered_json to_json(const std::vector<Loop>& loops) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
@@ -87,6 +84,7 @@ bool is_covered(const Instruction& i) {
 void count(Kinds& k, std::string_view name, u64 times) {
   const auto begins = [&](std::string_view with) { return name.starts_with(with); };
   u64& kind = begins("v_mfma") || begins("v_wmma") ? k.mfma
+              : begins("v_exp_")                   ? k.exp
               : begins("v_")                       ? k.vector
               : begins("ds_")                      ? k.lds
               : begins("buffer_") || begins("global_") || begins("flat_") || begins("scratch_")

@@ -8,9 +8,10 @@
 
 namespace tessera::cdna_emulator {
 
-// Instructions by what runs them.
+// Instructions by what runs them. Powers of two count apart from other vector instructions, because
+// they take four times as long.
 struct Kinds {
-  u64 mfma = 0, vector = 0, scalar = 0, lds = 0, memory = 0;
+  u64 mfma = 0, vector = 0, exp = 0, scalar = 0, lds = 0, memory = 0;
 };
 void count(Kinds& kinds, std::string_view name, u64 times);
 

@@ -98,5 +98,52 @@ TEST_P(MfmaFmha, WaitsOnceATileForCopies) {
   }
 }
 
+// What a wave executes for a tile of keys: the difference of two problems, a workgroup each, that
+// differ in so many tiles. docs/performance/cdna_fmha.md has the table.
+constexpr int kMoreTiles = 4, kWaves = 4;
+struct TileCounts {
+  std::uint64_t mfmas = 0, exps = 0, others = 0;  // vector instructions
+};
+TileCounts counts_of_tile(const emulator::Statistics& few, const emulator::Statistics& many) {
+  TileCounts counts;
+  for (const auto& [name, count] : many.executed) {
+    if (!name.starts_with("v_")) continue;
+    const auto before = few.executed.find(name);
+    const std::uint64_t more = count - (before == few.executed.end() ? 0 : before->second);
+    (name.starts_with("v_mfma")   ? counts.mfmas
+     : name.starts_with("v_exp_") ? counts.exps
+                                  : counts.others) += more;
+  }
+  const auto tiles = static_cast<std::uint64_t>(kWaves * kMoreTiles);
+  return {counts.mfmas / tiles, counts.exps / tiles, counts.others / tiles};
+}
+
+TEST_P(MfmaFmha, ATileNeedsFewVectorInstructions) {
+  const bool copies = target_.name == "gfx950";
+  for (const char* type : {"fp16", "bf16"}) {
+    for_each_kernel(
+        {fmt::format("fmha_forward_{}_{}_128x64x128_4x1x1_32x32x16", type,
+                     copies ? "qrasync" : "qr")},
+        [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+          emulator::Statistics runs[2];
+          for (int i = 0; i < 2; ++i) {
+            kernel.statistics = {};
+            // With such a scale no tile after the first has a weight that calls for a new maximum.
+            check(spec, source, kernel,
+                  parse_problem(fmt::format("fmha heads=1 seqlen_q=128 seqlen_k={} hdim=128 "
+                                            "scale=0.001 dtype={}",
+                                            64 * (4 + i * kMoreTiles), type)));
+            runs[i] = kernel.statistics;
+          }
+          const TileCounts counts = counts_of_tile(runs[0], runs[1]);
+          EXPECT_EQ(counts.mfmas, copies ? 32U : 64U);
+          EXPECT_EQ(counts.exps, 32U);
+          EXPECT_LE(counts.others, copies ? 89U : 130U);
+          fmt::print("{}: {} MFMAs, {} powers of two, {} other vector instructions a tile\n", type,
+                     counts.mfmas, counts.exps, counts.others);
+        });
+  }
+}
+
 }  // namespace
 }  // namespace tessera

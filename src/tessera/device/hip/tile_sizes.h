@@ -59,7 +59,7 @@ constexpr int mfma_registers(const MfmaShape& s) {
 // Waves that share a SIMD, for the compiler: as many as registers and LDS let run, at most 4. A
 // SIMD with waves of 32 lanes has 1536 registers for each lane, of which a wave can name 256.
 constexpr int mfma_waves(const MfmaShape& s, int lds_limit) {
-  if (s.lanes == 32) return mfma_registers(s) <= 176 ? 8 : 4;
+  if (s.lanes == 32) return mfma_registers(s) <= 172 ? 8 : 4;
   const int registers = mfma_registers(s);
   const int per_simd = mfma_threads(s) / 256 > 0 ? mfma_threads(s) / 256 : 1;
   const int groups = lds_limit / mfma_lds_bytes(s);

@@ -95,14 +95,16 @@ struct RowWeights {
                                               int sink, int first, int group) {
     // A few at a time: the compiler would make all tests first, and keep those of a block of rows
     // for the next one, which may see the same keys. One test for both ends of a row's keys, and
-    // small numbers, need few scalar registers.
+    // small numbers, need few scalar registers. Tiles that need no tests count nothing for them.
     const u32 count = static_cast<u32>(keys.end - keys.begin);
     const int last = sink < keys.end ? sink : keys.end;
+    const int own_begin = not_ahead(keys.begin - 4 * group);
+    const int own_last = kHasSink ? not_ahead(last - 4 * group) : 0;
 #pragma unroll
     for (int b = 0; b < kKeyBlocks; ++b) {
-      const int from = first + b * 32 + 4 * group;
-      const int begin = not_ahead(keys.begin - from);
-      const int in_sink = kHasSink ? not_ahead(last - from) : 0;
+      const int from = first + b * 32;
+      const int begin = not_ahead(own_begin - from);
+      const int in_sink = kHasSink ? not_ahead(own_last - from) : 0;
 #pragma unroll
       for (int s = 0; s < 16; ++s) {
         const int key = s / 4 * 8 + s % 4;

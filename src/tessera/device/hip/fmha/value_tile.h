@@ -109,9 +109,13 @@ class CopiedValues {
   __device__ __forceinline__ static Chunk read(const Shared* tile, int lane, int block, int pair) {
     const int element = lane / 16 % 2 * 16 + lane % 4 * 4;
     const int key = lane / 32 * 4 + lane % 16 / 4;
+    // One sum for the tile, of which exchanges make the other places: a tile's begin has no bit
+    // that they change.
+    const u32 first =
+        (u32)(tile) + static_cast<u32>(Tile::place(key, element / 8) * 16 + element % 8 * 2);
     const auto part = [&](int more) {
-      const int at = Tile::place(key + more, element / 8 + block * 4) * 16 + element % 8 * 2;
-      return read_transposed(tile + at + pair * 16 * kChunks * 16);
+      const u32 exchanged = first ^ static_cast<u32>((Tile::exchange(more) ^ block * 4) * 16);
+      return read_transposed((const Shared*)(exchanged) + (more + pair * 16) * kChunks * 16);
     };
     const Vec<u32, 2> low = part(0), high = part(8);
     return Chunk{low[0], low[1], high[0], high[1]};
