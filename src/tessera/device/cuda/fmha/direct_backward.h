@@ -321,7 +321,7 @@ class FmhaBackwardKernel : BackwardRows<C> {
           BiasTile t;
 #pragma unroll
           for (int i = 0; i < kTokenStrides; ++i) {
-            const bool is_shared = sizes.of[i] == 1 && all[i] > 1;
+            const bool is_shared = sizes.of[i] == 1 && all[i] != 1;
             t.begin[i] = is_shared ? 0 : at[i];
             t.end[i] = is_shared ? all[i] : at[i] + step[i];
           }
