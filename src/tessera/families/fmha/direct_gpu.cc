@@ -71,9 +71,11 @@ Estimate estimate_direct_gpu(const KernelSpec& spec, const FmhaProblem& p, const
   // The padding of heads is loaded, the products stop at the heads' ends.
   const double waste = double(a.tile.k + most_hdim_v(a.tile.k)) / double(p.hdim + p.hdim_v);
   const double rate = product_rate(target, DType::fp32) * target.units * kGpuShare * share;
-  // Rows of a tile that are not there take as long.
+  // Rows of a tile that are not there take as long, and so do keys of a step: a lane has one.
   const double padding = std::ceil(double(p.seqlen_q) / a.tile.m) * a.tile.m / double(p.seqlen_q);
-  const double products = scores(p) * padding * double(p.hdim + p.hdim_v);
+  const double rows = double(p.batch) * double(p.heads) * double(p.seqlen_q);
+  const double pairs = std::max(scores(p), rows * kLaneKeys) * padding;
+  const double products = pairs * double(p.hdim + p.hdim_v);
   const double compute = products / rate * (0.9 + 0.1 * waste);
   const double memory = bytes(p) / (target.memory_gb_per_s * 1e9 * share);
   return tile::total_of(compute, memory, target.launch_us * 1e-6 + kGpuStepSeconds);
