@@ -239,7 +239,8 @@ class StreamK(Case):
         ])
         self.assertEqual(lib.select_kernel(256, 384, 4096), lib.kernel_names()[0])
         found = gemm_utils.expand_sweep({
-            "tile_config": {"tile_m": [100, 128], "warp_tile_k": {"min": 16, "max": 32, "step": 16}},
+            "tile_config": {"tile_m": [100, 128],
+                            "warp_tile_k": {"min": 16, "max": 32, "step": 16}},
             "streamk_config": {"reduction_strategy": ["atomic", "tree"]}}, variant="stream_k",
             arch="gfx942")
         self.assertEqual([(each.tile_m, each.reduction_strategy) for each in found],

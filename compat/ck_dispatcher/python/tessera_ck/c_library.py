@@ -9,7 +9,7 @@ from tessera import Error
 
 from . import gemm
 
-_TEXTS = ("dispatcher_get_kernel_name", "dispatcher_last_error", "dispatcher_target")
+_TEXTS = ("dispatcher_get_kernel_name", "dispatcher_last_error")
 
 
 def is_library(path: pathlib.Path) -> bool:
@@ -55,7 +55,7 @@ class CLibrary:
         letters = {"r": "row", "c": "col"}
         return {"dtype_a": signature["a"], "dtype_b": signature["b"], "dtype_c": signature["out"],
                 "dtype_acc": "int32" if signature["a"] == "int8" else "fp32",
-                "gfx_arch": bytes(self._c.dispatcher_target()).decode(),
+                "gfx_arch": kernel.rpartition("_")[2],
                 **{f"layout_{each}": letters[letter]
                    for each, letter in zip("abc", signature["layout"])}}
 
