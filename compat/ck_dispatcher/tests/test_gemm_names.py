@@ -157,7 +157,7 @@ class Products(Case):
             gemm_utils._cde_reference("Sine", one, [])
 
     def test_groups_of_operands(self):
-        fields = {"dtype": "fp32", "layout": "rrrr", "variant": "multi_abd", "num_d_tensors": 2}
+        fields = {"dtype": "fp32", "layout": "rrrr", "variant": "multi_abd", "num_d_tensors": 1}
         file, refused = gemm_utils.setup_multiple_gemm_dispatchers([
             gemm_utils.GemmKernelConfig(**fields, cde_elementwise_op="MultiDAdd"),
             gemm_utils.GemmKernelConfig(**fields, a_elementwise_op="MultiDMultiply")],
@@ -170,7 +170,7 @@ class Products(Case):
                       wish.corrections[0])
         runner = gemm_utils.GpuMultiABDRunner(file, layout4="rrrr", a_elementwise_op="PassThrough",
                                               cde_elementwise_op="MultiDAdd")
-        self.assertEqual(runner.tensor_counts, (2, 2, 2))
+        self.assertEqual(runner.tensor_counts, (2, 2, 1))
         problem = gemm_utils.GemmProblem(40, 24, 56)
         done = runner.run(problem, seed=SEED, verify=True)
         self.assertTrue(done.success, done.error)
