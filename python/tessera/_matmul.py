@@ -49,7 +49,7 @@ def matmul(a: Array, b: Any, *, bias: Optional[Array] = None, activation: Option
     written.
     """
     try:
-        if type(b) is not PackedWeight:
+        if not isinstance(b, PackedWeight):
             return _engine.run(_ROW, (a, b, bias, residual, out),
                                ("matmul", activation, alpha, beta), stream, dispatcher)[4]
         return _engine.run(_ROW, (a, b.memory, bias, residual, out),

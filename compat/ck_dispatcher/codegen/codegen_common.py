@@ -117,6 +117,18 @@ class CommonTypeMappings:
                                "interwave": "Scheduler::Interwave", "default": "Scheduler::Auto"}
     EPILOGUE_TO_DISPATCHER = {"cshuffle": "Epilogue::CShuffle", "default": "Epilogue::Default"}
 
+    # The types for which targets list warp tiles.
+    ARCH_VALIDATION_DTYPES = ("fp16", "bf16", "fp32", "fp8", "bf8", "int8")
+
+    @classmethod
+    def get_arch_dtype_triple(cls, dtype: str) -> Tuple[str, str, str]:
+        """The types of A, B and sums, under which targets list warp tiles. Raises ValueError for
+        another type."""
+        if dtype not in cls.ARCH_VALIDATION_DTYPES:
+            raise ValueError(f"targets have no rules for '{dtype}'; there are those for "
+                             f"{', '.join(cls.ARCH_VALIDATION_DTYPES)}")
+        return dtype, dtype, cls.get_acc_dtype(dtype)
+
     @staticmethod
     def get_output_dtype(dtype: str) -> str:
         return _gemm.default_output(dtype)

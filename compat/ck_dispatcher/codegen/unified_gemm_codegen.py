@@ -20,16 +20,25 @@ from tessera_ck.codegen_runner import NAMES, CodegenResult, CodegenRunner, gener
 
 import gemm_utils
 import preselected_kernels
-from codegen_common import generate_cpp_compilation_unit, registration
+from codegen_common import CommonTypeMappings, generate_cpp_compilation_unit, registration
+from gemm_generator import (CKTileKernelGenerator, GemmVariant, KernelConfig, TraitConfig,
+                            UnifiedGemmCodegen, kernels_of)
+from gemm_generator import show_arch_info as _show_arch_info
+
+__all__ = ["CKTileKernelGenerator", "GemmVariant", "HAS_ARCH_FILTER", "KernelConfig",
+           "TraitConfig", "UnifiedGemmCodegen", "_show_arch_info"]
+
+HAS_ARCH_FILTER = True
 
 
 def parse() -> argparse.Namespace:
     parser = _scripts.parser_of(
         __doc__, ("--output-dir", None, "", {"type": pathlib.Path}),
-        ("--datatype", "fp16", "", {"choices": ["fp16", "bf16", "fp32", "fp8", "bf8", "int8"]}),
+        ("--datatype", "fp16", "", {"choices": list(CommonTypeMappings.ARCH_VALIDATION_DTYPES)}),
         ("--layout", "rcr", "of A, B, C, and D: rcr or rcrr"),
         ("--gpu-target", None, "this machine if left out"),
-        ("--variants", ["standard"], "", {"nargs": "+", "choices": _gemm.VARIANTS}),
+        ("--variants", ["standard"], "",
+         {"nargs": "+", "choices": [each.value for each in GemmVariant]}),
         ("--preselected", None, "a set of preselected_kernels.py"),
         ("--config", None, "tiles and traits as JSON", {"type": pathlib.Path}),
         ("--tile-config-json", None, "the same as a text"), ("--no-parallel", False),
@@ -47,7 +56,7 @@ def configured(options: argparse.Namespace, target: _targets.Target, variant: st
     text = options.tile_config_json or options.config.read_text(encoding="utf-8")
     found: Dict[str, None] = {}
     for config in gemm_utils.expand_sweep(json.loads(text), options.datatype, options.layout,
-                                          variant, options.gpu_target):
+                                          kernels_of(variant), options.gpu_target):
         for name in _gemm.wish_of(config.to_ctypes_config(), target).kernels:
             found[name] = None
     return list(found)
@@ -66,7 +75,7 @@ def produce(options: argparse.Namespace, folder: pathlib.Path) -> List[CodegenRe
                          kernel=configured(options, target, variant) or ["no_legal_kernel"],
                          target=target.word, jobs=jobs) for variant in options.variants]
     runner = CodegenRunner(None, folder, options.datatype, options.layout, options.gpu_target, jobs)
-    return [runner.generate(variant) for variant in options.variants]
+    return [runner.generate(kernels_of(variant)) for variant in options.variants]
 
 
 # ---- What lies beside the headers ----------------------------------------------------------------
@@ -109,17 +118,12 @@ def write_wrappers(folder: pathlib.Path, target: str, registers: bool) -> None:
             '#include "dispatcher_registration.hpp"\n', encoding="ascii")
 
 
-def show(target: _targets.Target) -> None:
-    found = _scripts.run("targets", target=target.name)
-    row: Any = found.get("target", found)
-    print(json.dumps(row, indent=2))
-
-
 def main() -> int:
     options = parse()
     target = _targets.resolve(options.gpu_target)
     if options.show_arch_info:
-        show(target)
+        print(f"tessera targets {target.name}")
+        _show_arch_info(target.name, options.datatype)
         return 0
     folder = options.output_dir
     if options.kernel_set:

@@ -211,6 +211,28 @@ def original_files(place: Any) -> List[pathlib.Path]:
     return found
 
 
+def _is_of(table: Any, op_type: str) -> Any:
+    """Which rows of a file are of an operation: by op_type, or where a row says none by the column
+    of the measured TFLOPS."""
+    is_conv = op_type.startswith("grouped_conv")
+    silent = "grouped_conv" if tflops_column(table.columns) == "tflops" else "gemm_universal"
+    if "op_type" not in table.columns:
+        said = pandas().Series(silent, index=table.index)
+    else:
+        said = table["op_type"].fillna("").replace("", silent)
+    return said.str.startswith("grouped_conv") if is_conv else said == op_type
+
+
+def _with_one_type(table: Any) -> Any:
+    """Columns that hold numbers in one file and texts in another, such as run_id, hold texts."""
+    for column in table.columns:
+        kinds = {isinstance(value, str) for value in table[column].dropna()
+                 } if table[column].dtype == object else set()
+        if len(kinds) == 2:
+            table[column] = table[column].map(str, na_action="ignore")
+    return table
+
+
 def build_training_dataset(data_dir: Any, op_type: Optional[str] = None,
                            dtype: Optional[str] = None) -> Any:
     """All measurements of a folder in the original's columns, of an operation and a type where a
@@ -219,10 +241,13 @@ def build_training_dataset(data_dir: Any, op_type: Optional[str] = None,
     if not files:
         raise FileNotFoundError(f"{data_dir} holds no measurements: no .parquet or .csv file with "
                                 "the columns kernel_name, and measured_tflops or tflops")
-    table = pandas().concat([read_table(file) for file in files], ignore_index=True)
-    for column, wanted in (("op_type", op_type), ("dtype", dtype)):
-        if wanted and column in table.columns:
-            table = table[table[column] == wanted]
+    tables = [read_table(file) for file in files]
+    if op_type:
+        tables = [table[_is_of(table, op_type)] for table in tables]
+    found = [table for table in tables if len(table)]
+    table = pandas().concat(found or tables, ignore_index=True)
+    if dtype and "dtype" in table.columns:
+        table = table[table["dtype"] == dtype]
     if not len(table):
         raise FileNotFoundError(f"{data_dir} holds no measurements of {op_type} with {dtype}")
-    return table.reset_index(drop=True)
+    return _with_one_type(table.reset_index(drop=True))

@@ -12,6 +12,7 @@ import numpy
 
 import tessera
 from tessera import Error
+from tessera_ck import c_library as _c_library
 from tessera_ck import checked as _checked
 from tessera_ck import dtypes as _dtypes
 from tessera_ck import fields as _fields
@@ -20,6 +21,7 @@ from tessera_ck import hints as _hints
 from tessera_ck import kernel_files as _files
 from tessera_ck import launching as _launching
 from tessera_ck import libraries as _libraries
+from tessera_ck import shuffled as _shuffled
 from tessera_ck import targets as _targets
 from tessera_ck.codegen_runner import CodegenResult, CodegenRunner
 from tessera_ck.registry_json import gemm_registry_json
@@ -49,7 +51,8 @@ __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "Gem
     ("block_size", 256, _hints.OWN), ("pipeline", "compv4"), ("scheduler", "intrawave"),
     ("epilogue", "cshuffle", _hints.OWN), ("pad_m pad_n pad_k", True, _hints.ANY_SIZE),
     ("gfx_arch", None), ("variant", "standard"), ("elementwise_op", "MultiDAdd"),
-    ("num_d_tensors", 1), ("persistent", False))
+    ("num_d_tensors", 1), ("persistent", False), ("reduction_strategy", "atomic", _hints.IN_ORDER),
+    ("num_a_tensors num_b_tensors", 1), ("a_elementwise_op b_elementwise_op", "PassThrough"))
 class KernelConfig:
     """What a GEMM kernel computes and how. gfx_arch: None means this machine."""
 
@@ -63,6 +66,12 @@ class KernelConfig:
 
     def target(self) -> _targets.Target:
         return _targets.resolve(self.gfx_arch)
+
+    @property
+    def file_str(self) -> str:
+        """What tells a configuration's files from another's."""
+        return "_".join([self.dtype_a, self.layout, self.tile_str, self.wave_str, self.warp_str,
+                         self.pipeline, self.epilogue, self.scheduler])
 
     @property
     def wave_str(self) -> str:
@@ -126,10 +135,16 @@ class DispatcherLib(_libraries.Library):
 
     @classmethod
     def load(cls, path: Optional[Any] = None) -> Optional["DispatcherLib"]:
-        """path: a file of setup_multiple_gemm_dispatchers(); None: the default configuration."""
+        """path: a file of setup_multiple_gemm_dispatchers(), the C library of GEMM, or Tessera's
+        own, which has the default configuration, as None has."""
         if path is None:
             return cls()
-        return cls(_files.config_of(path, KernelConfig))
+        place = pathlib.Path(path)
+        if _c_library.is_library(place):
+            return _of_library(cls, place)
+        made = cls(_files.config_of(place, KernelConfig))
+        made._file = place
+        return made
 
     @classmethod
     def auto(cls, recompile: bool = False, verbose: bool = True) -> Optional["DispatcherLib"]:
@@ -188,18 +203,24 @@ class DispatcherLib(_libraries.Library):
             refused = plan is not None and error.code == "unsupported"
             return STATUS_UNSUPPORTED if refused else _status_of(error), -1.0
 
+    run = run_gemm
+
     def _run_packed(self, plan: Any, arrays: Dict[str, Any], verify: bool) -> float:
         """The library's reference needs B as it was, so that the comparison is made here."""
         seconds = _launching.launch_packed(plan, arrays)
         if verify:
-            a, b, out = (arrays[name].astype(numpy.float64) for name in ("a", "b", "out"))
-            half = 2.0 ** -{"fp16": 11, "bf16": 8}.get(self.config.dtype_c, 24)
-            sizes = abs(a) @ abs(b)
-            wrong = ~(abs(out - a @ b) <= ((a.shape[1] + 4) * 2.0**-24 + half) * sizes + 1e-30)
-            if wrong.any():
-                raise Error(f"{plan.kernel}: {int(wrong.sum())} of {wrong.size} elements are "
-                            "outside their tolerance", "verification_failed")
+            self._compare(plan.kernel, arrays["a"], arrays["b"], arrays["out"])
         return seconds
+
+    def _compare(self, kernel: str, *arrays: Any) -> None:
+        """Raises Error where an element of the product is outside its tolerance."""
+        a, b, out = (array.astype(numpy.float64) for array in arrays)
+        half = 2.0 ** -{"fp16": 11, "bf16": 8}.get(self.config.dtype_c, 24)
+        sizes = abs(a) @ abs(b)
+        wrong = ~(abs(out - a @ b) <= ((a.shape[1] + 4) * 2.0**-24 + half) * sizes + 1e-30)
+        if wrong.any():
+            raise Error(f"{kernel}: {int(wrong.sum())} of {wrong.size} elements are outside their "
+                        "tolerance", "verification_failed")
 
     last_error = ""
     last_kernel = ""
@@ -208,6 +229,52 @@ class DispatcherLib(_libraries.Library):
         return gemm_registry_json(self.wish.kernels, self.target)
 
     export_json = export_registry_json
+
+
+class _CDispatcherLib(DispatcherLib):
+    """The C library's own functions; its configuration says what it computes, and for what target.
+    """
+
+    def __init__(self, library: _c_library.CLibrary) -> None:
+        super().__init__(KernelConfig(**library.fields()))
+        self._c, self._file = library, library.path
+
+    def select_kernel(self, M: int, N: int, K: int) -> Optional[str]:
+        _checked.sizes(M=M, N=N, K=K)
+        return self._c.select(M, N, K)
+
+    def run_gemm(self, A: Any, B: Any, C: Any, M: int, N: int, K: int, D: Sequence[Any] = (),
+                 verify: bool = False) -> Tuple[int, float]:
+        self.last_error = "the C library's products have no D tensors" if len(D) else ""
+        if self.last_error:
+            return STATUS_ERROR, -1.0
+        status, ms = self._c.run(A, B, C, M, N, K)
+        if status:
+            self.last_error = self._c.last_error()
+            return status, ms
+        self.last_kernel = self.select_kernel(M, N, K) or ""
+        try:
+            if verify:
+                self._compare(self.last_kernel, A, B, C)
+        except Error as error:
+            self.last_error = str(error)
+            return STATUS_ERROR, -1.0
+        return status, ms
+
+    run = run_gemm
+
+
+def _of_library(cls: Any, path: pathlib.Path) -> DispatcherLib:
+    """Raises Error for a library that is neither the C library nor Tessera's."""
+    library = _c_library.opened(path)
+    if hasattr(library, "dispatcher_run_gemm"):
+        return _CDispatcherLib(_c_library.CLibrary(path, library))
+    if not hasattr(library, "tsr_abi"):
+        raise Error(f"{path} has neither the functions of the C library of GEMM, such as "
+                    "dispatcher_run_gemm, nor those of Tessera", "not_found")
+    made = cls()
+    made._file = path
+    return made  # type: ignore[no-any-return]
 
 
 def _stored(array: Any, dtype: str, letter: str, what: str) -> Any:
@@ -246,6 +313,10 @@ class GemmRunner:
         (M, K), (K2, N) = shapes
         if K != K2:
             raise Error(f"A has {K} columns and B {K2} rows; the two must be equal")
+        if isinstance(B, tessera.PackedWeight):
+            return self._run_shuffled(A, B, verify)
+        if config.variant != "standard" and config.elementwise_op == "PassThrough":
+            D = ()  # reads none, as in the original
         letters = config.layout
         try:
             a = _stored(A, config.dtype_a, letters[0], "A")
@@ -259,6 +330,20 @@ class GemmRunner:
         tflops = 2.0 * M * N * K / (ms * 1e9) if status == 0 and ms > 0 else 0.0
         return GemmResult(out if status == 0 else None, ms, status, tflops, self.lib.last_kernel,
                           self.lib.last_error, verify and status == 0, self.lib.target.name)
+
+    def _run_shuffled(self, A: Any, B: tessera.PackedWeight, verify: bool) -> GemmResult:
+        """By the kernel for which B was packed, which is of Tessera's choice."""
+        target = self.lib.target
+        try:
+            if verify:
+                raise Error("a product with a packed B cannot be compared, because the reference "
+                            "needs B as it was", "unsupported")
+            out, ms, kernel = _shuffled.multiply(A, B, self.lib.config, target)
+        except Error as error:
+            return GemmResult(None, -1.0, -1, 0.0, "", str(error), False, target.name)
+        flops = 2.0 * B.shape[0] * out.shape[0] * out.shape[1]
+        return GemmResult(out, ms, 0, flops / (ms * 1e9) if ms > 0 else 0.0, kernel, "", False,
+                          target.name)
 
     def benchmark(self, M: int, N: int, K: int, warmup: int = 2, iterations: int = 10
                   ) -> Dict[str, Any]:
@@ -410,6 +495,9 @@ def setup_gemm_dispatcher(config: KernelConfig, registry_name: str = "gemm_regis
     if len(failed) == len(lib.wish.kernels):
         return GemmSetupResult(False, config=corrected, error=next(iter(failed.values())),
                                corrections=corrections)
+    if auto_rebuild:
+        _libraries.list_file(lib, f"libdispatcher_gemm_{corrected.file_str}",
+                             [name for name in lib.wish.kernels if name not in failed])
     registry = Registry(lib, registry_name)
     registry.register_kernel(corrected)
     codegen = CodegenRunner(datatype=corrected.dtype_a, layout=corrected.layout,
@@ -439,14 +527,14 @@ def is_preshuffle_supported(pipeline: str = "preshufflev2", layout: str = "rcr",
 
 
 def preshuffle_weight_matrix(B: Any, warp_tile_n: int = 0, warp_tile_k: int = 0,
-                             arch: Optional[str] = None) -> tessera.PackedWeight:
-    """B, K x N, packed for the kernel that Tessera chooses; tessera.matmul takes it as B. The warp
-    tile is the kernel's own."""
+                             arch: Optional[str] = None) -> _shuffled.ShuffledWeight:
+    """B, K x N, packed for the kernel that Tessera chooses; tessera.matmul and GemmRunner take it
+    as B. The warp tile is the kernel's own."""
     _hints.of_argument("warp_tile_n", warp_tile_n, 0)
     _hints.of_argument("warp_tile_k", warp_tile_k, 0)
     if refusal := _targets.why_not_here(_targets.resolve(arch)):
         raise Error(refusal, "unsupported")
-    return tessera.prepack(B)
+    return _shuffled.ShuffledWeight(tessera.prepack(B))
 
 
 def cleanup_gemm() -> None:

@@ -30,7 +30,7 @@ if [ $# -gt 2 ]; then
     bin/benchmark_gemm_streamk_fp8_rcr --help >/dev/null
   )
   # Tables and models of the original's form; without these packages their tests are skipped.
-  venv/bin/pip install -q pandas pyarrow scikit-learn lightgbm ml_dtypes ||
+  venv/bin/pip install -q -r "$compat/requirements-ml.txt" ||
     echo "run.sh: no pandas, pyarrow, LightGBM or ml_dtypes; tests of tables are skipped" >&2
   for program in small gemm grouped_conv fmha; do
     "libraries/${program}_test"

@@ -16,6 +16,7 @@ import numpy
 from support import COMPAT, SEED, Case
 
 import fmha_utils
+from ctypes_utils import DispatcherLib, GemmRunner
 from grouped_conv_utils import GroupedConvProblem
 from test_grouped_conv import forward
 
@@ -186,6 +187,19 @@ class Gemm(Case):
         self.assertEqual(self.lib.dispatcher_run_gemm(at(ones), at(ones), at(ones), 4, 4, 4, None),
                          -1)
         self.assertEqual(self.lib.dispatcher_last_error(), b"dispatcher_init() was not called")
+
+    def test_python_loads_it(self):
+        place = pathlib.Path(LIBS) / "libdispatcher_gemm_lib.so"
+        lib = DispatcherLib.load(place)
+        self.assertEqual((lib.path, lib.config.layout, lib.config.dtype_c),
+                         (place, "rcr", "fp16"))
+        self.assertIn(f"target {lib.target.name} ", self.lib.dispatcher_target().decode())
+        a, b = self.draw(24, 64, dtype="float16"), self.draw(64, 40, dtype="float16")
+        done = GemmRunner(lib).run(a, b, verify=True)
+        self.assertTrue(done.verified, f"{done.error}, seed {SEED}")
+        self.assertEqual(done.kernel_name, lib.select_kernel(24, 40, 64))
+        self.assertIn("no D tensors", GemmRunner(lib).run(a, b, D=[a]).error)
+        self.assertIsNone(lib.select_kernel(0, 40, 64))
 
 
 @needs_libs

@@ -1,6 +1,11 @@
 """The modules that the generators share, and what they know of targets."""
+import contextlib
+import io
+import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import tessera
@@ -9,6 +14,7 @@ from support import COMPAT, Case
 import arch_specs_generated as specs
 import codegen_common
 import preselected_kernels
+import unified_gemm_codegen as unified
 from arch_filter import ArchFilter, filter_kernels
 from codegen_common import CommonTypeMappings, TileConfig, TraitConfigBase, parallel_generate
 
@@ -126,6 +132,100 @@ class Preselected(Case):
             self.assertEqual(wrong.returncode, 1)
             self.assertIn(target, wrong.stderr)
             self.assertNotIn("Traceback", wrong.stderr)
+
+
+class Asked:
+    """Stands for an ArchFilter and keeps what it is asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def is_kernel_valid(self, **given):
+        self.calls.append(given)
+        return True
+
+
+class Unified(Case):
+    """The classes of unified_gemm_codegen."""
+
+    TILE = TileConfig(128, 128, 32, 2, 2, 1, 32, 32, 16)
+
+    def codegen(self, folder, datatype="fp16", **given):
+        return unified.UnifiedGemmCodegen(folder, datatype, "rcr", **given)
+
+    def test_types_are_taken_as_they_are(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for call in (lambda: self.codegen(folder, "pk_fp4"),
+                         lambda: unified._show_arch_info("gfx942", "pk_fp4")):
+                with self.assertRaisesRegex(ValueError, "'pk_fp4'"):
+                    call()
+            for target, count in (("gfx942:xnack-", 1), ("gfx1201", 0)):  # no fp32 WMMA there
+                codegen = self.codegen(folder, "fp32", gpu_target=target)
+                codegen.arch_filter = Asked()
+                tile = TileConfig(64, 64, 32, 2, 2, 1, 16, 16, 4)
+                found = codegen._is_tile_arch_valid(tile, variant=unified.GemmVariant.STANDARD)
+                self.assertIs(found, bool(count))
+                self.assertEqual([[call[f"datatype_{each}"] for each in "abc"]
+                                  for call in codegen.arch_filter.calls], [["fp32"] * 3] * count)
+        for dtype in CommonTypeMappings.ARCH_VALIDATION_DTYPES:
+            self.assertEqual(CommonTypeMappings.get_arch_dtype_triple(dtype),
+                             (dtype, dtype, CommonTypeMappings.get_acc_dtype(dtype)))
+
+    def test_what_a_target_lists_is_shown(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            unified._show_arch_info("gfx950:xnack-", "bf16")
+        self.assertIn("=== Architecture Info for gfx950 ===", said.getvalue())
+        block = said.getvalue().split("Warp tile configurations for bf16_bf16_fp32 ")[1]
+        self.assertEqual([line.strip() for line in block.split("\n\n")[0].splitlines()[1:]],
+                         list(map(str, specs.get_warp_tile_combos("gfx950", "bf16_bf16_fp32"))))
+
+    def test_one_kernel(self):
+        self.assertTrue(unified.HAS_ARCH_FILTER)
+        trait = unified.TraitConfig("compv3", "cshuffle", "intrawave", persistent=False)
+        generator = unified.CKTileKernelGenerator("fp16", "rcr")
+        config = unified.KernelConfig(self.TILE, trait, unified.GemmVariant("grouped"))
+        text = generator.generate(config)
+        self.assertIn("gemm_fp16_rcr_compv3_128x128x32_2x2x1_32x32x16_intrawave_gfx942", text)
+        streamed = unified.KernelConfig(self.TILE, trait, unified.GemmVariant.STREAM_K)
+        self.assertTrue(streamed.name("bf16", "rrr").startswith("ck_tile_gemm_bf16_rrr_compv3"))
+        self.assertIn("_streamk_gfx942", generator.generate(streamed).splitlines()[0])
+        with self.assertRaisesRegex(tessera.Error, "48"):
+            generator.generate(unified.KernelConfig(
+                TileConfig(48, 128, 32, 2, 2, 1, 32, 32, 16), trait))
+
+    def test_a_folder_of_kernels(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "c.json").write_text(json.dumps({
+                "tile_config": {"tile_m": [64, 100, 128]},
+                "trait_config": {"pipeline": {"values": ["compv3", "compv4"]},
+                                 "scheduler": ["intrawave", "interwave"]},
+                "multi_d_config": {"elementwise_ops": ["MultiDAdd", "Relu"],
+                                   "num_d_tensors": [1]}}))
+            codegen = self.codegen(
+                folder / "out", gpu_target="gfx942", config_file=folder / "c.json",
+                variants=[unified.GemmVariant.STANDARD, unified.GemmVariant.MULTI_D],
+                kernel_set_name="mine")
+            self.assertEqual([tile.tile_m for tile in codegen._get_tile_configs()], [64, 128])
+            self.assertEqual([each.pipeline for each in codegen._get_trait_configs()],
+                             ["compv3", "compv4"])
+            found = codegen.generate_all(parallel=False)
+            self.assertEqual((len(found["kernels"]), found["failed"]), (12, []))
+            for file in found["kernels"] + found["wrappers"]:
+                self.assertTrue(pathlib.Path(file).is_file(), file)
+                self.assertEqual(pathlib.Path(file).relative_to(folder).parts[:2], ("out", "mine"))
+            relu = [file for file in found["kernels"] if file.endswith("_multid_Relu_d1.hpp")]
+            self.assertEqual(len(relu), 4)
+
+    def test_without_a_file_tiles_are_those_that_are_shipped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            codegen = self.codegen(folder, gpu_target="gfx942", use_preselected="none")
+            shipped = tessera.KernelSet("", "gfx942").preselected("fp16_rcr_essential").kernels
+            found = {codegen_common.config_of(name).tile for name in shipped}
+            self.assertEqual(set(codegen._get_tile_configs()), found)
+            with self.assertRaisesRegex(ValueError, "there is no set 'none'"):
+                codegen.generate_all()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,22 @@ class Pages(Case):
         for row in re.findall(r"^\| .* \| absent \| *\|$", text, re.MULTILINE):
             self.fail(f"a row says no reason: {row}")
 
+    def test_requirements_name_what_is_imported(self):
+        def names_of(place):
+            lines = (line.partition("#")[0].strip() for line in place.read_text().splitlines())
+            found = set()
+            for line in filter(None, lines):
+                other = line.startswith("-r ")
+                found |= names_of(place.parent / line[3:]) if other else {line.replace("-", "_")}
+            return found
+        asked = set()
+        for folder, more in (("python", ""), ("codegen", ""), ("heuristics", "-ml")):
+            for file in (COMPAT / folder).rglob("*.py"):
+                asked |= set(re.findall(r'(?:import_module|package)\("([a-z_]+)', file.read_text()))
+            place = "requirements-ml.txt" if more else "python/requirements.txt"
+            self.assertEqual(asked - names_of(COMPAT / place), set(), place)
+        self.assertEqual(asked, {"pandas", "pyarrow", "lightgbm", "ml_dtypes"})
+
     def test_the_program_runs(self):
         page = (ROOT / "docs/from_ck_dispatcher.md").read_text()
         snippet = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]

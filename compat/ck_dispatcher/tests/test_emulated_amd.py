@@ -24,6 +24,24 @@ error = abs(result.output.astype("float64") - a.astype("float64") @ b.astype("fl
 assert error <= 16 * 2.0**-11, error
 '''
 
+VARIANTS = '''
+import numpy
+from gemm_utils import (GemmKernelConfig, GemmProblem, GpuGemmRunner, GpuMultiABDRunner,
+                        setup_multiple_gemm_dispatchers)
+
+streams, groups = setup_multiple_gemm_dispatchers([
+    GemmKernelConfig(variant="stream_k", gfx_arch="TARGET"),
+    GemmKernelConfig(variant="multi_abd", cde_elementwise_op="MultiDAdd", num_d_tensors=2,
+                     gfx_arch="TARGET")], verbose=False)
+random = numpy.random.default_rng()
+a, b = (random.uniform(-1, 1, shape).astype("float16") for shape in ((130, 288), (288, 140)))
+result = GpuGemmRunner(streams).run(a, b, GemmProblem(130, 140, 288), verify=True)
+assert result.verified, result.error
+assert "_streamk_" in result.kernel_name, result.kernel_name
+result = GpuMultiABDRunner(groups).run(GemmProblem(40, 72, 64), verify=True)
+assert result.success, result.error
+'''
+
 # Results are compared with the fp64 reference by run() itself.
 CONV = '''
 import numpy
@@ -111,6 +129,9 @@ class EmulatedAmd(Case):
     def test_gemm(self):
         for target in ("gfx90a", "gfx942", "gfx950"):
             self.emulate(GEMM, target)
+
+    def test_stream_k_and_groups_of_operands(self):
+        self.emulate(VARIANTS, "gfx942")
 
     def test_convolutions(self):
         self.emulate(CONV, "gfx942")

@@ -370,6 +370,25 @@ class Tables(FolderCase):
             with self.assertRaises(FileNotFoundError):
                 data_pipeline.build_training_dataset(place.parent, **wrong)
 
+    def test_a_folder_of_several_operations(self):
+        import pandas
+        gemm = pandas.DataFrame({"kernel_name": ["g", "h"], "measured_tflops": [1.0, 2.0], "m": 8})
+        conv = pandas.DataFrame({"kernel_name": ["c"], "tflops": [3.0], "K": 4})
+        for place, table in (("a", gemm.assign(op_type="gemm_universal", run_id=7)),
+                             ("b", gemm.assign(run_id="x9")),  # says no operation
+                             ("c", conv.assign(run_id=None)),
+                             ("d", conv.assign(op_type="grouped_conv", run_id=12))):
+            table.to_csv(self.place / f"{place}.csv", index=False)
+        found = data_pipeline.build_training_dataset(self.place, "grouped_conv")
+        self.assertEqual((found["tflops"].tolist(), found["K"].tolist()), ([3, 3], [4, 4]))
+        self.assertNotIn("measured_tflops", found.columns)
+        found = data_pipeline.build_training_dataset(self.place, "gemm_universal")
+        self.assertEqual(found["measured_tflops"].tolist(), [1, 2, 1, 2])
+        self.assertEqual(found["run_id"].tolist(), ["7", "7", "x9", "x9"])
+        data_pipeline.save_parquet(found, self.place / "all.parquet")
+        with self.assertRaises(FileNotFoundError):
+            data_pipeline.build_training_dataset(self.place, "gemm_streamk")
+
     def test_tables_of_sweeps(self):
         file = self.place / "in.csv"
         file.write_text("kernel,problem_idx,M,N,K,latency_ms,tflops,verified\n"

@@ -395,7 +395,7 @@ class Sweeps(Case):
         self.assertIn((64, "intrawave"), legal)
         self.assertNotIn((100, "intrawave"), legal)
         self.assertEqual([(c.tile_m, c.scheduler) for c in found], legal)
-        again = gemm_utils.expand_sweep(json.loads(found[0].to_codegen_json()), gfx_arch="gfx942")
+        again = gemm_utils.expand_sweep(found[0].to_codegen_json(), gfx_arch="gfx942")
         self.assertEqual(again, [found[0]])
 
     def test_words(self):

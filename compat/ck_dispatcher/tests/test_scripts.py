@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import unittest
 import tessera
 from support import COMPAT, HERE, Case, long
 
+import arch_specs_rows as rows
 import predict
 from grouped_conv_utils import GroupedConvKernelConfig, setup_multiple_grouped_conv_dispatchers
 from tessera_ck import gemm as _gemm
@@ -77,7 +79,7 @@ class Generating(Scripts):
         self.run_script(script, "--datatype", "fp16", code=2)
         row = self.run_script(script, "--show-arch-info", "--gpu-target", "gfx942").stdout
         self.assertTrue(row.startswith("tessera targets gfx942\n"))
-        self.assertIn('"name": "gfx942"', row)
+        self.assertIn("=== Architecture Info for gfx942 ===", row)
 
     def test_convolutions(self):
         script = "codegen/unified_grouped_conv_codegen.py"
@@ -101,17 +103,46 @@ class Generating(Scripts):
         self.run_script("codegen/generate_arch_specs.py", "--output-dir", "specs")
         made = {}
         exec((self.folder / "specs/arch_specs_generated.py").read_text(), made)
-        self.assertIn([2, 2, 1], made["WARP_SUPPORTED_COMBINATIONS"]["gfx942"])
+        self.assertTrue(set(rows.__all__) <= set(made))
+        for name in rows.TABLES:
+            self.assertEqual(made[name], getattr(rows, name), name)
+        for arch, pipeline in (("gfx950", "compv4"), ("sm90a", "tma"), ("compv4", "gfx942"),
+                               ("gfx9999", "mem")):
+            self.assertEqual(made["get_lds_limit"](arch, pipeline),
+                             rows.get_lds_limit(arch, pipeline))
         self.assertTrue((self.folder / "specs/include/ck_tile/dispatcher/arch_specs_generated.hpp"
                          ).is_file())
-        (self.folder / "arch_specs.json").write_text(json.dumps({"architectures": {"gfx777": {
-            "family": "cdna7", "warp_size": 64, "warp_configs": [[2, 2, 1], [4, 4, 1]]}}}))
-        self.run_script("codegen/generate_arch_specs.py", "--json", "arch_specs.json",
-                        "--output-dir", "mine")
-        exec((self.folder / "mine/arch_specs_generated.py").read_text(), made)
-        self.assertEqual(made["ARCH_FAMILY_MAP"], {"gfx777": "cdna7"})
         wrong = self.run_script("codegen/generate_arch_specs.py", "--json", "none.json", code=1)
         self.assertIn("none.json cannot be read", wrong.stderr)
+
+    def test_limits_lie_where_the_modules_read_them(self):
+        shutil.copytree(COMPAT / "codegen", self.folder / "codegen")
+        (self.folder / "python").symlink_to(COMPAT / "python")
+        place = self.folder / "codegen/arch_specs_generated.py"
+        header = self.folder / "include/ck_tile/dispatcher/arch_specs_generated.hpp"
+        header.parent.mkdir(parents=True)
+        header.write_text("a header of this copy")
+        script = self.folder / "codegen/generate_arch_specs.py"
+        before = place.read_text()
+        self.run_script(script)
+        self.assertEqual((place.read_text(), header.read_text()), (before, "a header of this copy"))
+        (self.folder / "codegen/arch_specs.json").write_text(json.dumps({
+            "architectures": {"gfx777": {
+                "family": "cdna7", "lds_capacity_kb": 96, "warp_configs": [[2, 2, 1], [4, 4, 1]],
+                "warp_tile_combos": {"fp16_fp16_fp32": [[32, 32, 8]]}}},
+            "element_sizes": {"_comment": "bytes", "fp16": 2},
+            "unsupported_trait_combos": {"combinations": [["compv3", "default", "interwave"]]}}))
+        self.run_script(script)
+        made = {}
+        exec(place.read_text(), made)
+        self.assertTrue(set(rows.__all__) <= set(made))
+        self.assertEqual((made["ARCH_FAMILY_MAP"], made["ELEMENT_SIZE_MAP"]),
+                         ({"gfx777": "cdna7"}, {"fp16": 2}))
+        self.assertEqual([made["get_lds_limit"]("gfx777", each) for each in ("mem", "compv4")],
+                         [98304, 49152])
+        self.assertEqual(made["get_warp_tile_combos"]("gfx777", "fp16"), [[32, 32, 8]])
+        self.assertEqual([made["is_trait_combo_unsupported"]("compv3", each, "interwave")
+                          for each in ("default", "cshuffle")], [True, False])
 
     def test_compiling_examples(self):
         script = "scripts/compile_grouped_conv_examples.py"

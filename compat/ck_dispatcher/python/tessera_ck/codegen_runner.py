@@ -104,8 +104,9 @@ class CodegenRunner:
                  ) -> CodegenResult:
         """The kernels of gemm.variant_kernels(), or with extra_args all of the type, layout and
         variant that these options of `tessera generate` ask for: ["--tile", "128x*x64"]."""
-        if variant not in self.VARIANTS:
-            raise Error(f"variant must be one of {', '.join(self.VARIANTS)}, got '{variant}'")
+        known = [*self.VARIANTS, gemm.STREAM_K]
+        if variant not in known:
+            raise Error(f"variant must be one of {', '.join(known)}, got '{variant}'")
         options = self._options(**_options_of(extra_args or []))
         if variant == "standard" and not extra_args:
             options["preselected"] = f"{self.datatype}_{self.layout[:3]}_essential"
@@ -117,7 +118,9 @@ class CodegenRunner:
                 folder = pathlib.Path(output_dir or self.output_dir)
                 return CodegenResult(False, folder, variant, stderr=str(error))
         else:
-            options.update(datatype=[self.datatype], layout=[self.layout[:3]], variants=[variant])
+            where = gemm.WHERE[gemm.STREAMK] if variant == gemm.STREAM_K else []
+            options.update(datatype=[self.datatype], layout=[self.layout[:3]], where=where,
+                           variants=["standard" if where else variant])
         result = generate(output_dir or self.output_dir, variant, gemm.file_name, **options)
         if show_instances:
             result.print_instances()

@@ -9,11 +9,12 @@ import tessera
 from tessera import Error
 
 from . import fields, hints
-from .kernel_files import list_kernels
+from .kernel_files import kernel_set, list_kernels
 from .targets import Target, pipelines
 
 LETTERS = {"row": "r", "col": "c", "r": "r", "c": "c"}
 VARIANTS = ("standard", "preshuffle", "multi_d")
+STREAM_K = "stream_k"  # a variant, too, where a target has such kernels
 
 # The original's element-wise operations as one step each; those that read D add it up first.
 STEPS = {"Relu": "relu", "Gelu": "gelu", "FastGelu": "gelu_tanh", "Sigmoid": "sigmoid",
@@ -30,9 +31,12 @@ def layout_word(*letters: str) -> str:
 
 
 def epilogue_of(operation: str, num_d: int) -> str:
-    """op(A x B + D0 + D1 + ...) as a chain: ("Relu", 1) is "multi_d_add1+relu"."""
+    """op(A x B + D0 + D1 + ...) as a chain: ("Relu", 1) is "multi_d_add1+relu". PassThrough reads
+    no D, and AddScale adds with the scale 1, as in the original."""
     adds = [f"multi_d_add{num_d}"] if num_d else []
-    if operation in ("PassThrough", "MultiDAdd", "Add"):
+    if operation == "PassThrough":
+        return "none"
+    if operation in ("MultiDAdd", "Add", "AddScale"):
         return "+".join(adds) or "none"
     if operation in ("MultiDMultiply", "Multiply"):
         return f"multi_d_multiply{num_d}" if num_d else "none"
@@ -85,7 +89,7 @@ def default_output(dtype: str) -> str:
 
 
 def config_epilogue(config: Any) -> str:
-    if config.variant != "multi_d":
+    if config.variant not in ("multi_d", "multi_abd"):
         return "none"
     return epilogue_of(getattr(config, "elementwise_op", "MultiDAdd"),
                        getattr(config, "num_d_tensors", 1))
@@ -141,8 +145,9 @@ def named_kernel(config: Any, target: Target) -> str:
     if (epilogue := config_epilogue(config)) != "none":
         words += [step.replace("_", "") for step in epilogue.split("+")]
     *scheduler, name = ending_of(config, target)
+    streams = ["splitordered1", "streamk"] if config.variant == STREAM_K else []
     persistent = ["persistent"] if config.persistent else []
-    return "_".join([*words, *scheduler, *persistent, name])
+    return "_".join([*words, *scheduler, *streams, *persistent, name])
 
 
 def exact(name: str, target: Target, ignored: List[str]) -> Wish:
@@ -158,6 +163,8 @@ def wish_of(config: Any, target: Target) -> Wish:
     a wish for what to compute, and so is one with the default tile, whose types have other
     instructions; how is then the target's to say."""
     ignored = hints.of_config(config)
+    if sentence := several_operands(config):
+        return Wish([], [sentence], True)
     there = pipelines(target, "gemm")
     if PIPELINES.get(config.pipeline, config.pipeline) in there:
         found = exact(named_kernel(config, target), target, ignored)
@@ -168,6 +175,18 @@ def wish_of(config: Any, target: Target) -> Wish:
             f"{target.name}, whose pipelines are {', '.join(there)}; its kernels for these types "
             "and this layout are taken")
     return Wish(general_kernels(config, target), [note, *ignored], False)
+
+
+def several_operands(config: Any) -> str:
+    """Why no kernel reads the A and B of a configuration; empty where one does. PassThrough takes
+    the first of them."""
+    for each in "ab" if config.variant == "multi_abd" else "":
+        operation, count = (getattr(config, f"{each}_elementwise_op"),
+                            getattr(config, f"num_{each}_tensors"))
+        if operation != "PassThrough" and count > 1:
+            return (f"{each}_elementwise_op must be PassThrough, got {operation} of {count}: no "
+                    f"kernel combines several {each.upper()} while it multiplies")
+    return ""
 
 
 def shipped(target: Target, name: str) -> List[str]:
@@ -192,7 +211,7 @@ def best_for(target: Target, problems: Iterable[Callable[[int], Any]]) -> List[s
 def general_kernels(config: Any, target: Target) -> List[str]:
     """Those that are shipped for the types and layout; where there are none, the best by estimate
     for three sizes."""
-    is_plain = config_epilogue(config) == "none" and config.variant == "standard"
+    is_plain = config_epilogue(config) == "none" and config.variant != "preshuffle"
     found = []
     if is_plain and config.dtype_a == config.dtype_b:
         found = shipped(target, f"{config.dtype_a}_{config.layout[:3]}_essential")
@@ -204,12 +223,25 @@ USUAL_MULTI_D = (("MultiDAdd", 1), ("MultiDAdd", 2), ("MultiDMultiply", 1), ("Re
                  ("Gelu", 1))
 
 
+def streaming_kernels(target: Target, dtype: str, layout: str) -> List[str]:
+    """The best stream-K kernels by estimate for three sizes. Raises Error where there is none."""
+    names = legal_kernels(target, dtype, layout, where=[*WHERE[STREAMK], "epilogue=none"])
+    pool = tessera.Registry("ck_dispatcher")
+    pool.declare(kernel_set(target, names))
+    chooser = tessera.Dispatcher(target.word, pool=pool)
+    found = [chooser.select(f"gemm m={size} n={size} k={size} dtype={dtype} layout={layout[:3]}")
+             for size in (64, 1024, 4096)]
+    return list(dict.fromkeys(each["kernel"] for each in found))
+
+
 def variant_kernels(target: Target, dtype: str, layout: str, variant: str) -> List[str]:
     """standard: what is shipped for the type and layout. The others: the best by estimate for three
     sizes."""
     if variant == "standard":
         kernels = tessera.KernelSet("ck_dispatcher", target.word)
         return kernels.preselected(f"{dtype}_{layout[:3]}_essential").kernels
+    if variant == STREAM_K:
+        return streaming_kernels(target, dtype, layout)
     rests = ["preshuffle=1"]
     if variant == "multi_d":
         rests = [f"epilogue={epilogue_of(*each)}" for each in USUAL_MULTI_D]
@@ -241,6 +273,8 @@ def file_name(spec: Dict[str, Any]) -> str:
         words.append("preshuffle")
     if operation:
         words += ["multid", operation, f"d{num_d}"]
+    if how.get("streamk"):
+        words.append("streamk")
     return "_".join(words)
 
 
@@ -250,7 +284,7 @@ def _further(spec: Dict[str, Any]) -> Iterable[str]:
         yield "out" + signature["out"]
     if how["store"] not in ("standard", "cshuffle"):
         yield "store" + how["store"]
-    if how["split_k"] != "none":
+    if how["split_k"] != "none" and not how.get("streamk"):
         yield f"split{how['split_k']}{how['splits']}"
     if how["slices"] != 1:
         yield f"slices{how['slices']}"

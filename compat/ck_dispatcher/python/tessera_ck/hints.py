@@ -9,6 +9,7 @@ from typing import Any, List, Set
 OWN = "Tessera's kernels decide it by themselves"
 ANY_SIZE = "every kernel takes every size"
 SUMS = "sums have the type that goes with the operands'"
+IN_ORDER = "stream-K kernels add up the parts of a tile in their order"
 CACHE = "the cache knows by content what must be compiled"
 
 # Arguments of functions, and fields of problems.

@@ -28,6 +28,7 @@ class Library:
         self._dispatchers: Dict[bool, tessera.Dispatcher] = {}  # True: of deterministic choices
         self._plans: Dict[Any, tessera.Plan] = {}
         self._decisions: Dict[Any, Dict[str, Any]] = {}
+        self._file: Optional[pathlib.Path] = None  # from which it was loaded, or which lists it
 
     @classmethod
     def find(cls) -> Optional[pathlib.Path]:
@@ -48,9 +49,10 @@ class Library:
         return len(self.wish.kernels)
 
     @property
-    def path(self) -> str:
-        """The file of Tessera's library, which holds the kernels or compiles them."""
-        return str(self.find() or "")
+    def path(self) -> pathlib.Path:
+        """The file that was loaded, or that lists the kernels; else that of Tessera's library,
+        which holds the kernels or compiles them."""
+        return self._file or self.find() or pathlib.Path()
 
     def refusal(self) -> str:
         """Why nothing can run: there is no kernel, or no such machine; empty where it can."""
@@ -148,6 +150,10 @@ class LateRunner:
             self._lib = type(self)._make_library(config)
         return self._lib
 
+    @lib.setter
+    def lib(self, given: Any) -> None:
+        self._lib = given
+
     def cleanup(self) -> None:
         if self._lib is not None:
             self._lib.cleanup()
@@ -159,6 +165,13 @@ class Built(NamedTuple):
     path: Optional[pathlib.Path]
     count: int
     error: str
+
+
+def list_file(lib: Library, name: str, built: Sequence[str], folder: Optional[Any] = None
+              ) -> pathlib.Path:
+    """Writes a file that lists a library's kernels, and is its path from then on."""
+    lib._file = kernel_files.write(name, lib.target, dataclasses.asdict(lib.config), built, folder)
+    return lib._file
 
 
 def build_files(libs: Sequence[Library], folder: Optional[Any] = None,
@@ -177,8 +190,7 @@ def _file_of(lib: Library, errors: Dict[str, str], folder: Optional[Any]) -> Bui
     if not built:
         failures = errors.values() if lib.wish.kernels else ()
         return Built(None, 0, next(iter(failures), "; ".join(lib.wish.corrections)))
-    path = kernel_files.write(built[0], lib.target, dataclasses.asdict(lib.config), built, folder)
-    return Built(path, len(built), "")
+    return Built(list_file(lib, built[0], built, folder), len(built), "")
 
 
 def set_up(libs: Sequence[Library], folder: Optional[Any], verbose: bool,

@@ -191,6 +191,14 @@ void d_tensors(unsigned seed) {
         0);
   x.there_c.copy_to_host(x.c.data());
   CHECK(std::abs(static_cast<double>(x.c[13]) - x.exact(2, 1) - 1) < 1e-5);
+
+  Registry plain;
+  plain.register_set(BEGIN_KERNEL_SET().add(
+      Signature().dtype("fp32").layout("rcr").elementwise("PassThrough", 2), Algorithm()));
+  CHECK(Dispatcher(&plain).run_fused(x.there_a.get(), x.there_b.get(), x.there_c.get(), both,
+                                     x.problem) > 0);
+  x.there_c.copy_to_host(x.c.data());
+  CHECK(std::abs(static_cast<double>(x.c[13]) - x.exact(2, 1)) < 1e-5);
 }
 
 void json() {

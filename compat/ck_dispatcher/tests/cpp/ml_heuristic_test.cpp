@@ -59,6 +59,26 @@ void specs() {
   CHECK(filter.validate(key).errors.size() == 1);
 }
 
+// A tile of 96 KiB fits where a unit has 160, once and not twice.
+void memory() {
+  CHECK(get_lds_total_capacity(GpuArch::GFX_950) == 163840 &&
+        get_lds_total_capacity(GpuArch::GFX_1250) == 327680 &&
+        get_lds_total_capacity(GpuArch::UNKNOWN) == 65536);
+  CHECK(get_lds_capacity(GpuArch::GFX_950, Pipeline::CompV3) == 163840 &&
+        get_lds_capacity(GpuArch::GFX_950, Pipeline::CompV3, true) == 81920 &&
+        get_lds_capacity(GpuArch::GFX_950, Pipeline::PreShuffleV2) == 81920);
+  KernelKey key;
+  key.algorithm.pipeline = Pipeline::CompV3, key.algorithm.double_buffer = false;
+  key.algorithm.tile_shape = {128, 256, 128};
+  CHECK(ArchFilter("gfx950").is_valid(key));
+  const ValidationResult refused = ArchFilter("gfx942").validate(key);
+  CHECK(refused.errors.size() == 1 &&
+        refused.errors[0].find("LDS capacity exceeded: the tiles take 98304 bytes, and gfx942 has "
+                               "65536") != std::string::npos);
+  key.algorithm.double_buffer = true;
+  CHECK(ArchFilter("gfx950").validate(key).errors.size() == 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -68,5 +88,6 @@ int main(int argc, char** argv) {
   }
   choosing(argv[2]);
   specs();
+  memory();
   return finish("ml_heuristic");
 }

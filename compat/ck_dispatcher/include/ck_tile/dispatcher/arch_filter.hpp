@@ -19,6 +19,7 @@ using WarpTileConfig = std::array<int, 3>;
 using arch_specs::arch_to_string;
 using arch_specs::element_size;
 using arch_specs::get_lds_capacity;
+using arch_specs::get_lds_total_capacity;
 using arch_specs::get_supported_warp_configs;
 using arch_specs::is_trait_unsupported;
 using arch_specs::string_to_arch;
@@ -116,15 +117,18 @@ class ArchFilter {
     result.add_error("the warp tile " + detail::shape_text(w) + " is none of " + get_arch_string() +
                      "'s");
   }
-  static void check_memory(const KernelKey& key, ValidationResult& result) {
+  void check_memory(const KernelKey& key, ValidationResult& result) const {
     const auto& tile = key.algorithm.tile_shape;
     const auto bytes = static_cast<std::size_t>(
         static_cast<float>(tile.m * tile.k) * element_size(key.signature.dtype_a) +
         static_cast<float>(tile.n * tile.k) * element_size(key.signature.dtype_b));
-    const std::size_t limit = get_lds_capacity(key.algorithm.pipeline);
+    const std::size_t limit =
+        get_lds_capacity(arch_, key.algorithm.pipeline, key.algorithm.double_buffer);
     if (bytes <= limit) return;
-    result.add_error("the tiles take " + std::to_string(bytes) + " bytes of shared memory, and " +
-                     std::to_string(limit) + " are the most");
+    result.add_error("LDS capacity exceeded: the tiles take " + std::to_string(bytes) +
+                     " bytes, and " + get_arch_string() + " has " + std::to_string(limit) +
+                     " for them in " + to_string(key.algorithm.pipeline) +
+                     (key.algorithm.double_buffer ? " with two buffers" : ""));
   }
 
   GpuArch arch_;

@@ -19,22 +19,18 @@
 
 namespace ck_tile::dispatcher::backends {
 
-// op(A x B + D0 + D1 + ...) as Tessera's chain: ("Relu", 1) is "multi_d_add1+relu".
+// op(A x B + D0 + D1 + ...) as Tessera's chain: ("Relu", 1) is "multi_d_add1+relu". PassThrough
+// reads no D, as in the original.
 inline std::string epilogue_text(const std::string& operation, int num_d) {
+  if (operation == "PassThrough") return "none";
   const std::string number = std::to_string(num_d);
   if (operation == "MultiDMultiply" || operation == "Multiply") {
     return num_d == 0 ? "none" : "multi_d_multiply" + number;
   }
-  constexpr const char* kSteps[][2] = {{"", ""},
-                                       {"PassThrough", ""},
-                                       {"MultiDAdd", ""},
-                                       {"Add", ""},
-                                       {"Relu", "relu"},
-                                       {"Gelu", "gelu"},
-                                       {"Tanh", "tanh"},
-                                       {"Swish", "silu"},
-                                       {"Sigmoid", "sigmoid"},
-                                       {"FastGelu", "gelu_tanh"}};
+  constexpr const char* kSteps[][2] = {
+      {"", ""},          {"MultiDAdd", ""},      {"Add", ""},
+      {"Relu", "relu"},  {"Gelu", "gelu"},       {"Tanh", "tanh"},
+      {"Swish", "silu"}, {"Sigmoid", "sigmoid"}, {"FastGelu", "gelu_tanh"}};
   for (const auto& [name, step] : kSteps) {
     if (operation != name) continue;
     const std::string sum = num_d == 0 ? "" : "multi_d_add" + number;
@@ -151,7 +147,8 @@ class TesseraGemm : public KernelInstance {
   }
   Operands operands(const void* a, const void* b, const void* c, const void** d_ptrs) const {
     Operands made = {{"a", a}, {"b", b}, {"out", c}};
-    const int count = key_.signature.num_d_tensors;
+    const bool reads_none = key_.signature.elementwise_op == "PassThrough";
+    const int count = reads_none ? 0 : key_.signature.num_d_tensors;
     if (count > 0 && d_ptrs == nullptr) {
       throw UnsupportedProblem(name_ + " reads " + std::to_string(count) +
                                " D tensors, and none are given; call run_fused()");
