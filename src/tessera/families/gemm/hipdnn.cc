@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <limits>
@@ -22,7 +23,9 @@ using hipdnn::Formula;
 using hipdnn::number;
 using hipdnn::Parameter;
 
-constexpr std::int64_t kMostBytes = std::numeric_limits<std::int64_t>::max();
+// hipDNN computes in doubles, its RFC 0018 in checked integers. Up to here both give the same.
+constexpr std::int64_t kMostExact = std::int64_t{1} << 53;
+constexpr std::int64_t kMostProduct = std::int64_t{1} << 62;  // which rounding keeps below 2^63
 
 // ---- what a graph says of the problem ----
 
@@ -63,9 +66,10 @@ struct Runs {
   Formula element;  // bytes
 };
 Runs runs_of(std::string_view tensor) {
-  const Formula by_row =
-      tensor == "c" ? call("==", {number(1), number(1)}) : kernel(fmt::format("{}_by_row", tensor));
-  const auto pick = [&](Formula row, Formula column) { return call("if", {by_row, row, column}); };
+  const auto pick = [&](Formula row, Formula column) {
+    if (tensor == "c") return row;
+    return call("if", {kernel(fmt::format("{}_by_row", tensor)), row, column});
+  };
   return {.tensor = tensor,
           .unit = pick(stride_at(tensor, 0), stride_at(tensor, 1)),
           .ld = pick(stride_at(tensor, 1), stride_at(tensor, 0)),
@@ -105,8 +109,8 @@ void add_sizes(std::vector<Formula>& all) {
   }
 }
 
-// Each matrix has contiguous runs, and its last byte lies below 2^63. Arithmetic that overflows
-// declines the graph.
+// Each matrix has contiguous runs, and its last byte lies near enough to be computed. Arithmetic
+// that overflows declines the graph.
 void add_strides(std::vector<Formula>& all) {
   for (const char* const tensor : {"a", "b", "c"}) {
     const Runs runs = runs_of(tensor);
@@ -115,10 +119,11 @@ void add_strides(std::vector<Formula>& all) {
     all.push_back(call(">=", {batch_stride(tensor), number(0)}));
     const Formula elements = call("+", {product({less(runs.count, 1), runs.ld}), runs.row,
                                         product({less(batch(), 1), batch_stride(tensor)})});
-    all.push_back(call("<=", {product({elements, runs.element}), number(kMostBytes)}));
+    all.push_back(call("<=", {product({elements, runs.element}), number(kMostExact)}));
   }
   all.push_back(call("<=", {runs_of("a").ld, kernel("most_ld_a")}));
   all.push_back(call("<=", {runs_of("b").ld, kernel("most_ld_b")}));
+  all.push_back(call("<=", {runs_of("c").ld, number(kMostExact)}));
 }
 
 // Batches of c lie one after the other or interleaved within a row.
@@ -135,7 +140,7 @@ Formula batches_lie_apart() {
 void add_products(std::vector<Formula>& all) {
   const Formula widest = call("max", {kernel("a_bytes"), kernel("b_bytes"), kernel("c_bytes")});
   all.push_back(
-      call("<=", {product({widest, rows(), columns(), depth(), batch()}), number(kMostBytes)}));
+      call("<=", {product({widest, rows(), columns(), depth(), batch()}), number(kMostProduct)}));
   const Formula of_m = call("ceil_div", {rows(), kernel("tile_m")});
   const Formula of_n = call("ceil_div", {columns(), kernel("tile_n")});
   all.push_back(call("<=", {product({of_m, of_n, batch()}), kernel("most_tiles")}));
@@ -255,6 +260,7 @@ std::vector<Formula> values_of(const KernelSpec& spec, const Target& target, con
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const auto type = [&](DType dtype) { return hipdnn::text(hipdnn::type_word(dtype, target)); };
+  const auto most = [](std::int64_t value) { return number(std::min(value, kMostExact)); };
   const bool streams = a.pipeline == Pipeline::stream;
   const int threads = tile::block_lanes(a, target);
   return {hipdnn::text(name_of(spec)),
@@ -273,11 +279,11 @@ std::vector<Formula> values_of(const KernelSpec& spec, const Target& target, con
           number(streams ? 0 : kRasterGroup),
           number(threads),
           number(std::numeric_limits<std::uint32_t>::max() / threads),
-          number(served.most_size),
-          number(served.most_tiles),
-          number(served.most_ld_a),
-          number(served.most_ld_b),
-          number(served.most_few)};
+          most(served.most_size),
+          most(served.most_tiles),
+          most(served.most_ld_a),
+          most(served.most_ld_b),
+          most(served.most_few)};
 }
 
 std::string_view untold_type(const GemmSignature& s, const Target& target) {
