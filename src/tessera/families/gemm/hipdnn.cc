@@ -57,7 +57,7 @@ Formula batch_stride(std::string_view tensor) {
 }
 
 // A matrix as runs of contiguous elements.
-struct Runs {
+struct GraphRuns {
   std::string_view tensor;
   Formula unit;     // the stride within a run
   Formula ld;       // from one run to the next
@@ -65,7 +65,7 @@ struct Runs {
   Formula count;    // of runs in a batch
   Formula element;  // bytes
 };
-Runs runs_of(std::string_view tensor) {
+GraphRuns runs_of(std::string_view tensor) {
   const auto pick = [&](Formula row, Formula column) {
     if (tensor == "c") return row;
     return call("if", {kernel(fmt::format("{}_by_row", tensor)), row, column});
@@ -113,7 +113,7 @@ void add_sizes(std::vector<Formula>& all) {
 // that overflows declines the graph.
 void add_strides(std::vector<Formula>& all) {
   for (const char* const tensor : {"a", "b", "c"}) {
-    const Runs runs = runs_of(tensor);
+    const GraphRuns runs = runs_of(tensor);
     all.push_back(call("==", {runs.unit, number(1)}));
     all.push_back(call(">=", {runs.ld, runs.row}));
     all.push_back(call(">=", {batch_stride(tensor), number(0)}));
