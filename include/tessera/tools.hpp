@@ -34,6 +34,7 @@
 #include "tessera/measure/sweep_exchange.h"
 #include "tessera/measure/sweep_store.h"
 #include "tessera/registry/generate.h"
+#include "tessera/registry/hipdnn.h"
 #include "tessera/runtime/availability.h"
 #include "tessera/runtime/benchmark.h"
 #include "tessera/runtime/cuda_info.h"

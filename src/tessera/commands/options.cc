@@ -382,6 +382,22 @@ KernelSet select_kernels(const KernelOptions& options, const Target& target) {
   return set;
 }
 
+std::vector<KernelSpec> essential_kernels(std::span<const Family* const> families,
+                                          const Target& target) {
+  std::vector<KernelSpec> specs;
+  for (const Family* family : families) {
+    for (const std::string& set : family->preselected_names()) {
+      if (!matches_wildcard("*_essential", set)) continue;
+      try {
+        for (KernelSpec& spec : family->preselected(set, target)) specs.push_back(std::move(spec));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::not_found) throw;  // another target's set
+      }
+    }
+  }
+  return specs;
+}
+
 KernelSet select_instances(const InstanceSource& source, const KernelOptions& options,
                            const Target& target) {
   KernelSet set{.name = options.preselected.empty() ? "selected" : options.preselected,

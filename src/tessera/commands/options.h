@@ -105,6 +105,11 @@ void narrow(const KernelOptions& options, const Target& target, std::string_view
 KernelSet select_instances(const InstanceSource& source, const KernelOptions& options,
                            const Target& target);
 
+// The kernels of the families' essential sets, which ship ready-built. Empty for a target without
+// such sets.
+std::vector<KernelSpec> essential_kernels(std::span<const Family* const> families,
+                                          const Target& target);
+
 // The spec of a kernel's name. Throws Error{not_found} with the target's nearest kernel name.
 KernelSpec find_kernel(const std::string& name);
 

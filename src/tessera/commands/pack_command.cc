@@ -15,7 +15,6 @@ namespace tessera::commands {
 namespace {
 
 constexpr const char* kAllEssential = "all_essential";
-constexpr std::string_view kEssentialSets = "*_essential";
 
 struct PackCommand {
   std::vector<std::string> targets;  // empty: TESSERA_TARGET, or this machine
@@ -84,19 +83,9 @@ std::vector<KernelSpec> preselected_kernels(const std::string& set, const Target
                           set, did_you_mean(set, known)));
 }
 
-// The kernels of all such sets of the target, over types and layouts.
-std::vector<KernelSpec> essential_kernels(const Target& target) {
-  std::vector<KernelSpec> specs;
-  for (const Family* family : all_families()) {
-    for (const std::string& set : family->preselected_names()) {
-      if (!matches_wildcard(kEssentialSets, set)) continue;
-      try {
-        for (KernelSpec& spec : family->preselected(set, target)) specs.push_back(std::move(spec));
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::not_found) throw;  // another target's set
-      }
-    }
-  }
+// What ships of every operation, over types and layouts.
+std::vector<KernelSpec> shipped_kernels(const Target& target) {
+  std::vector<KernelSpec> specs = essential_kernels(all_families(), target);
   if (!specs.empty()) return specs;
   throw Error(ErrorCode::not_found,
               fmt::format("pack: {} has no essential sets; say which kernels with --preselected, "
@@ -130,7 +119,7 @@ Part make_part(const PackCommand& command, const Target& target,
   if (none) sets.emplace_back(kAllEssential);
   for (const std::string& set : sets) {
     const std::vector<KernelSpec> specs =
-        set == kAllEssential ? essential_kernels(target) : preselected_kernels(set, target);
+        set == kAllEssential ? shipped_kernels(target) : preselected_kernels(set, target);
     for (const KernelSpec& spec : specs) builder.add(name_of(spec));
   }
   for (const KernelSpec& spec : named) {

@@ -24,6 +24,9 @@ constexpr std::array kCommands = {
             "tessera generate --op gemm --datatype fp16 --layout rcr --target avx512 "
             "--preselected fp16_rcr_essential --output-dir kernels --jobs 4",
             declare_generate},
+    Command{"export", "write built kernels of AMD GPUs as data for hipDNN (experimental)",
+            "tessera export --target gfx942 --preselected fp16_rcr_essential --hipdnn kernels",
+            declare_export},
     Command{"verify", "build kernels and compare their results with the fp64 reference",
             "tessera verify --preselected fp32_rcr_essential", declare_verify},
     Command{

@@ -35,6 +35,7 @@ Action declare_explain(CLI::App& app);
 Action declare_list(CLI::App& app);
 Action declare_show(CLI::App& app);
 Action declare_generate(CLI::App& app);
+Action declare_export(CLI::App& app);
 Action declare_verify(CLI::App& app);
 Action declare_sweep(CLI::App& app);
 Action declare_data(CLI::App& app);

@@ -11,6 +11,7 @@
 
 #include "tessera/families/answers.h"
 #include "tessera/families/facts.h"
+#include "tessera/families/hipdnn.h"
 #include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/settings.h"
@@ -60,6 +61,8 @@ struct Extras {
   // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
   // other differences. Returns the problem itself when there is none.
   Problem (*twin)(const Problem&, const Target&) = nullptr;
+  // How graphs of AMD's hipDNN ask for the operation; null: kernels are refused.
+  const hipdnn::Export* hipdnn = nullptr;
 };
 
 }  // namespace tessera

@@ -114,4 +114,18 @@ Problem Family::twin(const Problem& problem, const Target& target) const {
   return extras == nullptr || extras->twin == nullptr ? problem : extras->twin(problem, target);
 }
 
+hipdnn::Kernel Family::hipdnn_kernel(const KernelSpec& spec, const Target& target) const {
+  hipdnn::Kernel kernel;
+  if (extras == nullptr || extras->hipdnn == nullptr) {
+    kernel.refusal = fmt::format("no pattern of a graph is written down for {}", to_string(op));
+  } else {
+    kernel = extras->hipdnn->kernel(spec, target);
+  }
+  if (!kernel.refusal.empty()) {
+    kernel.refusal =
+        fmt::format("{}: hipDNN cannot be told of it: {}", name_of(spec), kernel.refusal);
+  }
+  return kernel;
+}
+
 }  // namespace tessera

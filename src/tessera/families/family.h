@@ -189,6 +189,8 @@ struct Family {
                                  void* packed) const;
   Problem unpacked(const Problem& problem) const;
   Problem twin(const Problem& problem, const Target& target) const;
+  // The kernel for hipDNN, or the sentence that refuses it. Its name begins the sentence.
+  hipdnn::Kernel hipdnn_kernel(const KernelSpec& spec, const Target& target) const;
 };
 
 // The family of an operation. Throws Error{unsupported} for an operation without a family.

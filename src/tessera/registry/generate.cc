@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/files.h"
@@ -16,6 +15,7 @@
 #include "tessera/base/parallel.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/operations.h"
+#include "tessera/registry/folder_internal.h"
 #include "tessera/registry/kernel_set_internal.h"
 #include "tessera/spec/json_internal.h"
 
@@ -51,18 +51,9 @@ Written write_one(const KernelSpec& spec, const Target& target, Write write) {
   return out;
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (fs::is_directory(folder, error)) return;
-  throw Error(ErrorCode::io_error,
-              fmt::format("generate: cannot make the folder '{}': {}", folder.string(),
-                          error ? error.message() : "something else is in the way"));
-}
-
 // Checks that files can be created in the folder, before any work is done.
 void check_usable(const fs::path& folder) {
-  make_folder(folder);
+  make_folder(folder, "generate");
   remove_tree(make_unique_folder(folder, ".generate-"));
 }
 
@@ -74,7 +65,7 @@ void write_headers(const std::vector<Written>& kernels, const fs::path& folder) 
   }
   for (const auto& [path, content] : headers) {
     const fs::path file = folder / "include" / path;
-    make_folder(file.parent_path());
+    make_folder(file.parent_path(), "generate");
     write_file_atomic(file, content);
   }
 }
@@ -143,7 +134,7 @@ void refuse_equal_instances(std::vector<Written>& kernels) {
 }
 
 void write_text(const fs::path& file, std::string_view text) {
-  make_folder(file.parent_path());
+  make_folder(file.parent_path(), "generate");
   write_file_atomic(file, text);
 }
 

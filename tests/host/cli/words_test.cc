@@ -51,6 +51,9 @@ TEST_F(CliWords, UnknownCommandsAndOptions) {
       {"generate --output-dir x --jobs many",
        "generate: --jobs: must be a whole number of at least 0, got many", kUsage},
       {"generate", "generate: --output-dir is required", kUsage},
+      {"export --target gfx942", "export: --hipdnn is required", kUsage},
+      {"export --target gfx942 --hipdnn x --jobs many",
+       "export: --jobs: must be a whole number of at least 0, got many", kUsage},
       {"matmul a.npy b.npy", "matmul: --output is required", kUsage},
       {"problems", "problems: set is required", kUsage},
       {"completion", "completion: shell is required", kUsage},
@@ -97,8 +100,9 @@ TEST_F(CliWords, NumbersThatAreNone) {
 TEST_F(CliWords, EmptyOnes) {
   for (const std::string line :
        {"train --output", "run --shapes", "run --force", "list --datatype", "explain --target",
-        "generate --output-dir", "cache --folder", "pack --list", "report --data", "sweep --store",
-        "tune --budget", "bench --peers", "data --prefer", "predict --model"}) {
+        "generate --output-dir", "export --hipdnn", "cache --folder", "pack --list",
+        "report --data", "sweep --store", "tune --budget", "bench --peers", "data --prefer",
+        "predict --model"}) {
     Words words = words_of(line);
     const std::string sentence = words[0] + ": " + words[1] + ": must not be empty";
     words.emplace_back();
@@ -235,6 +239,26 @@ TEST_F(CliWords, SourcesAndWhatTheyLack) {
       {"generate --source cktile --receipt flash --op fmha --target gfx942 --output-dir x",
        "--receipt takes kernels of our own, got --source cktile"},
   });
+}
+
+TEST_F(CliWords, WhatHipdnnCannotBeToldOf) {
+  expect({
+      {"export --target avx512 --hipdnn x",
+       "export: hipDNN runs kernels for AMD's GPUs, and avx512 is a target of the backend cpu"},
+      {"export --target gfx942 --hipdnn x "
+       "gemm_bf16_rcr_compv4_128x128x64_2x2x1_16x16x32_intrawave_persistent_gfx942",
+       "export: none of 1 kernel can be written; "
+       "gemm_bf16_rcr_compv4_128x128x64_2x2x1_16x16x32_intrawave_persistent_gfx942: hipDNN cannot "
+       "be told of it: it has as many workgroups as the device runs at once, which the driver says "
+       "and no expression can compute"},
+      {"export --op nom --target gfx942 --hipdnn x",
+       "unknown operation 'nom', did you mean 'norm'?"},
+      {"export --target gfx942 --datatype bf17 --hipdnn x",
+       "unknown dtype 'bf17', did you mean 'bf16'?"},
+      {"export --target gfx942 --pattern none --hipdnn x",
+       "no kernel for gfx942 passes these filters; tessera list shows what there is"},
+  });
+  EXPECT_FALSE(fs::exists(folder() / "x"));
 }
 
 TEST_F(CliWords, TargetsThatCannotRunHere) {

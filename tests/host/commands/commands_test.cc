@@ -165,8 +165,8 @@ TEST_F(Commands, ThrowingProgressEndsThem) {
 TEST_F(Commands, UnknownNames) {
   expect_error("swep", "{}", ErrorCode::not_found,
                "unknown command 'swep', did you mean 'sweep'? (known: run, explain, list, show, "
-               "generate, verify, sweep, data, train, evaluate, predict, search, tune, report, "
-               "cache, pack, problems, targets, doctor, version)");
+               "generate, export, verify, sweep, data, train, evaluate, predict, search, tune, "
+               "report, cache, pack, problems, targets, doctor, version)");
   const std::string known = " (known: action, folder, pattern)";
   expect_invalid("cache", R"({"patern": "*"})",
                  "cache: unknown option 'patern', did you mean 'pattern'?" + known);

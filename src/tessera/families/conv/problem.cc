@@ -182,7 +182,18 @@ double bytes(const Problem& problem) {
 }
 
 namespace {
-constexpr Extras kExtras = {.source_name = source_name, .instances = instances, .twin = twin};
+// A graph's convolution has its strides, dilations and padding in vectors.
+hipdnn::Kernel refuse_hipdnn(const KernelSpec&, const Target&) {
+  hipdnn::Kernel kernel;
+  kernel.refusal =
+      "the strides, dilations and padding of a graph's convolution are vectors, which no criterion "
+      "and no argument can read (RFC 0020, B.3)";
+  return kernel;
+}
+constexpr hipdnn::Export kHipdnn = {.engine = nullptr, .kernel = refuse_hipdnn};
+
+constexpr Extras kExtras = {
+    .source_name = source_name, .instances = instances, .twin = twin, .hipdnn = &kHipdnn};
 }  // namespace
 
 constinit const Family kFamily = {

@@ -59,6 +59,9 @@ void extract(const Problem& problem, const Target& target, int threads,
 // cktile.cc
 std::span<const InstanceSource> instances();
 
+// hipdnn.cc
+extern const hipdnn::Export kHipdnn;
+
 // reference.cc
 Mismatch verify(const Problem& problem, const Operands& operands);
 Reference reference(const Problem& problem, const Operands& operands,

@@ -263,15 +263,27 @@ constexpr Rule kGeneralRules[] = {
 };
 
 // All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
+Served mfma_served(const KernelSpec& spec) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const Shape3& tile = spec.algorithm.tile;
+  const std::int64_t rows_a = a_is_row_major(s.layout) ? tile.m : tile.k;
+  const std::int64_t rows_b = b_is_row_major(s.layout) ? tile.k : tile.n;
+  return {.most_size = kMostCount,
+          .most_tiles = kMostCount,
+          .most_ld_a = kMostTileBytes / rows_a / size_of(s.a),
+          .most_ld_b = kMostTileBytes / rows_b / size_of(s.b)};
+}
+
 Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
   const Algorithm& a = spec.algorithm;
+  const Served served = mfma_served(spec);
   if (Verdict fits = parts_fit(a, p); !fits) return fits;
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
   for (const auto& [name, size] : sizes) {
-    if (size > kMostCount) {
+    if (size > served.most_size) {
       return {fmt::format("{} must be at most {} with {}, got {}; use a direct kernel", name,
-                          kMostCount, to_string(a.pipeline), size)};
+                          served.most_size, to_string(a.pipeline), size)};
     }
   }
   const std::int64_t steps = tiles(p.k, a.tile.k);
@@ -282,16 +294,12 @@ Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&)
   const double blocks = std::ceil(static_cast<double>(p.m) / a.tile.m) *
                         std::ceil(static_cast<double>(p.n) / a.tile.n) *
                         static_cast<double>(p.batch) * a.slices;
-  if (blocks > static_cast<double>(kMostCount)) {
+  if (blocks > static_cast<double>(served.most_tiles)) {
     return {fmt::format("{} counts tiles up to {}, got about {:.0f} of {}x{}; use a direct kernel",
-                        to_string(a.pipeline), kMostCount, blocks, a.tile.m, a.tile.n)};
+                        to_string(a.pipeline), served.most_tiles, blocks, a.tile.m, a.tile.n)};
   }
-  const std::int64_t most_a = kMostTileBytes / (a_is_row_major(p.layout) ? a.tile.m : a.tile.k);
-  const std::int64_t most_b = kMostTileBytes / (b_is_row_major(p.layout) ? a.tile.k : a.tile.n);
-  if (p.ld_a > most_a / size_of(p.a)) return far_rows("a", p.ld_a, most_a / size_of(p.a));
-  if (!p.preshuffled_b && p.ld_b > most_b / size_of(p.b)) {
-    return far_rows("b", p.ld_b, most_b / size_of(p.b));
-  }
+  if (p.ld_a > served.most_ld_a) return far_rows("a", p.ld_a, served.most_ld_a);
+  if (!p.preshuffled_b && p.ld_b > served.most_ld_b) return far_rows("b", p.ld_b, served.most_ld_b);
   return {};
 }
 
@@ -493,16 +501,17 @@ Launch pack_on_hip(const GemmProblem& p, const void* b, void* packed, std::int64
 }
 
 constexpr Way mfma_way(Pipeline pipeline) {
-  return {
-      .backend = "hip",
-      .pipeline = pipeline,
-      .rules = kMfmaRules,
-      .serves = mfma_serves,
-      .emit = emit_hip,
-      .bind = bind_hip,
-      .estimate = estimate_hip,
-      .own = {
-          .add_variants = mfma_variants, .packed_bytes = mfma_packed_bytes, .pack = pack_on_hip}};
+  return {.backend = "hip",
+          .pipeline = pipeline,
+          .rules = kMfmaRules,
+          .serves = mfma_serves,
+          .emit = emit_hip,
+          .bind = bind_hip,
+          .estimate = estimate_hip,
+          .own = {.add_variants = mfma_variants,
+                  .packed_bytes = mfma_packed_bytes,
+                  .pack = pack_on_hip,
+                  .served = mfma_served}};
 }
 
 bool is_general_on_hip(const Algorithm&, const GemmProblem&) { return true; }
@@ -512,13 +521,14 @@ std::vector<Algorithm> general_algorithms(const Target& target) { return {genera
 
 const Way kCompv3 = mfma_way(Pipeline::compv3), kCompv4 = mfma_way(Pipeline::compv4),
           kMem = mfma_way(Pipeline::mem), kAsync = mfma_way(Pipeline::async);
-const Way kDirectHip = {.backend = "hip",
-                        .pipeline = Pipeline::direct,
-                        .rules = kGeneralRules,
-                        .algorithms = general_algorithms,
-                        .emit = emit_hip,
-                        .bind = bind_hip,
-                        .estimate = estimate_hip,
-                        .own = {.is_general = is_general_on_hip}};
+const Way kDirectHip = {
+    .backend = "hip",
+    .pipeline = Pipeline::direct,
+    .rules = kGeneralRules,
+    .algorithms = general_algorithms,
+    .emit = emit_hip,
+    .bind = bind_hip,
+    .estimate = estimate_hip,
+    .own = {.is_general = is_general_on_hip, .served = [](const KernelSpec&) { return Served{}; }}};
 
 }  // namespace tessera::gemm

@@ -279,8 +279,11 @@ void validate(const Problem& problem) {
 }
 
 namespace {
-constexpr Extras kExtras = {
-    .instances = instances, .prepack = prepack, .unpacked = unpacked, .twin = twin};
+constexpr Extras kExtras = {.instances = instances,
+                            .prepack = prepack,
+                            .unpacked = unpacked,
+                            .twin = twin,
+                            .hipdnn = &kHipdnn};
 }  // namespace
 
 constinit const Family kFamily = {

@@ -120,6 +120,9 @@ void add_own_hip_streams(const OwnQuery& query, std::vector<Algorithm>& all) {
   if (fits != kHipFewRows.end()) add_hip_streams(query.signature.a, *fits, all);
 }
 
+// What stream_serves() compares.
+Served hip_stream_served(const KernelSpec& spec) { return {.most_few = spec.algorithm.tile.m}; }
+
 Source emit_hip_stream(const KernelSpec& spec, const Target&) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
@@ -204,6 +207,8 @@ const Way kStreamHip = {.backend = "hip",
                         .emit = emit_hip_stream,
                         .bind = bind_hip_stream,
                         .estimate = estimate_hip_stream,
-                        .own = {.add_own = add_own_hip_streams, .is_described = is_one_warp_deep}};
+                        .own = {.add_own = add_own_hip_streams,
+                                .served = hip_stream_served,
+                                .is_described = is_one_warp_deep}};
 
 }  // namespace tessera::gemm

@@ -2,6 +2,8 @@
 // is.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +24,15 @@ struct OwnQuery {
 
 // The arguments that kernels of every backend take. The problem's strides must be filled in.
 device::GemmArguments gemm_arguments(const GemmProblem& problem, const GemmOperands& operands);
+
+// The limits of the problems that a kernel for AMD GPUs serves, besides its signature.
+struct Served {
+  static constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  std::int64_t most_size = kAny;   // of m, n, k and batch each
+  std::int64_t most_tiles = kAny;  // of the output, in all batches and slices
+  std::int64_t most_ld_a = kAny, most_ld_b = kAny;
+  std::int64_t most_few = kAny;  // of m or n, whichever is less
+};
 
 struct Types {
   static constexpr Op kOp = Op::gemm;
@@ -44,6 +55,8 @@ struct Types {
     // Where kernels take a preshuffled B: the bytes of a packed batch, and the launch that packs.
     std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
     Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
+    // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
+    Served (*served)(const KernelSpec&) = nullptr;
     // Whether features describe the kernel; null: they describe all.
     bool (*is_described)(const Algorithm&) = nullptr;
     // What estimates and features count. On CPUs: whether kernels pack an operand into panels,
