@@ -108,18 +108,30 @@ class TesseraGemm : public KernelInstance {
   // The pointers are the host's on a CPU and the device's on a GPU.
   float run(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
             void* stream = nullptr) const override {
-    return machine_->time(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+    Operands all = operands(a, b, c, d_ptrs);
+    if (problem.beta == 0) return machine_->time(line(problem), pinned_, all, stream);
+    // Every one of the timed calls reads the C that was given.
+    const Block given = copy_of(c, elements_of_c(problem) * bytes_of(key_.signature.dtype_c));
+    all.emplace_back("c", given.data());
+    return machine_->time(line(problem), pinned_, all, stream);
   }
   float run_once(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
                  void* stream) const override {
-    machine_->run(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+    Operands all = operands(a, b, c, d_ptrs);
+    if (problem.beta != 0) all.emplace_back("c", c);
+    machine_->run(line(problem), pinned_, all, stream);
     return 0;
   }
-  // Computes the product again, compares it with the fp64 reference, and C with it.
+  // Computes the product again, compares it with the fp64 reference, and C with it. Throws where
+  // beta is not 0, because the C that was read is overwritten.
   bool validate(const void* a, const void* b, const void* c, const void** d_ptrs,
                 const Problem& problem, float tolerance = 1e-3F) const override {
+    if (problem.beta != 0) {
+      throw UnsupportedProblem("validate() needs beta=0, got " + std::to_string(problem.beta) +
+                               ": the C that the product read is overwritten");
+    }
     const DataType type = key_.signature.dtype_c;
-    const auto count = static_cast<std::size_t>(problem.M * problem.N);
+    const std::size_t count = elements_of_c(problem);
     const std::size_t bytes = count * bytes_of(type);
     const MemoryKind kind = memory_kind(*machine_);
     const Block again(kind, bytes);
@@ -136,7 +148,7 @@ class TesseraGemm : public KernelInstance {
     const KernelKey::Signature& s = key_.signature;
     detail::changes_nothing("split_k", problem.k_batch != 1);
     return "gemm m=" + std::to_string(problem.M) + " n=" + std::to_string(problem.N) +
-           " k=" + std::to_string(problem.K) + " a=" + to_string(s.dtype_a) +
+           " k=" + std::to_string(problem.K) + scalars(problem) + " a=" + to_string(s.dtype_a) +
            " b=" + to_string(s.dtype_b) + " out=" + to_string(s.dtype_c) +
            " d=" + to_string(s.dtype_c) + " layout=" + to_string(s.layout_a) +
            to_string(s.layout_b) + to_string(s.layout_c) + " epilogue=" + chain() +
@@ -144,6 +156,30 @@ class TesseraGemm : public KernelInstance {
   }
 
  private:
+  static std::size_t elements_of_c(const Problem& problem) {
+    return static_cast<std::size_t>(problem.M * problem.N * problem.batch_size);
+  }
+  // What is left out of a line has its usual value. Nine digits tell all floats apart.
+  static std::string scalars(const Problem& p) {
+    const auto factor = [](const char* name, float value) {
+      char text[40];
+      std::snprintf(text, sizeof text, " %s=%.9g", name, static_cast<double>(value));
+      return std::string(text);
+    };
+    std::string text;
+    if (p.batch_size != 1) text += " batch=" + std::to_string(p.batch_size);
+    if (p.alpha != 1) text += factor("alpha", p.alpha);
+    if (p.beta != 0) text += factor("beta", p.beta);
+    return text;
+  }
+  Block copy_of(const void* data, std::size_t bytes) const {
+    const MemoryKind kind = memory_kind(*machine_);
+    std::vector<char> host(bytes);
+    copy_out(kind, host.data(), data, bytes);
+    Block made(kind, bytes);
+    made.from_host(host.data());
+    return made;
+  }
   // A kernel of Tessera's has its chain as its operation.
   std::string chain() const {
     if (!key_.kernel.empty()) return key_.signature.elementwise_op;
