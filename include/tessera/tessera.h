@@ -374,6 +374,10 @@ TSR_API tsr_status_t tsr_model_json(const tsr_model_t* model, char** json);
  * threads: 0 means as many as the model's data have. */
 TSR_API tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
                                        const char* kernel, int threads, double* seconds);
+/* The same of `count` kernels, at about the price of one: seconds[i] belongs to kernels[i]. */
+TSR_API tsr_status_t tsr_model_predict_all(const tsr_model_t* model, const tsr_problem_t* problem,
+                                           const char* const* kernels, size_t count, int threads,
+                                           double* seconds);
 /* {"kernels": [{"kernel", "predicted"}, ...]}: the `top` best legal kernels (0: all), best first.
  */
 TSR_API tsr_status_t tsr_model_rank(const tsr_model_t* model, const tsr_problem_t* problem,

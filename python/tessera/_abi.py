@@ -143,6 +143,7 @@ _FUNCTIONS = {
     "tsr_model_load": [_S, _P],
     "tsr_model_json": [_P, _P],
     "tsr_model_predict": [_P, _P, _S, _INT, _P],
+    "tsr_model_predict_all": [_P, _P, _P, _SIZE, _INT, _P],
     "tsr_model_rank": [_P, _P, _INT, _SIZE, _P],
     "tsr_command": [_S, _S, _P, _P, _P],
     "tsr_commands": [_P],

@@ -337,6 +337,11 @@ class Models(Case):
         best = m.rank(line, top=3)
         self.assertEqual(len(best), 3)
         self.assertEqual(m.predict(line, best[0]["kernel"]), best[0]["predicted"])
+        names = [row["kernel"] for row in reversed(best)]
+        self.assertEqual(m.predict_all(line, names), [row["predicted"] for row in reversed(best)])
+        self.assertEqual(m.predict_all(line, []), [])
+        with self.assertRaisesRegex(tessera.Error, "'nothing' is none of the "):
+            m.predict_all(line, [*names, "nothing"])
         self.assertTrue(m.manifest())
 
     def test_refusals(self):

@@ -110,6 +110,11 @@ class FeatureEngine(abc.ABC):
                 raise Error(f"the feature '{name}' cannot be computed", "not_found")
         return numpy.array([known[name] for name in wanted], numpy.float64)
 
+    def extract_kernels(self, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]],
+                        names: Optional[Sequence[str]] = None) -> Any:
+        """A row for each kernel on one problem; the same numbers as extract()."""
+        return numpy.stack([self.extract(problem, kernel, names) for kernel in kernels])
+
     def extract_batch(self, rows: Any, names: Optional[Sequence[str]] = None) -> Any:
         """A row of features for each dict, or row of a DataFrame, that holds a problem and a
         kernel; the same numbers as extract()."""
@@ -177,34 +182,32 @@ def first_of(row: Dict[str, Any], *names: str) -> Any:
     raise Error(f"a problem has no '{names[0]}'", "not_found")
 
 
-def last_tile(size: float, tile: float) -> float:
+def last_tile(size: float, tile: Any) -> Any:
     """How full the last tile is."""
-    rest = math.fmod(size, tile) if tile > 0 else 0.0
-    return rest / tile if rest > 0 else 1.0
+    rest = numpy.fmod(size, tile)
+    return numpy.where(rest > 0, rest / tile, 1.0)
 
 
-def tile_features(sizes: Sequence[float], tiles: Sequence[float], units: float
-                  ) -> Dict[str, float]:
+def tile_features(sizes: Sequence[float], tiles: Sequence[Any], units: float) -> Dict[str, Any]:
     """How many tiles of (m, n, k) there are, how full the last ones are, and what shares of the
-    machine's units they fill."""
-    found: Dict[str, float] = {}
+    machine's units they fill. Tiles are numbers, or arrays of many kernels'."""
+    found: Dict[str, Any] = {}
     product = 1.0
     for axis, size, tile in zip("mnk", sizes, tiles):
         full = last_tile(size, tile)
-        found.update({f"num_tiles_{axis}": float(math.ceil(size / tile)),
-                      f"tile_eff_{axis}": full,
-                      f"problem_smaller_than_tile_{axis}": float(size < tile)})
-        product *= full
+        found.update({f"num_tiles_{axis}": numpy.ceil(size / tile), f"tile_eff_{axis}": full,
+                      f"problem_smaller_than_tile_{axis}": numpy.less(size, tile) * 1.0})
+        product = product * full
     count = found["num_tiles_m"] * found["num_tiles_n"]
     found.update({"total_output_tiles": count, "overall_tile_efficiency": product,
                   "cu_utilization": count / units})
     return found
 
 
-def lds_features(tiles: Sequence[float], element: float, is_compv4: bool, capacity: float
-                 ) -> Dict[str, float]:
-    """What the tiles of A and B take of a unit's memory."""
+def lds_features(tiles: Sequence[Any], element: float, is_compv4: Any, capacity: float
+                 ) -> Dict[str, Any]:
+    """What the tiles of A and B take of a unit's memory; of one kernel, or arrays of many's."""
     m, n, k = tiles
     used = (m * k + n * k) * element
     return {"tile_volume": m * n * k, "tile_mn": m * n, "lds_usage_estimate": used,
-            "lds_usage_ratio": used / (32768.0 if is_compv4 else capacity)}
+            "lds_usage_ratio": used / numpy.where(is_compv4, 32768.0, capacity)}

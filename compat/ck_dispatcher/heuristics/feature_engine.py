@@ -9,6 +9,7 @@ import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import _paths  # noqa: F401
+import numpy
 from tessera import Error
 
 from feature_base import (CODES, DTYPE_BYTES, FeatureEngine, HARDWARE, MachineFeatureEngine,
@@ -34,6 +35,8 @@ PADDING = tuple(f"{word}_{axis}" for word in ("needs_padding", "has_padding_when
 
 PIPELINE_MAP, SCHEDULER_MAP, EPILOGUE_MAP, LAYOUT_MAP = (
     CODES[field] for field in ("pipeline", "scheduler", "epilogue", "layout"))
+# What tells the problems of rows apart.
+_ASKED = (*"MNKmnk", "split_k", "layout", "dtype")
 _HARDWARE = tuple(f"hw_{name}" for name in HARDWARE)
 
 
@@ -47,10 +50,50 @@ class GemmUniversalFeatureEngine(MachineFeatureEngine):
         return ["layout", "pipeline", "scheduler", "epilogue"]
 
     def compute(self, problem: Dict[str, Any], kernel: Dict[str, Any]) -> Dict[str, float]:
+        return {name: float(value) if numpy.ndim(value) == 0 else float(value[0])
+                for name, value in self._columns(problem, [kernel]).items()}
+
+    def _computes_its_own(self) -> bool:
+        own = GemmUniversalFeatureEngine
+        return (type(self).compute, type(self).extract) != (own.compute, own.extract)
+
+    def extract_kernels(self, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]],
+                        names: Optional[Sequence[str]] = None) -> Any:
+        """All at once, unless a subclass computes features of its own."""
+        if self._computes_its_own():
+            return super().extract_kernels(problem, kernels, names)
+        names = self.get_feature_names() if names is None else names
+        columns = self._columns(problem, kernels)
+        table = numpy.empty((len(kernels), len(names)))
+        for place, name in enumerate(names):
+            if name not in columns:
+                raise Error(f"the feature '{name}' cannot be computed", "not_found")
+            table[:, place] = columns[name]
+        return table
+
+    def extract_batch(self, rows: Any, names: Optional[Sequence[str]] = None) -> Any:
+        """The rows of a problem at once."""
+        records = rows.to_dict("records") if hasattr(rows, "to_dict") else rows
+        if self._computes_its_own() or not len(records):
+            return super().extract_batch(records, names)
+        places: Dict[Any, List[int]] = {}
+        for place, row in enumerate(records):
+            key = tuple(str(row.get(name)) for name in _ASKED)
+            places.setdefault(key, []).append(place)
+        table = numpy.empty((len(records), len(self.get_feature_names() if names is None
+                                               else names)))
+        for mine in places.values():
+            kernels = [records[place] for place in mine]
+            table[mine] = self.extract_kernels(kernels[0], kernels, names)
+        return table
+
+    def _columns(self, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]]
+                 ) -> Dict[str, Any]:
+        """Each feature: a number where all kernels share it, else an array."""
         sizes = tuple(float(first_of(problem, axis, axis.lower())) for axis in "MNK")
         element = DTYPE_BYTES[str(problem.get("dtype", "fp8"))]
         found = _problem_features(sizes, problem, element)
-        found.update(_kernel_features(kernel, element, self.hardware["lds_capacity"]))
+        found.update(_kernel_features(kernels, element, self.hardware["lds_capacity"]))
         found.update(_interaction(sizes, found, self.hardware["num_cus"]))
         found.update(self.hardware_features())
         return found
@@ -104,34 +147,43 @@ def _problem_features(sizes: Sequence[float], problem: Dict[str, Any], element: 
             "layout": code_of("layout", problem.get("layout", "rcr"))}
 
 
-def _kernel_features(kernel: Dict[str, Any], element: float, capacity: float) -> Dict[str, float]:
-    found = {name: float(kernel.get(name, _USUAL[name])) for name in SHAPES}
-    for field, usual in (("pipeline", "compv4"), ("scheduler", "intrawave"),
-                         ("epilogue", "cshuffle")):
-        found[field] = code_of(field, kernel.get(field, usual))
+def _codes(field: str, words: Sequence[Any]) -> Any:
+    known = {word: code_of(field, word) for word in set(words)}
+    return numpy.array([known[word] for word in words])
+
+
+def _kernel_features(kernels: Sequence[Dict[str, Any]], element: float, capacity: float
+                     ) -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+    for name in SHAPES:
+        usual = _USUAL[name]
+        found[name] = numpy.array([float(kernel.get(name, usual)) for kernel in kernels])
+    for field, word in (("pipeline", "compv4"), ("scheduler", "intrawave"),
+                        ("epilogue", "cshuffle")):
+        found[field] = _codes(field, [kernel.get(field, word) for kernel in kernels])
     for field in ("pad_m", "pad_n", "pad_k", "persistent"):
-        found[field] = float(bool(kernel.get(field, False)))
+        found[field] = numpy.array([float(bool(kernel.get(field, False))) for kernel in kernels])
     found["num_warps"] = found["warp_m"] * found["warp_n"] * found["warp_k"]
     found.update(lds_features([found[f"tile_{axis}"] for axis in "mnk"], element,
                               found["pipeline"] == CODES["pipeline"]["compv4"], capacity))
     return found
 
 
-def _interaction(sizes: Sequence[float], kernel: Dict[str, float], units: float
-                 ) -> Dict[str, float]:
-    tiles = [kernel[f"tile_{axis}"] for axis in "mnk"]
+def _interaction(sizes: Sequence[float], kernels: Dict[str, Any], units: float
+                 ) -> Dict[str, Any]:
+    tiles = [kernels[f"tile_{axis}"] for axis in "mnk"]
     found = tile_features(sizes, tiles, units)
     for axis, size, tile in zip("mnk", sizes, tiles):
-        needs = math.fmod(size, tile) != 0
-        padded = bool(kernel[f"pad_{axis}"])
+        needs = (numpy.fmod(size, tile) != 0) * 1.0
+        padded = kernels[f"pad_{axis}"]
         found.update({
             f"ratio_{axis.upper()}_to_tile_{axis}": size / tile,
-            f"needs_padding_{axis}": float(needs),
-            f"has_padding_when_needed_{axis}": float(needs and padded),
-            f"missing_required_padding_{axis}": float(needs and not padded)})
+            f"needs_padding_{axis}": needs,
+            f"has_padding_when_needed_{axis}": needs * padded,
+            f"missing_required_padding_{axis}": needs * (1.0 - padded)})
     for name, each in (("any_dim_too_small", "problem_smaller_than_tile"),
                        ("missing_any_required_padding", "missing_required_padding")):
-        found[name] = max(found[f"{each}_{axis}"] for axis in "mnk")
+        found[name] = numpy.maximum.reduce([found[f"{each}_{axis}"] for axis in "mnk"])
     return found
 
 

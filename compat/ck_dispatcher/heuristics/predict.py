@@ -195,8 +195,7 @@ class Predictor:
         if self._feature_indices is None:
             self._feature_indices = self._places_of(names)
         usual = {name: self.spec[name] for name in ("dtype", "arch") if self.spec.get(name)}
-        rows = numpy.stack([self.engine.extract({**usual, **problem}, kernel)
-                            for kernel in kernels])
+        rows = self.engine.extract_kernels({**usual, **problem}, kernels)
         values = forest.predict(self.select_features(rows))
         if target in self._log_targets:
             return numpy.expm1(values)
@@ -216,7 +215,7 @@ class Predictor:
     def _by_tessera(self, target: str, problem: Dict[str, Any], kernels: Sequence[Dict[str, Any]]
                     ) -> Any:
         model, whole = self._model(target), _problems.problem_of(self.op_type, problem, self.spec)
-        seconds = numpy.array([model.predict(whole, kernel_name(kernel)) for kernel in kernels])
+        seconds = numpy.array(model.predict_all(whole, [kernel_name(each) for each in kernels]))
         if target == "latency":
             return seconds * 1e3
         return (whole.flops / 1e12 if target == "tflops" else whole.bytes / 1e9) / seconds

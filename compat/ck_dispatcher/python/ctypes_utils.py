@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
@@ -38,10 +38,12 @@ __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "Gem
            "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_ck_root",
            "get_codegen_dir", "get_dispatcher_root", "get_generated_kernels_dir",
            "is_preshuffle_supported", "preshuffle_weight_matrix", "print_auto_correction",
-           "print_kernel_config", "reset_for_example", "setup_gemm_dispatcher",
+           "print_kernel_config", "print_kernel_config_table", "reset_for_example", "setup_gemm_dispatcher",
            "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
 
 
+@_fields.spelled(warp_tile_m="warp_m", warp_tile_n="warp_n", warp_tile_k="warp_k",
+                 padding="pad_m pad_n pad_k")
 @_fields.table(
     ("dtype_a dtype_b dtype_c", "fp16"), ("dtype_acc", "fp32", _hints.SUMS),
     ("layout_a layout_b layout_c", ("row", "col", "row")),
@@ -52,7 +54,8 @@ __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "Gem
     ("epilogue", "cshuffle", _hints.OWN), ("pad_m pad_n pad_k", True, _hints.ANY_SIZE),
     ("gfx_arch", None), ("variant", "standard"), ("elementwise_op", "MultiDAdd"),
     ("num_d_tensors", 1), ("persistent", False), ("reduction_strategy", "atomic", _hints.IN_ORDER),
-    ("num_a_tensors num_b_tensors", 1), ("a_elementwise_op b_elementwise_op", "PassThrough"))
+    ("num_a_tensors num_b_tensors", 1), ("a_elementwise_op b_elementwise_op", "PassThrough"),
+    ("double_buffer", True, _hints.OWN))
 class KernelConfig:
     """What a GEMM kernel computes and how. gfx_arch: None means this machine."""
 
@@ -90,6 +93,18 @@ class KernelConfig:
                 ("pipeline", f"{self.pipeline}/{self.scheduler}/{self.epilogue}"),
                 ("target", self.target())):
             print(f"{indent}{name:9} {text}")
+
+
+def print_kernel_config_table(configs: Sequence[KernelConfig]) -> None:
+    """A line for each configuration, between rules."""
+    rows = [("#", "Tile", "Wave", "Warp", "Pipe", "Scheduler")]
+    rows += [(str(number), each.tile_str, each.wave_str, each.warp_str, each.pipeline,
+              each.scheduler) for number, each in enumerate(configs, 1)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    lines = ["| " + " | ".join(word.ljust(width) for word, width in zip(row, widths)) + " |"
+             for row in rows]
+    print("\n".join([rule, lines[0], rule, *lines[1:], rule]))
 
 
 STATUS_OK, STATUS_ERROR, STATUS_NO_KERNEL, STATUS_UNSUPPORTED = 0, -1, -2, -3
@@ -475,10 +490,37 @@ class GemmSetupResult:
     error: str = ""
     corrections: List[str] = dataclasses.field(default_factory=list)
 
+    def __iter__(self) -> Iterator[Any]:
+        """lib, dispatcher, registry, as the documents unpack it. Raises Error where there are
+        none."""
+        if not self.success:
+            raise Error(self.error, "not_found")
+        return iter((self.lib, self.dispatcher, self.registry))
 
-def setup_gemm_dispatcher(config: KernelConfig, registry_name: str = "gemm_registry",
-                          verbose: bool = True, auto_rebuild: bool = True) -> GemmSetupResult:
-    """Corrects the configuration where it is illegal, and builds its kernels (auto_rebuild)."""
+
+def setup_gemm_dispatcher(config: Union[KernelConfig, Sequence[KernelConfig]],
+                          registry_name: str = "gemm_registry", verbose: bool = True,
+                          auto_rebuild: bool = True) -> GemmSetupResult:
+    """Corrects the configuration where it is illegal, and builds its kernels (auto_rebuild). Of
+    several, the dispatcher chooses for each problem; all of them must have kernels."""
+    if isinstance(config, KernelConfig):
+        return _set_up_one(config, registry_name, verbose, auto_rebuild)
+    if not config:
+        return GemmSetupResult(False, error="no configuration is given")
+    results = [_set_up_one(each, registry_name, verbose, auto_rebuild) for each in config]
+    failed = next((each for each in results if not each.success), None)
+    if failed is not None:
+        return failed
+    registry = Registry(results[0].lib, registry_name)
+    for each in results:
+        registry.register_kernel(each.config)
+    return dataclasses.replace(
+        results[0], registry=registry, dispatcher=Dispatcher(registry, results[0].lib),
+        corrections=[sentence for each in results for sentence in each.corrections])
+
+
+def _set_up_one(config: KernelConfig, registry_name: str, verbose: bool, auto_rebuild: bool
+                ) -> GemmSetupResult:
     try:
         corrected, changed, corrections = auto_correct_kernel_config(config)
         lib = DispatcherLib(corrected)

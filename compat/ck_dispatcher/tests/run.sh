@@ -32,7 +32,7 @@ if [ $# -gt 2 ]; then
   # Tables and models of the original's form; without these packages their tests are skipped.
   venv/bin/pip install -q -r "$compat/requirements-ml.txt" ||
     echo "run.sh: no pandas, pyarrow, LightGBM or ml_dtypes; tests of tables are skipped" >&2
-  for program in small gemm grouped_conv fmha; do
+  for program in small gemm grouped_conv fmha documents; do
     "libraries/${program}_test"
   done
   libraries/ml_heuristic_test --model "$compat/../../models/gemm_avx512_fp32"

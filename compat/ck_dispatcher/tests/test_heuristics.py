@@ -100,6 +100,20 @@ class Forests(Case):
             trees.predict([[1, 2, 3]])
 
 
+    def test_compares_alone_give_the_same_leaves(self):
+        trees = forest.read(MODELS / "gemm_avx512_fp32/model.txt.gz")
+        rows = 10 ** self.random.uniform(-3, 5, (40, len(trees.feature_names)))
+        rows[:, ::7] = 0
+        reached = set()
+        for tree in trees.trees[:30]:
+            self.assertFalse((tree.decision & 5).any())
+            leaves = forest._leaves(tree, rows)
+            numpy.testing.assert_array_equal(forest._compared_leaves(tree, rows), leaves,
+                                             f"seed {SEED}")
+            reached.update(leaves)
+        self.assertGreater(len(reached), 60, f"seed {SEED}")
+
+
 class Features(Case):
     def test_counts_are_documented(self):
         for kind, count in ((feature_engine.GemmDocumentedFeatureEngine, 55),
@@ -161,6 +175,27 @@ class Features(Case):
         rows = [{**PROBLEM, **KERNEL, "M": int(m)} for m in self.random.integers(1, 5000, 9)]
         numpy.testing.assert_array_equal(engine.extract_batch(rows), numpy.stack(
             [engine.extract(row, row) for row in rows]))
+
+    def test_kernels_at_once_are_kernels_one_by_one(self):
+        class Own(GemmUniversalFeatureEngine):
+            def compute(self, problem, kernel):
+                return {**super().compute(problem, kernel), "M": 7.0}
+
+        draw = self.random.choice
+        kernels = [{**KERNEL, "tile_m": int(draw([32, 64, 192])), "tile_n": int(draw([32, 256])),
+                    "pad_m": bool(draw([0, 1])), "pipeline": str(draw(["mem", "compv4"])),
+                    "warp_m": int(draw([1, 4]))} for _ in range(12)]
+        problem = {**PROBLEM, "M": int(self.random.integers(1, 300)), "K": 192}
+        for engine in (GemmUniversalFeatureEngine(), Own(), GroupedConvFeatureEngine()):
+            if isinstance(engine, GroupedConvFeatureEngine):
+                problem = {"N": 2, "C": 8, "K": 8, "Hi": 9, "Wi": 9, "Y": 3, "X": 3}
+                kernels = [{"gemm_m_per_block": each["tile_m"], "gemm_n_per_block": 64,
+                            "block_size": 64} for each in kernels]
+            one_by_one = numpy.stack([engine.extract(problem, kernel) for kernel in kernels])
+            numpy.testing.assert_array_equal(engine.extract_kernels(problem, kernels), one_by_one,
+                                             f"seed {SEED}")
+            if isinstance(engine, Own):
+                self.assertEqual(set(one_by_one[:, 0]), {7.0})
 
     def test_what_is_missing_is_named(self):
         engine = GemmUniversalFeatureEngine()

@@ -2,6 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "tessera/c_api/handles_internal.h"
 #include "tessera/learn/ranker.h"
@@ -49,37 +54,70 @@ std::optional<KernelSpec> known_kernel(std::string_view name, const Problem& pro
   return std::nullopt;
 }
 
-// A kernel that is not in the target's own list, such as one of CK Tile's that was measured
+// Kernels that are not in the target's own list, such as those of CK Tile's that were measured
 // elsewhere. Nothing for other names, and for a model of relative times.
-std::optional<double> predict_other(const tsr_model_t& model, const Problem& problem,
-                                    std::string_view kernel, int threads) {
-  if (learned_value(model.model->manifest.quantity) != LearnedValue::seconds) return std::nullopt;
-  const std::optional<KernelSpec> spec = known_kernel(kernel, problem, model.target);
-  if (!spec || !family_of(*spec).is_described(*spec)) return std::nullopt;
+std::vector<double> predict_others(const tsr_model_t& model, const Problem& problem,
+                                   std::span<const std::string> kernels, int threads) {
+  if (learned_value(model.model->manifest.quantity) != LearnedValue::seconds) return {};
+  std::vector<KernelSpec> specs;
+  for (const std::string& kernel : kernels) {
+    const std::optional<KernelSpec> spec = known_kernel(kernel, problem, model.target);
+    if (!spec || !family_of(*spec).is_described(*spec)) return {};
+    specs.push_back(*spec);
+  }
   const int units = threads > 0 ? threads : model.model->manifest.threads;
-  double seconds = 0;
-  const RankInput input = {problem, model.target, units, std::span(&*spec, 1)};
-  const bool known =
-      predict_seconds(*model.model, family_of(*spec).extract, input, std::span(&seconds, 1));
-  return known ? std::optional(seconds) : std::nullopt;
+  std::vector<double> seconds(specs.size());
+  const RankInput input = {problem, model.target, units, specs};
+  const bool known = predict_seconds(*model.model, family_of(problem).extract, input, seconds);
+  return known ? seconds : std::vector<double>();
 }
 
-// All kernels are ranked, because a model of relative times needs the others.
-double predict(const tsr_model_t& model, const Problem& problem, std::string_view kernel,
-               int threads) {
+// The place of each kernel that was ranked. Throws for a kernel that the target or the problem
+// refuses.
+using Places = std::unordered_map<std::string_view, const Considered*>;
+
+const Considered* find_ranked(const Places& places, std::string_view kernel) {
+  const auto found = places.find(kernel);
+  if (found == places.end()) return nullptr;
+  const Considered& each = *found->second;
+  if (each.refusal.empty()) return &each;
+  throw Error(ErrorCode::illegal_spec, fmt::format("model: {}: {}", kernel, each.refusal));
+}
+
+// All kernels are ranked once, because a model of relative times needs the others.
+void predict(const tsr_model_t& model, const Problem& problem, std::span<const std::string> kernels,
+             int threads, std::span<double> seconds) {
   const Decision decision = rank(model, problem, threads);
-  for (const Considered& each : decision.considered) {
-    if (each.name != kernel) continue;
-    if (each.refusal.empty()) return each.predicted_seconds;
-    throw Error(ErrorCode::illegal_spec, fmt::format("model: {}: {}", kernel, each.refusal));
+  Places places;
+  for (const Considered& each : decision.considered) places.emplace(each.name, &each);
+  std::vector<std::string> others;
+  std::vector<std::size_t> of_others;
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (const Considered* ranked = find_ranked(places, kernels[i])) {
+      seconds[i] = ranked->predicted_seconds;
+    } else {
+      others.push_back(kernels[i]);
+      of_others.push_back(i);
+    }
   }
-  if (const std::optional<double> seconds = predict_other(model, problem, kernel, threads)) {
-    return *seconds;
+  if (others.empty()) return;
+  const std::vector<double> predicted = predict_others(model, problem, others, threads);
+  for (std::size_t i = 0; i < predicted.size(); ++i) seconds[of_others[i]] = predicted[i];
+  if (!predicted.empty()) return;
+  throw Error(ErrorCode::not_found,
+              fmt::format("model: '{}' is none of the {} kernels of {} with the types of '{}'",
+                          fmt::join(others, "', '"), decision.considered.size(), model.target.name,
+                          to_string(problem)));
+}
+
+std::vector<std::string> names_of(const char* const* kernels, std::size_t count) {
+  if (kernels == nullptr && count > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("model: {} kernels are asked for, and their names are NULL", count));
   }
-  throw Error(
-      ErrorCode::not_found,
-      fmt::format("model: '{}' is none of the {} kernels of {} with the types of '{}'", kernel,
-                  decision.considered.size(), model.target.name, to_string(problem)));
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) names.emplace_back(text_of(kernels[i], "kernel's name"));
+  return names;
 }
 
 Json to_json(const Decision& decision, std::size_t top) {
@@ -117,9 +155,21 @@ tsr_status_t tsr_model_json(const tsr_model_t* model, char** json) {
 tsr_status_t tsr_model_predict(const tsr_model_t* model, const tsr_problem_t* problem,
                                const char* kernel, int threads, double* seconds) {
   return guarded([&] {
-    result_of(seconds, "prediction");
-    *seconds = predict(object_of(model, "model"), problem_of(problem),
-                       text_of(kernel, "kernel's name"), threads);
+    const std::string name(text_of(kernel, "kernel's name"));
+    predict(object_of(model, "model"), problem_of(problem), {&name, 1}, threads,
+            {&result_of(seconds, "prediction"), 1});
+  });
+}
+
+tsr_status_t tsr_model_predict_all(const tsr_model_t* model, const tsr_problem_t* problem,
+                                   const char* const* kernels, size_t count, int threads,
+                                   double* seconds) {
+  return guarded([&] {
+    const std::vector<std::string> names = names_of(kernels, count);
+    const tsr_model_t& asked = object_of(model, "model");
+    const Problem& whole = problem_of(problem);
+    if (count == 0) return;
+    predict(asked, whole, names, threads, {&result_of(seconds, "prediction"), count});
   });
 }
 

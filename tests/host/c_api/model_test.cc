@@ -32,6 +32,39 @@ TEST(CModel, RanksAndPredictsAlike) {
   EXPECT_LE(kernels[1]["predicted"], kernels[2]["predicted"]);
 }
 
+TEST(CModel, PredictsManyKernelsAsItPredictsOne) {
+  CModel model;
+  ASSERT_TRUE(ok(tsr_model_load(kModel.c_str(), &model)));
+  CProblem problem;
+  ASSERT_TRUE(ok(tsr_problem_parse("gemm m=777 n=1030 k=2048 dtype=bf16", &problem)));
+  CText json;
+  ASSERT_TRUE(ok(tsr_model_rank(model, problem, 0, 20, &json)));
+  std::vector<std::string> names;
+  const auto kernels = parsed(json)["kernels"];
+  ASSERT_EQ(kernels.size(), 20);
+  for (const auto& row : kernels) names.insert(names.begin(), row["kernel"].get<std::string>());
+  names.push_back(names.front());
+  std::vector<const char*> asked;
+  for (const std::string& name : names) asked.push_back(name.c_str());
+  std::vector<double> seconds(asked.size() + 1, -1.0);
+  ASSERT_TRUE(
+      ok(tsr_model_predict_all(model, problem, asked.data(), asked.size(), 0, seconds.data())));
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    double one = 0;
+    ASSERT_TRUE(ok(tsr_model_predict(model, problem, asked[i], 0, &one)));
+    EXPECT_EQ(seconds[i], one) << asked[i];
+  }
+  EXPECT_EQ(seconds.back(), -1.0);  // nothing is written behind them
+  asked[3] = "nothing";
+  const tsr_status_t status =
+      tsr_model_predict_all(model, problem, asked.data(), asked.size(), 0, seconds.data());
+  EXPECT_EQ(status, TSR_NOT_FOUND);
+  EXPECT_NE(failure(status).find("'nothing' is none of the "), std::string::npos);
+  EXPECT_EQ(tsr_model_predict_all(model, problem, nullptr, 2, 0, seconds.data()),
+            TSR_INVALID_ARGUMENT);
+  EXPECT_TRUE(ok(tsr_model_predict_all(model, problem, nullptr, 0, 0, nullptr)));
+}
+
 TEST(CModel, IsFoundByItsForestsFile) {
   CModel model;
   ASSERT_TRUE(ok(tsr_model_load((kModel + "/model.txt.gz").c_str(), &model)));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ck_tile/dispatcher/arch_filter.hpp"
-#include "ck_tile/dispatcher/backends/tile_backend.hpp"
+#include "ck_tile/dispatcher/backends/generated_tile_backend.hpp"
 #include "ck_tile/dispatcher/base_registry.hpp"
 #include "ck_tile/dispatcher/declared_kernels.hpp"
 #include "ck_tile/dispatcher/dispatcher.hpp"

@@ -6,6 +6,7 @@ change nothing, the reason.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, Callable
 
 from . import checked
@@ -29,6 +30,27 @@ def table(*rows: Any, either: str = "", **how: Any) -> Callable[[type], Any]:
         if not hasattr(cls, "__post_init__"):
             cls.__post_init__ = checked.fields
         return dataclasses.dataclass(**how)(cls)
+    return made
+
+
+def spelled(**others: str) -> Callable[[type], Any]:
+    """Lets a dataclass be made with other names of its fields: each stands for the fields in its
+    text, which all get its value."""
+    def made(cls: Any) -> Any:
+        plain = cls.__init__
+
+        @functools.wraps(plain)
+        def init(self: Any, *values: Any, **given: Any) -> None:
+            for name in [name for name in given if name in others]:
+                for field in others[name].split():
+                    if field in given:
+                        raise TypeError(f"{name} is another name of {field}; give one of them")
+                    given[field] = given[name]
+                del given[name]
+            plain(self, *values, **given)
+
+        cls.__init__ = init
+        return cls
     return made
 
 

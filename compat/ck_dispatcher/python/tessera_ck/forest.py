@@ -35,8 +35,10 @@ class Forest(NamedTuple):
             raise Error(f"the model has {len(self.feature_names)} features, and rows have "
                         f"{table.shape[-1]}; the two must be equal")
         total = numpy.zeros(len(table))
+        is_whole = not numpy.isnan(table).any()
         for tree in self.trees:
-            total += _leaves(tree, table)
+            only_compares = is_whole and len(tree.feature) and not (tree.decision & 5).any()
+            total += (_compared_leaves if only_compares else _leaves)(tree, table)
         return total / len(self.trees) if self.average and self.trees else total
 
 
@@ -85,6 +87,19 @@ def _tree(fields: Dict[str, str]) -> Tree:
                 _numbers(fields, "right_child", int), _numbers(fields, "leaf_value", float),
                 _numbers(fields, "cat_boundaries", int, "0"),
                 _numbers(fields, "cat_threshold", numpy.int64, ""))
+
+
+def _compared_leaves(tree: Tree, table: Any) -> Any:
+    """As _leaves() where nothing is missing, no zero counts as missing, and there are no
+    categories."""
+    found, rows, node = numpy.empty(len(table)), numpy.arange(len(table)), 0
+    while len(rows):
+        goes_left = table[rows, tree.feature[node]] <= tree.threshold[node]
+        node = numpy.where(goes_left, tree.left[node], tree.right[node])
+        inner = node >= 0
+        found[rows[~inner]] = tree.value[~node[~inner]]
+        rows, node = rows[inner], node[inner]
+    return found
 
 
 def _leaves(tree: Tree, table: Any) -> Any:

@@ -297,7 +297,6 @@ void problems() {
   };
   CHECK(plain().build().num_ops() == 2ULL * 2 * 5 * 9 * 16);
   CHECK_THROWS(plain().api_family(FmhaApiFamily::Bwd).build(), std::invalid_argument, "lse(true)");
-  CHECK_THROWS(plain().group_mode(true).build(), std::invalid_argument, "max_seqlen");
   CHECK_THROWS(FmhaProblemBuilder().build(), std::invalid_argument, "sizes of at least 1");
 }
 

@@ -107,5 +107,6 @@ inline std::string or_usual(const std::string& word, const char* usual) {
 #define CK_TILE_JOIN_(a, b) a##b
 #define CK_TILE_JOIN(a, b) CK_TILE_JOIN_(a, b)
 // A value that is made before main(), under a name of its own.
+// GCC's spelling of the attribute is the one that clang takes behind __extension__, too.
 #define CK_TILE_DECLARED(type) \
-  __extension__ [[maybe_unused]] static const type CK_TILE_JOIN(ck_declared_, __COUNTER__)
+  __extension__ static const type __attribute__((unused)) CK_TILE_JOIN(ck_declared_, __COUNTER__)

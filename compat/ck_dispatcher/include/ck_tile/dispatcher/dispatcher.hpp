@@ -2,7 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "ck_tile/dispatcher/kernel_instance.hpp"
 #include "ck_tile/dispatcher/problem.hpp"
 #include "ck_tile/dispatcher/registry.hpp"
+#include "ck_tile/dispatcher/selection_strategy.hpp"
 
 namespace ck_tile::dispatcher {
 
@@ -21,17 +24,39 @@ class Dispatcher {
  public:
   // FirstFit: the first kernel that computes the problem. Heuristic: the first of the function's
   // that does, or else the first fit; without a function the one that is predicted to be fastest.
-  enum class SelectionStrategy { FirstFit, Heuristic };
+  using SelectionStrategy = dispatcher::SelectionStrategy;
 
   // registry: null means Registry::instance(). It must outlive the dispatcher.
   explicit Dispatcher(Registry* registry = nullptr, const std::string& gfx_arch = "")
       : registry_(registry == nullptr ? &Registry::instance() : registry), arch_(gfx_arch) {}
+  explicit Dispatcher(Registry& registry, const std::string& gfx_arch = "")
+      : Dispatcher(&registry, gfx_arch) {}
 
   // Only kernels of this target are chosen; empty: of any.
   void set_arch(const std::string& arch) { arch_ = arch; }
   const std::string& arch() const { return arch_; }
   void set_heuristic(HeuristicFunction heuristic) {
-    heuristic_ = std::move(heuristic);
+    heuristic_ = nullptr;
+    if (heuristic) {
+      heuristic_ = [registry = registry_, named = std::move(heuristic)](const Problem& problem) {
+        std::vector<KernelInstancePtr> found;
+        for (const std::string& identifier : named(problem)) {
+          found.push_back(registry->lookup(identifier));
+        }
+        return found;
+      };
+    }
+    strategy_ = SelectionStrategy::Heuristic;
+  }
+  // The same by a function that gives the key of one kernel, or none.
+  template <class Function,
+            class = std::enable_if_t<std::is_convertible_v<
+                std::invoke_result_t<Function, const Problem&>, std::optional<KernelKey>>>>
+  void set_heuristic(Function keyed) {
+    heuristic_ = [registry = registry_, keyed = std::move(keyed)](const Problem& problem) {
+      const std::optional<KernelKey> key = keyed(problem);
+      return std::vector<KernelInstancePtr>{key ? registry->lookup(*key) : nullptr};
+    };
     strategy_ = SelectionStrategy::Heuristic;
   }
   void set_strategy(SelectionStrategy strategy) { strategy_ = strategy; }
@@ -108,8 +133,7 @@ class Dispatcher {
     return nullptr;
   }
   KernelInstancePtr by_heuristic(const Problem& problem) const {
-    for (const std::string& identifier : heuristic_(problem)) {
-      const KernelInstancePtr one = registry_->lookup(identifier);
+    for (const KernelInstancePtr& one : heuristic_(problem)) {
       if (one != nullptr && fits(*one, problem)) return one;
     }
     return nullptr;
@@ -132,7 +156,7 @@ class Dispatcher {
 
   Registry* registry_;
   std::string arch_;
-  HeuristicFunction heuristic_;
+  std::function<std::vector<KernelInstancePtr>(const Problem&)> heuristic_;
   SelectionStrategy strategy_ = SelectionStrategy::FirstFit;
   bool benchmarking_ = true;
 };

@@ -13,6 +13,7 @@
 #include "ck_tile/dispatcher/dispatcher_error.hpp"
 #include "ck_tile/dispatcher/fmha_kernels.hpp"
 #include "ck_tile/dispatcher/fmha_registry.hpp"
+#include "ck_tile/dispatcher/selection_strategy.hpp"
 
 namespace ck_tile::dispatcher {
 
@@ -36,7 +37,7 @@ class FmhaDispatcher {
  public:
   // FirstFit: by length, as the original orders kernels. Heuristic: the first of the function's
   // that fits, or else the same.
-  enum class SelectionStrategy { FirstFit, Heuristic };
+  using SelectionStrategy = dispatcher::SelectionStrategy;
 
   // registry: null means FmhaRegistry::instance(). It must outlive the dispatcher.
   explicit FmhaDispatcher(FmhaRegistry* registry = nullptr, const std::string& gfx_arch = "")

@@ -92,6 +92,7 @@ struct fmha_fwd_appendkv_args {
   ck_tile::index_t nhead_stride_vnew;
   ck_tile::index_t batch_stride_q, batch_stride_k, batch_stride_knew, batch_stride_v;
   ck_tile::index_t batch_stride_vnew;
+  const void* cache_batch_idx_ptr = nullptr;  // another name of cache_batch_idx
 };
 
 struct fmha_batch_prefill_args {

@@ -20,6 +20,8 @@ class FmhaKernelInstance {
   virtual std::string get_name() const = 0;
   const FmhaKernelKey& key() const { return get_key(); }
   std::string name() const { return get_name(); }
+  // What plans and heuristics name it by.
+  std::string id() const { return get_key().encode_identifier(); }
 
   virtual void launch(const FmhaInvocation& call, const ck_tile::stream_config& config) const = 0;
   // Milliseconds of a launch in the mean, by the host's clock; 0 where config wants no time.

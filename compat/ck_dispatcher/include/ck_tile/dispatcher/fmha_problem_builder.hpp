@@ -51,12 +51,17 @@ class FmhaProblemBuilder {
     return p_.is_deterministic = deterministic, *this;
   }
 
-  // Throws std::invalid_argument with the rule that the settings break.
+  // Throws std::invalid_argument with the rule that the settings break. No sequence of a group is
+  // longer than dims() says, so that its lengths are the longest where max_seqlen() says none.
   FmhaProblem build() const {
     if (!p_.is_valid()) fail("a type, and sizes of at least 1");
     if (p_.api_family == FmhaApiFamily::Bwd && !p_.has_lse) fail("lse(true) for gradients");
-    if (p_.is_group_mode && p_.max_seqlen_q <= 0) fail("max_seqlen() for groups");
-    return p_;
+    FmhaProblem made = p_;
+    if (!made.is_group_mode) return made;
+    made.max_seqlen_q = made.effective_max_seqlen_q();
+    made.max_seqlen_k = made.effective_max_seqlen_k();
+    if (made.max_seqlen_q <= 0) fail("lengths by dims() or max_seqlen() for groups");
+    return made;
   }
 
  private:

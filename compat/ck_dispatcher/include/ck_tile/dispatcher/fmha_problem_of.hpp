@@ -96,6 +96,9 @@ void read_args(const Args& a, FmhaProblem& p) {
     p.has_block_table_ptr = a.block_table_ptr != nullptr;
     p.has_cache_batch_idx = a.cache_batch_idx != nullptr;
   }
+  if constexpr (is_append<Args>) {
+    p.has_cache_batch_idx = p.has_cache_batch_idx || a.cache_batch_idx_ptr != nullptr;
+  }
   if constexpr (is_cached<Args>) p.is_gappy = a.is_gappy;
   if constexpr (is_append<Args> || std::is_same_v<Args, fmha_fwd_splitkv_args>) {
     p.use_paged_kv = p.has_block_table_ptr;

@@ -78,6 +78,7 @@ class FmhaRegistry
     }
     return all;
   }
+  std::vector<FmhaKernelInstancePtr> all_kernels() const { return get_all(); }
   std::vector<FmhaKernelInstancePtr> filter(
       std::function<bool(const FmhaKernelInstance&)> keep) const {
     std::vector<FmhaKernelInstancePtr> kept;

@@ -6,7 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "ck_tile/dispatcher/backends/host_numbers.hpp"
 #include "ck_tile/dispatcher/backends/tessera_memory.hpp"
+
+namespace ck_tile::dispatcher {
+using ck_tile::half_t;  // for programs that use this namespace alone
+}
 
 namespace ck_tile::dispatcher::utils {
 

@@ -98,6 +98,9 @@ class GroupedConvKernelInstance {
   const std::string& name(bool use_instance_string = false) const {
     return use_instance_string && !instance_string_.empty() ? instance_string_ : name_;
   }
+  bool is_fwd() const { return key_.op == GroupedConvOp::Forward; }
+  bool is_bwd_data() const { return key_.op == GroupedConvOp::BackwardData; }
+  bool is_bwd_weight() const { return key_.op == GroupedConvOp::BackwardWeight; }
   bool matches(const GroupedConvProblem& problem) const { return key_.op == problem.op; }
   bool is_supported(const GroupedConvProblem& problem) const {
     return is_supported_ == nullptr || is_supported_(problem);

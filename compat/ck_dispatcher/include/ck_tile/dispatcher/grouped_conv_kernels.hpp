@@ -108,7 +108,11 @@ inline std::vector<GroupedConvKernelInstancePtr> kernels_of(const GroupedConvKer
 class GroupedConvRegistry
     : public BaseRegistry<GroupedConvRegistry, GroupedConvKernelKey, GroupedConvKernelInstance,
                           GroupedConvKernelKeyHash> {
+  using Base = BaseRegistry<GroupedConvRegistry, GroupedConvKernelKey, GroupedConvKernelInstance,
+                            GroupedConvKernelKeyHash>;
+
  public:
+  using Base::register_kernel;
   using Kernels = std::vector<const GroupedConvKernelInstance*>;
 
   GroupedConvRegistry() = default;
@@ -119,6 +123,13 @@ class GroupedConvRegistry
     return registry;
   }
 
+  // False for null, and where a kernel of the key has no lower priority.
+  bool register_kernel(GroupedConvKernelInstancePtr instance,
+                       Priority priority = Priority::Normal) {
+    if (instance == nullptr) return false;
+    const GroupedConvKernelKey key = instance->key();
+    return register_kernel(key, std::move(instance), priority);
+  }
   // Whether a kernel came in, or replaced one of the same key.
   bool register_set(const GroupedConvKernelSet& set, Priority priority = Priority::Normal) {
     bool any = false;

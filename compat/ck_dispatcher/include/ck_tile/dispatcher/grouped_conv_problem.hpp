@@ -1,11 +1,14 @@
 // What a grouped convolution is asked for. Types and layouts are the kernels'.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace ck_tile::dispatcher {
 
@@ -74,6 +77,26 @@ struct GroupedConvProblem {
   }
 };
 
+namespace detail {
+
+inline std::string list_text(const GroupedConvProblem::Sizes& sizes) {
+  return std::to_string(sizes[0]) + "," + std::to_string(sizes[1]) + "," + std::to_string(sizes[2]);
+}
+// {depth, height, width} of a list; dimensions that it leaves out are `flat`.
+inline GroupedConvProblem::Sizes sizes_of_list(const char* name,
+                                               const std::vector<std::int64_t>& list,
+                                               std::int64_t flat) {
+  if (list.empty() || list.size() > 3) {
+    throw std::invalid_argument(std::string(name) + " takes 1 to 3 sizes, got " +
+                                std::to_string(list.size()));
+  }
+  GroupedConvProblem::Sizes made{flat, flat, flat};
+  std::copy(list.begin(), list.end(), made.end() - static_cast<std::ptrdiff_t>(list.size()));
+  return made;
+}
+
+}  // namespace detail
+
 class GroupedConvProblemBuilder {
  public:
   GroupedConvProblemBuilder& batch(std::int64_t n) { return p_.N = n, *this; }
@@ -93,10 +116,32 @@ class GroupedConvProblemBuilder {
   CK_TILE_SIZES(padding, padding, 0)
   CK_TILE_SIZES(dilation, dilation, 1)
 #undef CK_TILE_SIZES
+  // The same one by one, as documents spell it. Lists have a size for each dimension, the depth
+  // first of three; a list of one is a width.
+  GroupedConvProblemBuilder& n(std::int64_t size) { return p_.N = size, *this; }
+  GroupedConvProblemBuilder& c(std::int64_t channels) { return p_.C = channels, *this; }
+  GroupedConvProblemBuilder& k(std::int64_t channels) { return p_.K = channels, *this; }
+  GroupedConvProblemBuilder& g(std::int64_t count) { return p_.G = count, *this; }
+#define CK_TILE_LIST(name, field, flat)                                     \
+  GroupedConvProblemBuilder& name(const std::vector<std::int64_t>& sizes) { \
+    return field = detail::sizes_of_list(#name, sizes, flat), *this;        \
+  }
+  CK_TILE_LIST(input_spatial, p_.input_spatial, 1)
+  CK_TILE_LIST(filter_spatial, p_.filter_spatial, 1)
+  CK_TILE_LIST(strides, p_.stride, 1)
+  CK_TILE_LIST(dilations, p_.dilation, 1)
+  CK_TILE_LIST(left_pads, p_.padding, 0)
+  CK_TILE_LIST(right_pads, right_, 0)
+#undef CK_TILE_LIST
   GroupedConvProblemBuilder& operation(GroupedConvOp op) { return p_.op = op, *this; }
   // Throws std::invalid_argument with the sizes.
   GroupedConvProblem build() const {
     GroupedConvProblem made = p_;
+    if (right_ && *right_ != made.padding) {
+      throw std::invalid_argument("a convolution pads both sides alike; got left_pads " +
+                                  detail::list_text(made.padding) + " and right_pads " +
+                                  detail::list_text(*right_));
+    }
     made.compute_output_size();
     bool fits = made.is_valid();
     for (const std::int64_t size : made.output_spatial) fits = fits && size > 0;
@@ -109,6 +154,7 @@ class GroupedConvProblemBuilder {
 
  private:
   GroupedConvProblem p_;
+  std::optional<GroupedConvProblem::Sizes> right_;
 };
 
 }  // namespace ck_tile::dispatcher

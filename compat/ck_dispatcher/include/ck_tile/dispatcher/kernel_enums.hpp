@@ -22,7 +22,13 @@ enum class DataType : std::uint8_t {
   UNKNOWN,
   TF32
 };
-enum class LayoutTag : std::uint8_t { RowMajor, ColMajor, PackedExternal };
+enum class LayoutTag : std::uint8_t {
+  RowMajor,
+  ColMajor,
+  PackedExternal,
+  Row = RowMajor,
+  Col = ColMajor
+};
 enum class Pipeline : std::uint8_t {
   Mem,
   CompV1,

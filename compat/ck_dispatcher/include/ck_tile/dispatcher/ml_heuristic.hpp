@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,18 +50,18 @@ class MLHeuristic {
     double seconds = 0;
     const tsr_status_t status = tsr_model_predict(model_.get(), parsed.get(),
                                                   one->kernel_for(problem).c_str(), 0, &seconds);
-    if (status != TSR_OK || !(seconds > 0)) return 0;
-    return static_cast<double>(problem.num_ops()) / seconds / 1e12;
+    return status == TSR_OK ? tflops_in(problem, seconds) : 0;
   }
 
   // The identifiers of the registry's kernels that compute the problem, best first; those that the
   // model has no opinion on come last.
   std::vector<std::string> operator()(const Problem& problem) const {
+    const std::vector<KernelInstancePtr> able =
+        registry_->filter([&](const KernelInstance& one) { return one.supports(problem); });
+    const std::vector<double> tflops = predict_all(problem, able);
     std::vector<std::pair<double, std::string>> found;
-    for (const KernelInstancePtr& one : registry_->get_all()) {
-      if (!one->supports(problem)) continue;
-      found.emplace_back(-predict_tflops(problem, one->get_key()),
-                         one->get_key().encode_identifier());
+    for (std::size_t i = 0; i < able.size(); ++i) {
+      found.emplace_back(-tflops[i], able[i]->get_key().encode_identifier());
     }
     std::sort(found.begin(), found.end());
     std::vector<std::string> identifiers;
@@ -68,6 +70,38 @@ class MLHeuristic {
   }
 
  private:
+  // Kernels for the same types are asked for together, because that costs as much as one. Where the
+  // model has no opinion on one of them, each is asked for alone.
+  std::vector<double> predict_all(const Problem& problem,
+                                  const std::vector<KernelInstancePtr>& kernels) const {
+    std::map<std::string, std::vector<std::size_t>> places;
+    std::vector<double> tflops(kernels.size());
+    for (std::size_t i = 0; i < kernels.size(); ++i) {
+      const auto one = std::dynamic_pointer_cast<backends::TesseraGemm>(kernels[i]);
+      if (one != nullptr && model_ != nullptr) places[one->line(problem)].push_back(i);
+    }
+    for (const auto& [line, mine] : places) {
+      std::vector<std::string> names;
+      std::vector<const char*> texts;
+      std::vector<double> seconds(mine.size());
+      for (const std::size_t i : mine) {
+        names.push_back(static_cast<const backends::TesseraGemm&>(*kernels[i]).kernel_for(problem));
+      }
+      for (const std::string& name : names) texts.push_back(name.c_str());
+      const backends::ProblemHandle parsed = backends::problem_of(line);
+      const bool all_known = tsr_model_predict_all(model_.get(), parsed.get(), texts.data(),
+                                                   texts.size(), 0, seconds.data()) == TSR_OK;
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        tflops[mine[i]] = all_known ? tflops_in(problem, seconds[i])
+                                    : predict_tflops(problem, kernels[mine[i]]->get_key());
+      }
+    }
+    return tflops;
+  }
+  static double tflops_in(const Problem& problem, double seconds) {
+    return seconds > 0 ? static_cast<double>(problem.num_ops()) / seconds / 1e12 : 0;
+  }
+
   const Registry* registry_;
   std::shared_ptr<tsr_model_t> model_;
   std::string error_;

@@ -36,15 +36,18 @@ struct Problem {
   std::int32_t smem_budget = 0;  // bytes; 0: any
   bool prefer_persistent = false;
   bool enable_validation = false;
+  // C[b] = alpha * A[b] x B[b] + beta * C[b] for so many matrices, which lie one behind the other.
+  std::int64_t batch_size = 1;
+  float alpha = 1, beta = 0;
 
   Problem() = default;
   Problem(std::int64_t m, std::int64_t n, std::int64_t k) : M(m), N(n), K(k) {}
 
-  bool is_valid() const { return M > 0 && N > 0 && K > 0 && k_batch > 0; }
+  bool is_valid() const { return M > 0 && N > 0 && K > 0 && k_batch > 0 && batch_size > 0; }
   // Multiply-adds count as two. What 64 bits cannot hold is the largest number that they can.
   std::int64_t num_ops() const {
     std::int64_t product = 2;
-    for (const std::int64_t size : {M, N, K}) {
+    for (const std::int64_t size : {M, N, K, batch_size}) {
       if (__builtin_mul_overflow(product, size, &product)) {
         return std::numeric_limits<std::int64_t>::max();
       }
@@ -63,29 +66,40 @@ struct Problem {
                                  std::int64_t b_cols, std::int64_t c_rows, std::int64_t c_cols) {
     return from_shapes({a_rows, a_cols}, {b_rows, b_cols}, {c_rows, c_cols});
   }
+  // Rows and columns in memory; a transposed matrix is turned in the product.
   static Problem from_ab(std::int64_t a_rows, std::int64_t a_cols, std::int64_t b_rows,
-                         std::int64_t b_cols) {
-    return from_dimensions(a_rows, a_cols, b_rows, b_cols, a_rows, b_cols);
+                         std::int64_t b_cols, bool a_transposed = false,
+                         bool b_transposed = false) {
+    const TensorShape a(a_rows, a_cols, a_transposed), b(b_rows, b_cols, b_transposed);
+    return from_shapes(a, b, {a.logical_rows(), b.logical_cols()});
   }
   // Elements of the three tensors.
   void validate_sizes(std::int64_t a_size, std::int64_t b_size, std::int64_t c_size) const {
-    detail::require_equal("the elements of A and M * K", a_size, M * K);
-    detail::require_equal("the elements of B and K * N", b_size, K * N);
-    detail::require_equal("the elements of C and M * N", c_size, M * N);
+    detail::require_equal("the elements of A and M * K", a_size, batch_size * M * K);
+    detail::require_equal("the elements of B and K * N", b_size, batch_size * K * N);
+    detail::require_equal("the elements of C and M * N", c_size, batch_size * M * N);
   }
 };
 
 class ProblemBuilder {
  public:
   ProblemBuilder& from_ab(std::int64_t a_rows, std::int64_t a_cols, std::int64_t b_rows,
-                          std::int64_t b_cols) {
-    const Problem sizes = Problem::from_ab(a_rows, a_cols, b_rows, b_cols);
+                          std::int64_t b_cols, bool a_transposed = false,
+                          bool b_transposed = false) {
+    const Problem sizes =
+        Problem::from_ab(a_rows, a_cols, b_rows, b_cols, a_transposed, b_transposed);
     return dimensions(sizes.M, sizes.N, sizes.K);
   }
   ProblemBuilder& dimensions(std::int64_t m, std::int64_t n, std::int64_t k) {
     problem_.M = m, problem_.N = n, problem_.K = k;
     return *this;
   }
+  ProblemBuilder& m(std::int64_t size) { return problem_.M = size, *this; }
+  ProblemBuilder& n(std::int64_t size) { return problem_.N = size, *this; }
+  ProblemBuilder& k(std::int64_t size) { return problem_.K = size, *this; }
+  ProblemBuilder& batch_size(std::int64_t count) { return problem_.batch_size = count, *this; }
+  ProblemBuilder& alpha(float factor) { return problem_.alpha = factor, *this; }
+  ProblemBuilder& beta(float factor) { return problem_.beta = factor, *this; }
   ProblemBuilder& split_k(std::int32_t parts) { return problem_.k_batch = parts, *this; }
   ProblemBuilder& smem_budget(std::int32_t bytes) { return problem_.smem_budget = bytes, *this; }
   ProblemBuilder& persistent(bool value = true) {
@@ -95,10 +109,10 @@ class ProblemBuilder {
   // Throws std::invalid_argument for sizes below 1.
   Problem build() const {
     if (problem_.is_valid()) return problem_;
-    throw std::invalid_argument("M, N, K and split_k must be at least 1, got " +
-                                std::to_string(problem_.M) + ", " + std::to_string(problem_.N) +
-                                ", " + std::to_string(problem_.K) + " and " +
-                                std::to_string(problem_.k_batch));
+    throw std::invalid_argument(
+        "M, N, K, split_k and batch_size must be at least 1, got " + std::to_string(problem_.M) +
+        ", " + std::to_string(problem_.N) + ", " + std::to_string(problem_.K) + ", " +
+        std::to_string(problem_.k_batch) + " and " + std::to_string(problem_.batch_size));
   }
 
  private:

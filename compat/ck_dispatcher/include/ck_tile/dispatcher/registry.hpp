@@ -74,6 +74,8 @@ class Registry : public BaseRegistry<Registry, KernelKey, KernelInstance, Kernel
     return keep_if([&](const KernelInstance& one) { return one.get_key().gfx_arch == arch; });
   }
 
+  std::size_t get_kernel_count() const { return size(); }
+
   std::string export_json(bool include_statistics = true) const {
     detail::Counts counts;
     std::vector<std::string> rows;
@@ -83,6 +85,7 @@ class Registry : public BaseRegistry<Registry, KernelKey, KernelInstance, Kernel
     }
     return detail::registry_json(get_name(), include_statistics, counts, rows);
   }
+  std::string to_json() const { return export_json(); }
   // Whether it was written.
   bool export_json_to_file(const std::string& path, bool include_statistics = true) const {
     return detail::write_text(path, export_json(include_statistics));

@@ -138,4 +138,16 @@ struct KernelKeyBuilder {
   }
 };
 
+inline KernelKey create_fp16_rcr_key(int tile_m, int tile_n, int tile_k, int wave_m = 2,
+                                     int wave_n = 2, int wave_k = 1, int warp_m = 32,
+                                     int warp_n = 32, int warp_k = 16,
+                                     const std::string& gfx_arch = "gfx942") {
+  KernelKeyBuilder made = KernelKeyBuilder::fp16_rcr();
+  made.tile_m = tile_m, made.tile_n = tile_n, made.tile_k = tile_k;
+  made.wave_m = wave_m, made.wave_n = wave_n, made.wave_k = wave_k;
+  made.warp_m = warp_m, made.warp_n = warp_n, made.warp_k = warp_k;
+  made.gfx_arch = gfx_arch;
+  return made.build();
+}
+
 }  // namespace ck_tile::dispatcher::utils

@@ -2,18 +2,16 @@
 // for which Tessera chooses one at each problem.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "ck_tile/dispatcher/backends/host_numbers.hpp"
+#include "ck_tile/dispatcher/backends/elements.hpp"
 #include "ck_tile/dispatcher/backends/tessera_memory.hpp"
 #include "ck_tile/dispatcher/kernel_instance.hpp"
 
@@ -38,44 +36,6 @@ inline std::string epilogue_text(const std::string& operation, int num_d) {
     return chain.empty() ? "none" : chain;
   }
   throw DispatcherError("there is no element-wise operation '" + operation + "'");
-}
-
-// An element of memory as a number.
-inline double element(DataType type, const void* data, std::size_t i) {
-  switch (type) {
-    case DataType::FP16:
-      return static_cast<const half_t*>(data)[i];
-    case DataType::BF16:
-      return static_cast<const bf16_t*>(data)[i];
-    case DataType::FP8:
-      return static_cast<const fp8_t*>(data)[i];
-    case DataType::BF8:
-      return static_cast<const bf8_t*>(data)[i];
-    case DataType::INT8:
-      return static_cast<const std::int8_t*>(data)[i];
-    case DataType::INT32:
-      return static_cast<const std::int32_t*>(data)[i];
-    case DataType::FP64:
-      return static_cast<const double*>(data)[i];
-    default:
-      return static_cast<double>(static_cast<const float*>(data)[i]);
-  }
-}
-inline std::size_t bytes_of(DataType type) {
-  constexpr std::size_t kBytes[] = {2, 2, 4, 8, 1, 1, 1, 1, 4, 4, 4};
-  return kBytes[static_cast<std::size_t>(type)];
-}
-
-// Whether two tensors agree, each element to `tolerance` of its size or of 1.
-inline bool agree(DataType type, const void* one, const void* other, std::size_t count,
-                  float tolerance) {
-  if (std::memcmp(one, other, count * bytes_of(type)) == 0) return true;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double wanted = element(type, other, i);
-    const double limit = static_cast<double>(tolerance) * std::fmax(1, std::fabs(wanted));
-    if (!(std::fabs(element(type, one, i) - wanted) <= limit)) return false;
-  }
-  return true;
 }
 
 class TesseraGemm : public KernelInstance {
@@ -104,18 +64,30 @@ class TesseraGemm : public KernelInstance {
   // The pointers are the host's on a CPU and the device's on a GPU.
   float run(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
             void* stream = nullptr) const override {
-    return machine_->time(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+    Operands all = operands(a, b, c, d_ptrs);
+    if (problem.beta == 0) return machine_->time(line(problem), pinned_, all, stream);
+    // Every one of the timed calls reads the C that was given.
+    const Block given = copy_of(c, elements_of_c(problem) * bytes_of(key_.signature.dtype_c));
+    all.emplace_back("c", given.data());
+    return machine_->time(line(problem), pinned_, all, stream);
   }
   float run_once(const void* a, const void* b, void* c, const void** d_ptrs, const Problem& problem,
                  void* stream) const override {
-    machine_->run(line(problem), pinned_, operands(a, b, c, d_ptrs), stream);
+    Operands all = operands(a, b, c, d_ptrs);
+    if (problem.beta != 0) all.emplace_back("c", c);
+    machine_->run(line(problem), pinned_, all, stream);
     return 0;
   }
-  // Computes the product again, compares it with the fp64 reference, and C with it.
+  // Computes the product again, compares it with the fp64 reference, and C with it. Throws where
+  // beta is not 0, because the C that was read is overwritten.
   bool validate(const void* a, const void* b, const void* c, const void** d_ptrs,
                 const Problem& problem, float tolerance = 1e-3F) const override {
+    if (problem.beta != 0) {
+      throw UnsupportedProblem("validate() needs beta=0, got " + std::to_string(problem.beta) +
+                               ": the C that the product read is overwritten");
+    }
     const DataType type = key_.signature.dtype_c;
-    const auto count = static_cast<std::size_t>(problem.M * problem.N);
+    const std::size_t count = elements_of_c(problem);
     const std::size_t bytes = count * bytes_of(type);
     const MemoryKind kind = memory_kind(*machine_);
     const Block again(kind, bytes);
@@ -132,7 +104,7 @@ class TesseraGemm : public KernelInstance {
     const KernelKey::Signature& s = key_.signature;
     detail::changes_nothing("split_k", problem.k_batch != 1);
     return "gemm m=" + std::to_string(problem.M) + " n=" + std::to_string(problem.N) +
-           " k=" + std::to_string(problem.K) + " a=" + to_string(s.dtype_a) +
+           " k=" + std::to_string(problem.K) + scalars(problem) + " a=" + to_string(s.dtype_a) +
            " b=" + to_string(s.dtype_b) + " out=" + to_string(s.dtype_c) +
            " d=" + to_string(s.dtype_c) + " layout=" + to_string(s.layout_a) +
            to_string(s.layout_b) + to_string(s.layout_c) + " epilogue=" + chain() +
@@ -140,6 +112,30 @@ class TesseraGemm : public KernelInstance {
   }
 
  private:
+  static std::size_t elements_of_c(const Problem& problem) {
+    return static_cast<std::size_t>(problem.M * problem.N * problem.batch_size);
+  }
+  // What is left out of a line has its usual value. Nine digits tell all floats apart.
+  static std::string scalars(const Problem& p) {
+    const auto factor = [](const char* name, float value) {
+      char text[40];
+      std::snprintf(text, sizeof text, " %s=%.9g", name, static_cast<double>(value));
+      return std::string(text);
+    };
+    std::string text;
+    if (p.batch_size != 1) text += " batch=" + std::to_string(p.batch_size);
+    if (p.alpha != 1) text += factor("alpha", p.alpha);
+    if (p.beta != 0) text += factor("beta", p.beta);
+    return text;
+  }
+  Block copy_of(const void* data, std::size_t bytes) const {
+    const MemoryKind kind = memory_kind(*machine_);
+    std::vector<char> host(bytes);
+    copy_out(kind, host.data(), data, bytes);
+    Block made(kind, bytes);
+    made.from_host(host.data());
+    return made;
+  }
   // A kernel of Tessera's has its chain as its operation.
   std::string chain() const {
     if (!key_.kernel.empty()) return key_.signature.elementwise_op;
