@@ -515,6 +515,13 @@ TEST(Hipdnn, RefusesWhatTheFormatCannotExpress) {
        "expression can compute"},
       {"norm_bf16_layernorm_rows_1x4096x1_1x4x1_1x1x1_scale_shift_gfx942",
        "no pattern of a graph is written down for norm"},
+      {"fmha_forward_bf16_qr_128x64x128_4x1x1_32x32x16_masked_gfx942",
+       "q, k, v and out must lie at multiples of 16 bytes, and no criterion can read the alignment "
+       "of a tensor (RFC 0020, 6.1)"},
+      {"fmha_forward_fp32_direct_16x32x64_4x1x1_1x1x1_gfx1100",
+       "no pattern of a graph is written down for attention on the ordinary lanes"},
+      {"fmha_backward_bf16_qr_128x64x64_4x1x1_32x32x16_gfx942",
+       "its launch has several steps, and a dispatch descriptor has one (RFC 0017, 15)"},
   };
   for (const auto& [name, reason] : refusals) {
     const KernelSpec spec = parse_name(name);

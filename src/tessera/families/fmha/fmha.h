@@ -117,6 +117,9 @@ AnyBatch any_batch(const Problem& problem);
 // cktile.cc
 std::span<const InstanceSource> instances();
 
+// hipdnn.cc
+hipdnn::Kernel refuse_hipdnn(const KernelSpec& spec, const Target& target);
+
 // receipts.cc: what frameworks ask for
 std::span<const Receipt> receipts();
 std::vector<Problem> receipt_problems(const Receipt& receipt);

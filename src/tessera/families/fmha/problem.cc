@@ -520,13 +520,15 @@ double bytes(const Problem& problem) {
 }
 
 namespace {
+constexpr hipdnn::Export kHipdnn = {.engine = nullptr, .kernel = refuse_hipdnn};
 constexpr Extras kExtras = {.receipts = receipts,
                             .receipt_problems = receipt_problems,
                             .tuned_length = tuned_length,
                             .from_settings = from_settings,
                             .instances = instances,
                             .stage = stage,
-                            .twin = twin};
+                            .twin = twin,
+                            .hipdnn = &kHipdnn};
 }  // namespace
 
 constinit const Family kFamily = {
