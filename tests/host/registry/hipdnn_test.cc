@@ -307,6 +307,7 @@ class GraphDraw {
 
   // A graph that a kernel of the signature serves, unless its sizes or strides are too large.
   Graph for_signature(const GemmSignature& s) {
+    is_large_ = one_in(6);
     const std::int64_t m = size(), n = size(), k = size(), batch = one_in(3) ? between(1, 5) : 1;
     const bool has_batch = batch > 1 || one_in(2);
     Graph graph;
@@ -322,9 +323,10 @@ class GraphDraw {
 
   // Changes one thing, after which the graph may be another kernel's or nobody's.
   void spoil(Graph& graph) {
+    if (one_in(4)) return one_in(2) ? resize(graph) : all_ranks(graph);
     GraphTensor& tensor = *any_of(std::vector<GraphTensor*>{&graph.a, &graph.b, &graph.c});
     const auto i = static_cast<std::size_t>(between(0, std::ssize(tensor.dims) - 1));
-    switch (between(0, 8)) {
+    switch (between(0, 9)) {
       case 0:
         tensor.dims[i] += between(-1, 1);
         break;
@@ -357,7 +359,36 @@ class GraphDraw {
 
  private:
   std::int64_t far() { return std::int64_t{1} << between(20, 62); }
+  // A size of two tensors, which may be none at all then.
+  void resize(Graph& graph) {
+    const std::int64_t size = one_in(2) ? 0 : far();
+    const std::size_t rank = graph.a.dims.size(), row = rank - 2, column = rank - 1;
+    switch (between(0, rank == 3 ? 3 : 2)) {
+      case 0:
+        graph.a.dims[row] = graph.c.dims[row] = size;
+        break;
+      case 1:
+        graph.b.dims[column] = graph.c.dims[column] = size;
+        break;
+      case 2:
+        graph.a.dims[column] = graph.b.dims[row] = size;
+        break;
+      default:
+        graph.a.dims[0] = graph.b.dims[0] = graph.c.dims[0] = size;
+        break;
+    }
+  }
+  // Four dimensions, or five.
+  void all_ranks(Graph& graph) {
+    for (int n = 0; n < 2; ++n) {
+      for (GraphTensor* tensor : {&graph.a, &graph.b, &graph.c}) {
+        tensor->dims.insert(tensor->dims.end(), 1);
+        tensor->strides.insert(tensor->strides.end(), 1);
+      }
+    }
+  }
   std::int64_t size() {
+    if (is_large_ && one_in(2)) return (std::int64_t{1} << between(14, 27)) + between(-1, 1);
     if (one_in(12)) return far();
     return one_in(4) ? between(1, 4) : between(1, 700);
   }
@@ -390,6 +421,7 @@ class GraphDraw {
 
   std::mt19937_64 random_;
   const Target& target_;
+  bool is_large_ = false;
 };
 
 std::string to_text(const Graph& graph) {
