@@ -38,8 +38,8 @@ __all__ = ["CodegenResult", "CodegenRunner", "Dispatcher", "DispatcherLib", "Gem
            "detect_gpu_arch", "get_arch_filter_data", "get_build_dir", "get_ck_root",
            "get_codegen_dir", "get_dispatcher_root", "get_generated_kernels_dir",
            "is_preshuffle_supported", "preshuffle_weight_matrix", "print_auto_correction",
-           "print_kernel_config", "print_kernel_config_table", "reset_for_example", "setup_gemm_dispatcher",
-           "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
+           "print_kernel_config", "print_kernel_config_table", "reset_for_example",
+           "setup_gemm_dispatcher", "setup_multiple_gemm_dispatchers", "validate_kernel_config"]
 
 
 @_fields.spelled(warp_tile_m="warp_m", warp_tile_n="warp_n", warp_tile_k="warp_k",

@@ -25,7 +25,13 @@ if [ $# -gt 2 ]; then
     make -s python_libs
     cmake . -DBUILD_DISPATCHER_TESTS=ON >/dev/null
     make -s header_tests
-    cmake . -DPython3_EXECUTABLE="$folder/venv/bin/python" -DGPU_TARGETS=sm90a >/dev/null
+    make -s gemm_04_heuristics grouped_conv_02_all_dirs
+    examples/gemm_04_heuristics && examples/grouped_conv_02_all_dirs
+    test -e examples/libdispatcher_gemm_lib.so && make -s tessera_link
+    cmake . -DPython3_EXECUTABLE="$folder/venv/bin/python" -DGPU_TARGETS=gfx942 >/dev/null
+    make -s generate_all_kernels generate_kernels_gfx90a
+    ls generated_kernels/gemm/*.hpp generated_kernels/gfx90a/*.hpp >/dev/null
+    cmake . -DGPU_TARGETS=sm90a >/dev/null
     make -s benchmark_gemm_streamk_fp8_rcr
     bin/benchmark_gemm_streamk_fp8_rcr --help >/dev/null
   )

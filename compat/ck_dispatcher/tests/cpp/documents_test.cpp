@@ -131,7 +131,7 @@ void keys_and_registries() {
   Registry registry;
   CHECK(registry.register_kernel(create_generated_tile_kernel<int, float>(key, "named")));
   CHECK(registry.get_kernel_count() == 1 && registry.lookup("named")->get_key() == key);
-  CHECK(ignored_hints().back().find("the type list of create_generated_tile_kernel()") == 0);
+  CHECK(ignored_hints().back().find("Types changes nothing") == 0);
   CHECK(registry.to_json() == registry.export_json());
   CHECK(REGISTER_KERNEL_SET("small_tiles", registry) == 2);
   CHECK_THROWS(REGISTER_KERNEL_SET(no_such_set, registry), DispatcherError,

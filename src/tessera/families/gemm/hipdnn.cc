@@ -15,6 +15,7 @@
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
+namespace graph {  // whose names are apart from those of the folder's other files
 namespace {
 
 using hipdnn::Argument;
@@ -380,7 +381,9 @@ hipdnn::Kernel make_kernel(const KernelSpec& spec, const Target& target) {
 }
 
 }  // namespace
+}  // namespace graph
 
-constinit const hipdnn::Export kHipdnn = {.engine = make_engine, .kernel = make_kernel};
+constinit const hipdnn::Export kHipdnn = {.engine = graph::make_engine,
+                                          .kernel = graph::make_kernel};
 
 }  // namespace tessera::gemm

@@ -13,8 +13,8 @@ namespace backends {
 // The kernel of a key. Types: those of a kernel of CK's, which is not run; the key says what runs.
 template <class... Types>
 KernelInstancePtr create_generated_tile_kernel(const KernelKey& key, const std::string& name) {
-  detail::changes_nothing("the type list of create_generated_tile_kernel()", sizeof...(Types) > 0,
-                          "the kernel is Tessera's for the key");
+  detail::changes_nothing("Types", sizeof...(Types) > 0,
+                          "the kernel of create_generated_tile_kernel() is Tessera's for the key");
   return gemm_kernel_of(key, name);
 }
 
