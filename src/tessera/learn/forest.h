@@ -2,7 +2,6 @@
 // candidates, equal to LightGBM's own to the last bit.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,11 +28,12 @@ struct Split {
   std::uint32_t words = 0;
 };
 
-// children: left, right. One that is 0 or more is an index into Forest::nodes. A negative one is
-// ~(index into leaves).
+// A child that is 0 or more is an index into Forest::nodes. A negative child is ~(index into
+// leaves).
 struct Node {
   std::uint32_t split = 0;
-  std::array<std::int32_t, 2> children = {};
+  std::int32_t left = 0;
+  std::int32_t right = 0;
 };
 
 struct Forest {

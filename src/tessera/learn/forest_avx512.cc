@@ -20,48 +20,24 @@ constexpr std::size_t kLanes = 8;
 // uninitialised value.
 constexpr __mmask8 kAll = 0xff;
 
-struct Bounds {
-  __m512d low, high;
-  __m512d zero;  // becomes NaN when a number is not finite
-};
-
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl"), gnu::always_inline]] inline void widen(
-    Bounds& bounds, __m512d low, __m512d high, __m512d zero) {
-  bounds.low = _mm512_mask_min_pd(low, kAll, bounds.low, low);
-  bounds.high = _mm512_mask_max_pd(high, kAll, bounds.high, high);
-  bounds.zero += zero;
-}
-
-// In several chains, because each step of one waits for the step before.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]] Extent extent(const double* column,
                                                                     std::size_t count) {
-  constexpr std::size_t kChains = 4;
-  constexpr std::size_t kStep = kChains * kLanes;
-  const __m512d none = _mm512_setzero_pd();
-  const __m512d first = _mm512_set1_pd(column[0]);
-  Bounds chains[kChains];
-  for (Bounds& chain : chains) chain = {first, first, none};
-  const std::size_t whole = count / kStep * kStep;
-  for (std::size_t i = 0; i < whole; i += kStep) {
-    for (std::size_t c = 0; c < kChains; ++c) {
-      const __m512d x = _mm512_loadu_pd(column + i + c * kLanes);
-      widen(chains[c], x, x, x * none);
-    }
-  }
-  Bounds& all = chains[0];
-  for (std::size_t i = whole; i < count; i += kLanes) {
+  __m512d low = _mm512_set1_pd(column[0]);
+  __m512d high = low;
+  __m512d zero = _mm512_setzero_pd();  // becomes NaN when a number is not finite
+  const __m512d first = low;
+  for (std::size_t i = 0; i < count; i += kLanes) {
     const auto present = static_cast<__mmask8>((1U << std::min(kLanes, count - i)) - 1);
     const __m512d x = _mm512_mask_loadu_pd(first, present, column + i);
-    widen(all, x, x, x * none);
-  }
-  for (std::size_t c = 1; c < kChains; ++c) {
-    widen(all, chains[c].low, chains[c].high, chains[c].zero);
+    low = _mm512_mask_min_pd(low, kAll, low, x);
+    high = _mm512_mask_max_pd(high, kAll, high, x);
+    zero += x * _mm512_setzero_pd();
   }
   Extent e{column[0], column[0], true};
   for (std::size_t i = 0; i < kLanes; ++i) {
-    e.low = std::min(e.low, all.low[i]);
-    e.high = std::max(e.high, all.high[i]);
-    e.finite = e.finite && all.zero[i] == 0;
+    e.low = std::min(e.low, low[i]);
+    e.high = std::max(e.high, high[i]);
+    e.finite = e.finite && zero[i] == 0;
   }
   return e;
 }

@@ -23,10 +23,9 @@ constexpr std::size_t kMostAnswerBytes = std::size_t{64} << 20;
 constexpr std::size_t kKeptWords = std::size_t{2} << 20;  // 16 MB that a thread keeps
 constexpr std::size_t kReadAtOnce = 32;                   // values of a table
 
-// The state of a question or of a feature in this batch: left and right are the place of the child
-// that all candidates go to. Values from first_answer on are the place of the set of candidates
-// that go left.
-enum Known : std::uint32_t { left, right, unknown, first_answer };
+// The state of a question or of a feature in this batch. Values from first_answer on are the place
+// of the set of candidates that go left.
+enum Known : std::uint32_t { unknown, left, right, first_answer };
 
 // A feature's column in this batch.
 struct Column {
@@ -241,13 +240,13 @@ void walk(Batch& batch, std::int32_t root, std::size_t& used) {
       if (work.known[at.split] == unknown) find_answer(batch, at.split);
       const std::uint32_t known = work.known[at.split];
       if (known < first_answer) {
-        node = at.children[known];
+        node = known == left ? at.left : at.right;
         continue;
       }
       const Division division = divide(batch, known, set, used);
-      node = at.children[division.sides.left ? left : right];
+      node = division.sides.left ? at.left : at.right;
       if (!division.sides.left || !division.sides.right) continue;
-      work.pending.push_back({at.children[right], set});
+      work.pending.push_back({at.right, set});
       set = division.left_set;
     }
     if (work.values.size() < set + kReadAtOnce) work.values.resize(2 * set + kReadAtOnce);
@@ -361,8 +360,8 @@ double predict(const Forest& forest, std::span<const double> row) {
     while (node >= 0) {
       const Node& at = forest.nodes[static_cast<std::size_t>(node)];
       const Split& split = forest.splits[at.split];
-      const bool is_left = goes_left(split, forest.category_bits.data(), row[split.feature]);
-      node = at.children[is_left ? left : right];
+      const bool left = goes_left(split, forest.category_bits.data(), row[split.feature]);
+      node = left ? at.left : at.right;
     }
     sum += forest.leaves[static_cast<std::size_t>(~node)];
   }

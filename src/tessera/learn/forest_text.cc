@@ -284,27 +284,6 @@ void sort_splits(Forest& forest) {
   for (Node& node : forest.nodes) node.split = place[node.split];
 }
 
-// Puts each tree's nodes in the order in which the evaluator walks them, the left child first, so
-// that a walk reads memory forwards.
-void sort_nodes(Forest& forest) {
-  std::vector<Node> sorted;
-  sorted.reserve(forest.nodes.size());
-  std::vector<std::int32_t*> pending;  // where the places of children are still the old ones
-  for (std::int32_t& root : forest.roots) {
-    if (root >= 0) pending.push_back(&root);
-    while (!pending.empty()) {
-      std::int32_t& link = *pending.back();
-      pending.pop_back();
-      sorted.push_back(forest.nodes[static_cast<std::size_t>(link)]);
-      link = static_cast<std::int32_t>(sorted.size() - 1);
-      std::array<std::int32_t, 2>& children = sorted.back().children;
-      if (children[1] >= 0) pending.push_back(&children[1]);
-      if (children[0] >= 0) pending.push_back(&children[0]);
-    }
-  }
-  forest.nodes = std::move(sorted);
-}
-
 Forest parse_forest(std::string_view bytes, std::string_view what) {
   if (bytes.size() > kMostBytes) {
     throw Error(ErrorCode::parse_error, fmt::format("{}: a model holds at most {} bytes, got {}",
@@ -330,7 +309,6 @@ Forest parse_forest(std::string_view bytes, std::string_view what) {
   check_count(reader, header, forest.roots.size());
   if (forest.roots.empty()) refuse_text(reader, reader.line, "the model has no tree");
   sort_splits(forest);
-  sort_nodes(forest);
   return forest;
 }
 

@@ -211,8 +211,8 @@ void add_nodes(const Tree& tree, TreeScratch& scratch, Forest& forest) {
   };
   for (std::size_t i = 0; i < nodes; ++i) {
     const Split split = read_split(tree, scratch, i, first_word, forest.feature_names.size());
-    forest.nodes.push_back({intern(scratch.table, forest.splits, split),
-                            {child(scratch.left[i]), child(scratch.right[i])}});
+    forest.nodes.push_back({intern(scratch.table, forest.splits, split), child(scratch.left[i]),
+                            child(scratch.right[i])});
   }
 }
 

@@ -130,7 +130,6 @@ class LearnedRanker final : public Ranker {
     if (!model_.predict(input, values)) return {};
     const bool is_positive = model_.value != LearnedValue::score;
     std::vector<Ranked> ranked;
-    ranked.reserve(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool counts = is_positive ? is_time(values[i]) : std::isfinite(values[i]);
       if (counts) ranked.push_back({i, values[i]});

@@ -23,12 +23,6 @@ std::vector<WantedFeature> wanted_features(std::span<const FeatureUse> wanted, s
   return list;
 }
 
-// Out of line, where the compiler does not know how short lanes are: it would copy them by a string
-// instruction, which takes as long as computing them.
-[[gnu::noinline]] void copy_lane(double* to, const double* from, std::size_t count) {
-  std::copy_n(from, count, to);
-}
-
 }  // namespace
 
 std::span<const Feature> features() { return kFeatures; }
@@ -41,16 +35,11 @@ Verdict features_fit(const Problem& problem) {
 
 // A spec says its pipeline and not its backend, so that every row of the pipeline is asked.
 bool is_described(const KernelSpec& spec) {
-  static const std::vector<const Way*> asked = [] {
-    std::vector<const Way*> those;
-    for (const Way* way : Types::ways()) {
-      if (way->own.is_described != nullptr) those.push_back(way);
-    }
-    return those;
-  }();
   const Algorithm& a = spec.algorithm;
-  return std::all_of(asked.begin(), asked.end(), [&](const Way* way) {
-    return way->pipeline != a.pipeline || way->own.is_described(a);
+  const auto ways = Types::ways();
+  return std::all_of(ways.begin(), ways.end(), [&](const Way* way) {
+    return way->pipeline != a.pipeline || way->own.is_described == nullptr ||
+           way->own.is_described(a);
   });
 }
 
@@ -75,7 +64,7 @@ void extract(const Problem& problem, const Target& target, int threads,
     for (const WantedFeature& wish : differing) {
       if (begin >= wish.count) continue;
       double* to = columns.data() + wish.feature * specs.size() + begin;
-      copy_lane(to, lanes->of[wish.feature - kFirstLane], std::min(count, wish.count - begin));
+      std::copy_n(lanes->of[wish.feature - kFirstLane], std::min(count, wish.count - begin), to);
     }
   }
 }

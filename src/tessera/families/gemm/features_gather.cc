@@ -9,14 +9,6 @@
 namespace tessera::gemm {
 namespace {
 
-// Thousands of specs are too much for the first caches.
-void fetch_ahead(std::span<const KernelSpec> specs, std::size_t i) {
-  constexpr std::size_t kAhead = 8;
-  const Algorithm& next = specs[std::min(i + kAhead, specs.size() - 1)].algorithm;
-  __builtin_prefetch(&next);
-  __builtin_prefetch(reinterpret_cast<const char*>(&next + 1) - 1);
-}
-
 void put_algorithm(const Algorithm& a, std::size_t i, Lanes& x) {
   x.of[lane("tile_m")][i] = a.tile.m;
   x.of[lane("tile_n")][i] = a.tile.n;
@@ -101,7 +93,6 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
   for (std::size_t i = 0; i < kLanes; ++i) {
     const KernelSpec& spec = specs[std::min(i, specs.size() - 1)];
     const Algorithm& a = spec.algorithm;
-    fetch_ahead(specs, i);
     put_algorithm(a, i, x);
     if (f.machine->estimates_singly && i < specs.size()) put_hip(f, spec, i, x);
     const Sides& s = a.swap_ab ? turned : straight;
@@ -198,7 +189,6 @@ void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     const KernelSpec& spec = specs[repeats ? specs.size() - 1 : i];
     const Algorithm& a = spec.algorithm;
     const Types::Own& own = *row_of_enum(f.pipelines, "pipeline", a.pipeline).own;
-    fetch_ahead(specs, i);
     put_algorithm(a, i, x);
     const Sharing& sharing = find(x.sharing, f, a, own);
     put_sharing(sharing, i, x);
