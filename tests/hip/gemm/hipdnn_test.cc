@@ -76,7 +76,10 @@ class EmulatedHipdnn : public EmulatedGemm {
   GemmProblem graph_problem(const KernelSpec& spec) {
     GemmProblem p = problem_for(spec);
     p.alpha = 1, p.beta = 0, p.pointer_arrays = false;
-    p.k = std::max<std::int64_t>(p.k, 1);
+    if (p.k == 0) {  // whose gaps lie beside rows of no elements
+      const GemmProblem usual;
+      p.k = 1, p.ld_a = usual.ld_a, p.ld_b = usual.ld_b;
+    }
     return with_strides(p);
   }
 
