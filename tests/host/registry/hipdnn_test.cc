@@ -116,8 +116,8 @@ TEST_P(HipdnnFolder, HasTheFieldsThatTheSchemasRequire) {
   EXPECT_EQ(all.ued["heuristic"], all.uhd["id"]);
   EXPECT_EQ(all.kdp["engine"], all.ued["id"]);
   EXPECT_EQ(all.kdp["dispatch"], all.udd["id"]);
-  EXPECT_EQ(all.kdp["matchers"], Json({all.umd["id"]}));
-  EXPECT_EQ(all.kdp["arch"], Json({target_.name}));
+  EXPECT_EQ(all.kdp["matchers"], Json::array({all.umd["id"]}));
+  EXPECT_EQ(all.kdp["arch"], Json::array({target_.name}));
   EXPECT_EQ(all.uhd["adapter"], "static_order");
 }
 
@@ -135,7 +135,7 @@ TEST_P(HipdnnFolder, HasEveryFieldOfEveryKernelAndNoTwoAlike) {
     const Json& kernel = all.kdp["kernelDescriptors"][i];
     expect_identified(kernel);
     EXPECT_EQ(kernel["name"], name_of(specs_[i]));
-    EXPECT_EQ(kernel["arch"], Json({target_.name}));
+    EXPECT_EQ(kernel["arch"], Json::array({target_.name}));
     EXPECT_EQ(
         kernel["kernel_source"],
         (Json{{"kind", "hsaco"}, {"file", file_of(specs_[i])}, {"symbol", name_of(specs_[i])}}));
