@@ -77,11 +77,23 @@ train::Oracle oracle_of(const EvaluateCommand& command, const Manifest& manifest
                           others.problems.size(), dataset.problems.size()));
 }
 
+// How often the chosen kernel was timed. A sweep drops a kernel after one reading that is much
+// slower than the best, and that reading may have met a pause.
+int readings_of_chosen(const train::ProblemResult& result, const train::Dataset& dataset) {
+  const std::vector<std::size_t> first = train::first_rows(dataset);
+  for (std::size_t i = first[result.problem]; i < first[result.problem + 1]; ++i) {
+    const train::Dataset::Row& row = dataset.rows[i];
+    if (dataset.kernel_names[row.kernel] == result.chosen) return row.readings;
+  }
+  return 0;
+}
+
 Json to_json(const train::ProblemResult& result, const train::Dataset& dataset) {
   return {{"problem", to_string(dataset.problems[result.problem])},
           {"efficiency", result.efficiency},
           {"chosen", result.chosen},
           {"chosen_seconds", result.chosen_seconds},
+          {"chosen_readings", readings_of_chosen(result, dataset)},
           {"best", result.best},
           {"best_seconds", result.best_seconds}};
 }
@@ -112,10 +124,11 @@ void print_worst(const Console& console, const train::Evaluation& evaluation,
                  const train::Dataset& dataset) {
   console.write_out("\nworst of {} problems:\n", evaluation.results.size());
   for (const train::ProblemResult& r : evaluation.worst) {
-    console.write_out("{:>7}  {}\n         chosen {:>8}  {}\n         best   {:>8}  {}\n",
+    const bool is_doubtful = readings_of_chosen(r, dataset) == 1;
+    console.write_out("{:>7}  {}\n         chosen {:>8}  {}{}\n         best   {:>8}  {}\n",
                       format_share(r.efficiency), to_string(dataset.problems[r.problem]),
-                      format_seconds(r.chosen_seconds), r.chosen, format_seconds(r.best_seconds),
-                      r.best);
+                      format_seconds(r.chosen_seconds), r.chosen,
+                      is_doubtful ? "  (one reading)" : "", format_seconds(r.best_seconds), r.best);
   }
 }
 

@@ -60,7 +60,7 @@ std::string protocol_words(const SweepSetup& setup, bool is_cold) {
   const RoundRules& rules = setup.rules;
   return fmt::format(
       "interleaved, {} to {} readings until the median is known to {:g}%, out at {:g}x after {} "
-      "and {:g}x after {}; best {} again in {} rounds; {}",
+      "and {:g}x after {}, one reading against the estimate again; best {} again in {} rounds; {}",
       rules.least, rules.most, 100 * rules.tight, rules.hopeless, rules.hopeless_after,
       rules.slower, rules.least, setup.finalists, setup.final_rounds,
       is_cold ? "cold caches" : fmt::format("warm caches, {:g} s a reading", setup.min_seconds));
@@ -147,9 +147,9 @@ class Sweep {
     setup_.device_name = run_.device;
     setup_.seed = options_.seed;
     setup_.finalists = options_.finalists;
-    // One GPU reading is enough to drop a hopeless kernel: events measure it, and flushing the
-    // caches before it hides pauses of the host. A CPU reading may include the time of other
-    // programs.
+    // One GPU reading is enough to drop a hopeless kernel that the estimate does not expect among
+    // the best: events measure it, and flushing the caches before it hides pauses of the host. A
+    // CPU reading may include the time of other programs.
     setup_.rules.hopeless_after = is_gpu(target_) ? 1 : 2;
     setup_.rules.budget_seconds = kProblemSeconds;
     run_.id = report_.run = random_id();

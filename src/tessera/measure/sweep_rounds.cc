@@ -68,6 +68,22 @@ Readings read_in_rounds(std::size_t candidates, const std::function<double(std::
   return readings;
 }
 
+std::vector<std::size_t> doubted(const Readings& readings, const std::vector<double>& expected,
+                                 const RoundRules& rules) {
+  std::vector<double> units;  // seconds of the expected ones' unit
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    if (readings[i].size() < static_cast<std::size_t>(rules.least)) continue;
+    units.push_back(runtime::quantile(readings[i], 0.5) / expected[i]);
+  }
+  if (units.empty()) return {};
+  const double limit = rules.slower * best_median(readings) / runtime::quantile(units, 0.5);
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < readings.size(); ++i) {
+    if (readings[i].size() == 1 && expected[i] < limit) found.push_back(i);
+  }
+  return found;
+}
+
 Readings read_paired(std::size_t candidates, const std::function<double(std::size_t)>& read,
                      int rounds, std::uint64_t seed) {
   Readings readings(candidates);

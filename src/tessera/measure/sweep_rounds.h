@@ -32,6 +32,12 @@ double half_interval(const std::vector<double>& readings);
 Readings read_in_rounds(std::size_t candidates, const std::function<double(std::size_t)>& read,
                         const RoundRules& rules);
 
+// The candidates that were dropped after a single reading, although they are expected to take less
+// than rules.slower times the best: a pause may have been in that reading. expected: times in any
+// unit, by candidate, which is what an estimate gives.
+std::vector<std::size_t> doubted(const Readings& readings, const std::vector<double>& expected,
+                                 const RoundRules& rules);
+
 // Reads every candidate `rounds` times, whatever its readings are.
 Readings read_paired(std::size_t candidates, const std::function<double(std::size_t)>& read,
                      int rounds, std::uint64_t seed);

@@ -282,7 +282,8 @@ class SweepServer {
     };
     RoundRules rules = setup_.rules;
     rules.seed = hash_combine(setup_.seed, hash64(current_->text));
-    const Readings readings = read_in_rounds(good.size(), read_one(good), rules);
+    Readings readings = read_in_rounds(good.size(), read_one(good), rules);
+    read_doubted(good, readings, rules);
     for (std::size_t i = 0; i < good.size(); ++i) settle(good[i]->row, readings[i]);
 
     std::vector<SweptKernel*> best = finalists(good);
@@ -294,6 +295,28 @@ class SweepServer {
     for (std::size_t i = 0; i < best.size(); ++i) {
       settle(best[i]->row, again[i]);
       best[i]->row.finalist = true;
+    }
+  }
+
+  // Reads those again that one reading dropped against the estimate. A reading below zero says that
+  // the kernel failed, which its row then has.
+  void read_doubted(const std::vector<SweptKernel*>& good, Readings& readings,
+                    const RoundRules& rules) {
+    const Family& family = *current_->owned.family;
+    std::vector<double> expected;
+    for (const SweptKernel* bound : good) {
+      expected.push_back(family
+                             .estimate(specs_[static_cast<std::size_t>(bound->row.kernel)],
+                                       current_->problem, setup_.target, setup_.threads)
+                             .seconds);
+    }
+    for (const std::size_t i : doubted(readings, expected, rules)) {
+      say_running(good[i]->row.kernel);
+      for (int more = 1; more < rules.least; ++more) {
+        const double seconds = read(*good[i]);
+        if (seconds < 0) break;
+        readings[i].push_back(seconds);
+      }
     }
   }
 

@@ -144,12 +144,16 @@ std::string exact_text(double time) {
 
 // A problem's text and its threads, and the name of a kernel.
 using Case = std::pair<std::string, int>;
-using Times = std::map<std::pair<Case, std::string>, std::vector<double>>;
+struct Timed {
+  std::vector<double> seconds;  // of each measurement
+  int readings = 0;
+};
+using Times = std::map<std::pair<Case, std::string>, Timed>;
 
 void fill(Dataset& d, const Known& known, Times& times) {
   std::map<Case, std::uint32_t> problems;
   std::map<std::string, std::uint32_t> kernels;
-  for (const auto& [key, seconds] : times) {
+  for (const auto& [key, timed] : times) {
     problems.emplace(key.first, 0);
     kernels.emplace(key.second, 0);
   }
@@ -166,9 +170,9 @@ void fill(Dataset& d, const Known& known, Times& times) {
   std::string all =
       fmt::format("{}\n{}\n{}\n", to_string(op_of(d)), d.target, fmt::join(thread_numbers(d), " "));
   const bool names_threads = thread_numbers(d).size() > 1;
-  for (auto& [key, seconds] : times) {
-    const double time = median(seconds);
-    d.rows.push_back({problems.at(key.first), kernels.at(key.second), time});
+  for (auto& [key, timed] : times) {
+    const double time = median(timed.seconds);
+    d.rows.push_back({problems.at(key.first), kernels.at(key.second), time, timed.readings});
     if (names_threads) all += fmt::format("{}\t", key.first.second);
     all += fmt::format("{}\t{}\t{}\n", key.first.first, key.second, exact_text(time));
   }
@@ -276,7 +280,9 @@ Dataset make_dataset(const measure::SweepData& data, const DatasetFilter& filter
                   k.row->seconds);
     }
     const measure::SweepRun& run = data.runs.at(static_cast<std::size_t>(k.row->run));
-    times[{{text, run.threads}, name}].push_back(k.row->seconds);
+    Timed& timed = times[{{text, run.threads}, name}];
+    timed.seconds.push_back(k.row->seconds);
+    timed.readings += k.row->readings;
     devices.insert(run.device);
   }
   if (times.empty()) {

@@ -23,6 +23,7 @@ struct Dataset {
     std::uint32_t problem = 0;
     std::uint32_t kernel = 0;
     double seconds = 0;
+    int readings = 0;  // how often the clock was read, in all its measurements
     friend bool operator==(const Row&, const Row&) = default;
   };
   std::string target;

@@ -117,6 +117,7 @@ TEST_F(CliTrained, EvaluateEqualsTheMetrics) {
   EXPECT_EQ(json.at("model").at("regret").at("top3").at("mean"), s.mean_regret[1]);
   EXPECT_EQ(json.at("best").at("mean"), 1);
   EXPECT_EQ(json.at("worst").size(), 4U);
+  EXPECT_EQ(json.at("worst").at(0).at("chosen_readings"), d.rows.at(0).readings);
   expect_failure(
       "evaluate --model m --data sweep.sqlite --by shap",
       "evaluate: unknown slice 'shap', did you mean 'shape'? (known: all, dtype, k, layout, "

@@ -84,6 +84,17 @@ TEST(SweepRounds, PastTheBudgetOneRoundIsAll) {
             (std::vector<std::size_t>{1, 1}));
 }
 
+TEST(SweepRounds, OneReadingAgainstTheEstimateIsDoubted) {
+  std::mt19937_64 random(std::random_device{}());
+  const double unit = std::uniform_real_distribution<double>(1e-6, 1e6)(random);
+  // The third was disturbed; the fourth is as slow as it is expected to be.
+  const std::vector<double> expected = {1.0 * unit, 1.2 * unit, 1.1 * unit, 4.0 * unit};
+  const Readings readings = {{1, 1, 1}, {1.2, 1.2, 1.2}, {3.3}, {4}};
+  EXPECT_EQ(doubted(readings, expected, {.hopeless_after = 1}), (std::vector<std::size_t>{2}));
+  EXPECT_TRUE(doubted({{1, 1, 1}, {1.2, 1.2, 1.2}, {3.3, 3.2}, {4}}, expected, {}).empty());
+  EXPECT_TRUE(doubted({{1}, {3}}, {1, 1}, {}).empty());  // nothing says how long a unit is
+}
+
 TEST(SweepRounds, PairedReadingsAreAllTaken) {
   FakeKernels fake{{1.0, 9.0}};
   EXPECT_EQ(sizes(read_paired(2, std::ref(fake), 11, 3)), (std::vector<std::size_t>{11, 11}));

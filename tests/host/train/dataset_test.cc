@@ -42,6 +42,16 @@ TEST_F(Datasets, RowsAreSortedAndComplete) {
   EXPECT_EQ(first_rows(d), (std::vector<std::size_t>{0, 5, 10, 15, 20, 25, 30}));
 }
 
+TEST_F(Datasets, ReadingsOfAllMeasurementsAreCountedAndChangeNoHash) {
+  const std::string hash = make_dataset(data_, {}).hash;
+  data_.rows.push_back(data_.rows.front());  // the same time once more
+  data_.rows.back().readings = 2;
+  const Dataset d = make_dataset(data_, {.drop_unseen = false});
+  EXPECT_EQ(std::ranges::count(d.rows, 5, &Dataset::Row::readings), 1);
+  EXPECT_EQ(std::ranges::count(d.rows, 3, &Dataset::Row::readings), std::ssize(d.rows) - 1);
+  EXPECT_EQ(make_dataset(data_, {}).hash, hash);
+}
+
 TEST_F(Datasets, HashDoesNotDependOnTheLocale) {
   for (measure::SweepRow& row : data_.rows) row.seconds = 1.5e-3;
   const std::string hash = make_dataset(data_, {}).hash;
@@ -97,7 +107,8 @@ TEST_F(Datasets, TimesOfSeveralFilesCountByTheirMedian) {
   measure::SweepData slower = data_;
   for (measure::SweepRow& row : slower.rows) row.seconds *= 3;
   const std::vector<measure::SweepData> parts = {data_, slower, slower};
-  const Dataset one = make_dataset(slower, {});
+  Dataset one = make_dataset(slower, {});
+  for (Dataset::Row& row : one.rows) row.readings *= 3;
   const Dataset all = make_dataset(joined(parts), {});
   EXPECT_EQ(all.rows, one.rows);
   EXPECT_EQ(all.hash, one.hash);
