@@ -31,6 +31,7 @@ struct EvaluateCommand {
   bool unseen = false;
   bool learned = false;
   bool retrain = false;
+  bool offered = false;
 };
 
 train::Dataset dataset_of(const EvaluateCommand& command, const Manifest& manifest,
@@ -182,8 +183,10 @@ struct Rating {
 };
 
 // The best choice is 100% by definition, so its row shows only the number of problems.
-Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const train::Oracle& oracle) {
-  const auto evaluated = [&](const std::vector<train::ScoredRow>& rows) {
+Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const train::Oracle& oracle,
+            bool offered) {
+  const auto evaluated = [&](std::vector<train::ScoredRow> rows) {
+    if (offered) train::keep_offered(dataset, loaded.target, rows);
     return train::evaluate(dataset.problems, rows, oracle);
   };
   Rating rating;
@@ -196,7 +199,7 @@ Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const trai
       {"model", rating.model.summary},
       {"analytic", evaluated(train::score_analytic(dataset, loaded.target)).summary},
       {"random", evaluated(train::score_random(dataset, kRandomSeed)).summary},
-      {"best", evaluated(best).summary},
+      {"best", train::evaluate(dataset.problems, best, oracle).summary},
   };
   return rating;
 }
@@ -204,7 +207,8 @@ Rating rate(const train::Dataset& dataset, const LoadedModel& loaded, const trai
 int evaluate_one(const EvaluateCommand& command, const Console& console) {
   const LoadedModel loaded = load_model_folder(command.model);
   const train::Dataset dataset = dataset_of(command, loaded.model->manifest, command.data);
-  const Rating rating = rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset));
+  const Rating rating =
+      rate(dataset, loaded, oracle_of(command, loaded.model->manifest, dataset), command.offered);
   check_slices(rating.model.slices, command.by);
   save_choices(command.save, dataset, rating.model, nullptr);
   if (!console.json) {
@@ -355,6 +359,10 @@ Action declare_evaluate(CLI::App& app) {
                      "Judge measurements of this many threads; 0: of as many as the model learned");
   app.add_flag("--unseen", command->unseen, "Only problems that are never learned from");
   app.add_flag("--learned", command->learned, "Only problems that may be learned from");
+  app.add_flag(
+      "--offered", command->offered,
+      "With --model: only kernels are chosen that a dispatcher asks about for the problem; "
+      "the best may be another one that was measured");
   app.add_flag("--retrain", command->retrain,
                "Train NEW first, as OLD was, on what may be learned from; with --compare --unseen");
   app.add_option("--save", command->save,

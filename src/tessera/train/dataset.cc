@@ -387,6 +387,22 @@ std::vector<ScoredRow> score_random(const Dataset& dataset, std::uint64_t seed) 
   return scored;
 }
 
+void keep_offered(const Dataset& dataset, const Target& target, std::vector<ScoredRow>& rows) {
+  std::size_t problem = dataset.problems.size();
+  std::set<std::string> offered;
+  for (ScoredRow& row : rows) {
+    if (row.problem != problem) {
+      problem = row.problem;
+      offered.clear();
+      const Problem& asked = dataset.problems[problem];
+      for (const KernelSpec& spec : family_of(asked).candidates(asked, target)) {
+        offered.insert(name_of(spec));
+      }
+    }
+    if (!offered.contains(row.kernel)) row.score = -std::numeric_limits<double>::infinity();
+  }
+}
+
 std::vector<Outside> outside_of(const Dataset& dataset, const Target& target,
                                 const std::shared_ptr<const Model>& model) {
   const std::shared_ptr<const Ranker> ranker = ranker_of(dataset, model);

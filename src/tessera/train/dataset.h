@@ -93,6 +93,10 @@ std::vector<ScoredRow> score_analytic(const Dataset& dataset, const Target& targ
 // Random scores, to compare with a choice by chance.
 std::vector<ScoredRow> score_random(const Dataset& dataset, std::uint64_t seed);
 
+// Gives the worst score to kernels that are no candidates of their problem, such as a tile that is
+// one only where it fits: sweeps measure them, and the dispatcher never chooses them.
+void keep_offered(const Dataset& dataset, const Target& target, std::vector<ScoredRow>& rows);
+
 // The problems on which the model has no opinion, with the reason.
 struct Outside {
   std::size_t problem = 0;

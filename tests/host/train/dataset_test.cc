@@ -114,6 +114,28 @@ TEST_F(Datasets, TimesOfSeveralFilesCountByTheirMedian) {
   EXPECT_EQ(all.hash, one.hash);
 }
 
+TEST_F(Datasets, WhatADispatcherDoesNotAskAboutIsNotChosen) {
+  const std::string other = "gemm_fp32_rcr_packb_7x960x1024_0x0x1_7x32x1_avx512";
+  measure::SweepRow row = data_.rows.at(0);
+  row.kernel = static_cast<int>(data_.kernels.size());
+  row.seconds = 1e-12;
+  data_.kernels.push_back(other);
+  data_.rows.push_back(row);
+  const Dataset d = make_dataset(data_, {.drop_unseen = false});
+  std::vector<ScoredRow> rows = score_random(d, 1);
+  for (ScoredRow& each : rows) each.score = -each.seconds;
+  const std::vector<ScoredRow> before = rows;
+  keep_offered(d, target_, rows);
+  std::size_t lost = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool is_other = rows[i].kernel == other;
+    EXPECT_EQ(std::isinf(rows[i].score), is_other) << rows[i].kernel;
+    if (is_other) ++lost;
+    if (!is_other) EXPECT_EQ(rows[i].score, before[i].score);
+  }
+  EXPECT_EQ(lost, 1U);
+}
+
 TEST_F(Datasets, DevicesAreThoseOfTheRows) {
   const std::string device = data_.runs[0].device;
   measure::SweepData other = data_;
