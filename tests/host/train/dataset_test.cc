@@ -131,7 +131,9 @@ TEST_F(Datasets, WhatADispatcherDoesNotAskAboutIsNotChosen) {
     const bool is_other = rows[i].kernel == other;
     EXPECT_EQ(std::isinf(rows[i].score), is_other) << rows[i].kernel;
     if (is_other) ++lost;
-    if (!is_other) EXPECT_EQ(rows[i].score, before[i].score);
+    if (!is_other) {
+      EXPECT_EQ(rows[i].score, before[i].score);
+    }
   }
   EXPECT_EQ(lost, 1U);
 }
