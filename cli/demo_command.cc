@@ -1,4 +1,4 @@
-// tessera demo: BERT-base's layers from declaration to verified, measured results.
+// tessera demo: problems of every operation from declaration to verified, measured results.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -14,6 +14,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr int kKernelsPerProblem = 3;
+constexpr const char* kFarAway = "sm90a";  // need not be here: choosing looks at no device
 
 constexpr std::string_view kNext =
     "Next:\n"
@@ -25,7 +26,7 @@ constexpr std::string_view kNext =
 
 // The kernels that choose() would take for these problems, and the next best ones.
 KernelSet declare_kernels(const std::vector<Problem>& problems, const Target& target) {
-  KernelSetBuilder builder("bert_base", target);
+  KernelSetBuilder builder("demo", target);
   for (const Problem& problem : problems) builder.for_problem(problem, kKernelsPerProblem);
   return builder.build();
 }
@@ -50,64 +51,121 @@ void build(Registry& registry, const Console& console) {
   }
 }
 
-int demo(int threads, const Console& console) {
-  const std::vector<Problem> problems = read_shapes("bert_base");
+std::shared_ptr<Registry> make_kernels(const std::vector<Problem>& problems,
+                                       const Console& console) {
   const Target target = host_target();
   const KernelSet set = declare_kernels(problems, target);
   if (!console.json) {
-    console.write_out("BERT-base, 128 tokens: {} layer shapes on {} ({})\n", problems.size(),
-                      host_info().cpu_model, target.name);
-    console.write_out("declared a set of {} kernels\n", set.specs.size());
+    console.write_out(
+        "A layer of BERT-base with 128 tokens and a convolution of ResNet-50: {} problems on {} "
+        "({})\ndeclared a set of {} kernels\n",
+        problems.size(), host_info().cpu_model, target.name, set.specs.size());
   }
-  auto registry = std::make_shared<Registry>("bert_base");
+  auto registry = std::make_shared<Registry>("demo");
   registry->declare(set);
   build(*registry, console);
-  Dispatcher dispatcher({}, registry);
+  return registry;
+}
 
-  const int limit = runtime::thread_limit({.threads = threads});
-  const peers::PeerSearch peers = find_peers(peers::peer_names(host_target().backend), limit);
+struct Measured {
+  std::vector<BenchCase> cases;
+  std::optional<Error> failure;
+};
+
+Measured measure_all(const std::vector<Problem>& problems, Dispatcher& dispatcher,
+                     const peers::PeerSearch& peers, int threads, const Console& console) {
   const BenchSettings settings{.run = {.threads = threads},
                                .protocol = {.rounds = 7, .warmup = 1, .min_seconds = 0.005}};
-  Table table({"layer", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
+  Measured measured;
+  Progress progress(console, "run", Plain::signs);
+  measured.failure = run_through(console, problems, [&](const Problem& problem) {
+    progress.step(measured.cases.size(), problems.size(), to_string(problem));
+    measured.cases.push_back(bench_problem(dispatcher, problem, peers, settings));
+  });
+  return measured;
+}
+
+std::string table_of(const std::vector<BenchCase>& cases) {
+  Table table(
+      {"problem", "kernel", "why", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
+  for (const BenchCase& bench : cases) {
+    table.add({to_string(bench.problem), bench.kernel, std::string(to_string(bench.source)),
+               format_seconds(bench.seconds), fmt::format("{:.1f}", bench.gflops),
+               share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
+  }
+  return table.text();
+}
+
+// What a GPU would run that nobody has here, in bf16.
+std::vector<Decision> choices_far_away() {
+  ProblemOptions options;
+  options.shapes = "demo";
+  options.dtype = "bf16";
+  ChooseOptions choice;
+  choice.rankers = {make_library_ranker(shared_model_library({})), make_analytic_ranker(),
+                    make_first_legal_ranker()};
+  const Target target = load_target(kFarAway);
+  std::vector<Decision> decisions;
+  for (const Problem& problem : read_problems(options)) {
+    decisions.push_back(choose(problem, target, choice));
+  }
+  return decisions;
+}
+
+std::string table_of(const std::vector<Decision>& decisions) {
+  Table table({"kernel", "why", "predicted"});
+  for (const Decision& decision : decisions) {
+    table.add({decision.name, std::string(to_string(decision.source)),
+               format_seconds(decision.predicted_seconds)});
+  }
+  return table.text();
+}
+
+int print_json(const Measured& measured, int limit, std::size_t kernels, const Console& console) {
   Json rows = Json::array();
-  std::vector<std::string> notes = peers.notes;
-  std::optional<Error> failure;
-  {
-    Progress progress(console, "run", Plain::signs);
-    failure = run_through(console, problems, [&](const Problem& problem) {
-      progress.step(rows.size(), problems.size(), to_string(problem));
-      const BenchCase bench = bench_problem(dispatcher, problem, peers, settings);
-      rows.push_back(to_json(bench));
-      for (const std::string& note : bench.notes) {
-        notes.push_back(fmt::format("{}: {}", to_string(problem), note));
-      }
-      table.add({to_string(problem), bench.kernel, std::string(to_string(bench.source)),
-                 format_seconds(bench.seconds), fmt::format("{:.1f}", bench.gflops),
-                 share_text(bench), ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
-    });
+  for (const BenchCase& bench : measured.cases) rows.push_back(to_json(bench));
+  Json far = Json::array();
+  for (const Decision& decision : choices_far_away()) {
+    far.push_back({{"kernel", decision.name},
+                   {"source", to_string(decision.source)},
+                   {"predicted_seconds", decision.predicted_seconds}});
   }
-  if (console.json) {
-    Json json = {{"threads", limit}, {"kernels", set.specs.size()}, {"cases", rows}};
-    if (failure) json["error"] = error_json(*failure);
-    console.print_json(json);
-    return failure ? 1 : 0;
-  }
-  console.write_out("{}\n", table.text());
-  if (failure) {
-    console.print_error(*failure);
+  Json json = {{"threads", limit}, {"kernels", kernels}, {"cases", rows}, {kFarAway, far}};
+  if (measured.failure) json["error"] = error_json(*measured.failure);
+  console.print_json(json);
+  return measured.failure ? 1 : 0;
+}
+
+int print_text(const Measured& measured, const peers::PeerSearch& peers, int limit,
+               const Console& console) {
+  console.write_out("{}\n", table_of(measured.cases));
+  if (measured.failure) {
+    console.print_error(*measured.failure);
     return 1;
   }
   console.write_out(
       "All {} results verified against the fp64 reference; {} threads; above 1x we are "
-      "faster.\n",
-      problems.size(), limit);
-  console.write_out(
+      "faster.\n"
       "why: how the kernel was chosen, by estimate (analytic), by a model of measurements "
-      "(learned) or by measurement (tuned).\n");
+      "(learned) or by measurement (tuned).\n",
+      measured.cases.size(), limit);
   for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
-  for (const std::string& note : notes) console.write_out("note: {}\n", note);
-  console.write_out("\n{}", kNext);
+  for (const std::string& note : peers.notes) console.write_out("note: {}\n", note);
+  console.write_out("\nThe same in bf16 on {}, which need not be here:\n\n{}\n{}",
+                    load_target(kFarAway).description, table_of(choices_far_away()), kNext);
   return 0;
+}
+
+int demo(int threads, const Console& console) {
+  const std::vector<Problem> problems = read_shapes("demo");
+  auto registry = make_kernels(problems, console);
+  const std::size_t kernels = registry->size();
+  Dispatcher dispatcher({}, std::move(registry));
+  const int limit = runtime::thread_limit({.threads = threads});
+  const peers::PeerSearch peers = find_peers(peers::peer_names(host_target().backend), limit);
+  const Measured measured = measure_all(problems, dispatcher, peers, threads, console);
+  return console.json ? print_json(measured, limit, kernels, console)
+                      : print_text(measured, peers, limit, console);
 }
 
 }  // namespace

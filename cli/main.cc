@@ -29,9 +29,10 @@ struct OwnCommand {
 constexpr std::array kOwnCommands = {
     OwnCommand{"run", Command{"matmul", "multiply the matrices of two .npy files",
                               "tessera matmul a.npy b.npy --output c.npy", declare_matmul}},
-    OwnCommand{"matmul",
-               Command{"demo", "run BERT-base's layers and compare with the libraries found here",
-                       "tessera demo", declare_demo}},
+    OwnCommand{
+        "matmul",
+        Command{"demo", "run a layer and a convolution and compare with the libraries found here",
+                "tessera demo", declare_demo}},
     OwnCommand{
         "verify",
         Command{
