@@ -220,7 +220,9 @@ std::optional<Artifact> Pack::find(const std::string& name, const std::string& s
     fail(state_->file, fmt::format("is damaged: {} has checksum {}, the index says {}", name, got,
                                    blob.checksum));
   }
-  return memory_artifact(name, source_key, binary);
+  Artifact artifact = memory_artifact(name, source_key, binary);
+  artifact.from = ArtifactFrom::pack;
+  return artifact;
 }
 
 }  // namespace tessera::jit
