@@ -20,8 +20,8 @@ auto key_of(const RecordRow& row) {
 }
 
 Asked asked_of(const RecordRow& row) {
-  return {parse_problem(row.problem), row.problem,       row.target,         row.machine,
-          row.threads,                row.deterministic, row.batch_invariant};
+  return {parse_problem(row.problem), row.problem,        row.target, row.machine, row.threads,
+          row.deterministic,          row.batch_invariant};
 }
 
 void add_row(const Record& record, const RecordRow& row, std::vector<Taken>& taken) {
@@ -60,9 +60,8 @@ AskedProblem asked_problem(const Record& record, const std::vector<const RecordR
   AskedProblem problem{asked_of(*rows.front()), {}};
   for (const RecordRow* row : rows) add_row(record, *row, problem.taken);
   count_processes(rows, problem.taken);
-  std::stable_sort(
-      problem.taken.begin(), problem.taken.end(),
-      [](const Taken& a, const Taken& b) { return a.row.calls > b.row.calls; });
+  std::stable_sort(problem.taken.begin(), problem.taken.end(),
+                   [](const Taken& a, const Taken& b) { return a.row.calls > b.row.calls; });
   for (const Taken& taken : problem.taken) {
     problem.calls += taken.row.calls;
     problem.predicted_seconds += static_cast<double>(taken.row.calls) * taken.row.predicted_seconds;
@@ -241,6 +240,13 @@ void require_targets(const Record& record, const std::vector<std::string>& names
 
 }  // namespace
 
+Record read_records(const std::vector<std::string>& files) {
+  if (files.size() == 1) return read_record(files.front());
+  std::vector<Record> records;
+  for (const std::string& file : files) records.push_back(read_record(file));
+  return merged(records);
+}
+
 std::vector<AskedProblem> asked_problems(const Record& record) {
   std::map<decltype(key_of(RecordRow{})), std::vector<const RecordRow*>> rows;
   for (const RecordRow& row : record.rows) rows[key_of(row)].push_back(&row);
@@ -288,8 +294,8 @@ RecordedKernels kernels_of_record(const Record& record, const RangeOptions& opti
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     console.check_stop();
     const int target = wanted[i].asked.target;
-    names[target].merge(chooser.names_for(
-        wanted[i], record.targets.at(static_cast<std::size_t>(target))));
+    names[target].merge(
+        chooser.names_for(wanted[i], record.targets.at(static_cast<std::size_t>(target))));
     progress.step(i + 1, wanted.size(), wanted[i].asked.line);
   }
   for (auto& [target, kernels] : names) {

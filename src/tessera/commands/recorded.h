@@ -25,8 +25,8 @@ struct Asked {
 
 // One kernel that was taken for it: the sums over all processes.
 struct Taken {
-  RecordRow row;                               // the last one; its numbers are sums
-  std::map<KernelOrigin, std::int64_t> from;   // how often it was made ready, by where it came from
+  RecordRow row;                              // the last one; its numbers are sums
+  std::map<KernelOrigin, std::int64_t> from;  // how often it was made ready, by where it came from
   std::int64_t processes = 0;
   double compile_seconds = 0;  // of the misses that compiled
   bool is_of_this_version = false;
@@ -39,6 +39,9 @@ struct AskedProblem {
   // Calls times the time that was predicted for each; 0 where nothing was predicted.
   double predicted_seconds = 0;
 };
+
+// The records of all files in one.
+Record read_records(const std::vector<std::string>& files);
 
 // Sorted by predicted seconds, the most first, then by calls and by line.
 std::vector<AskedProblem> asked_problems(const Record& record);
@@ -62,9 +65,9 @@ struct RecordedKernels {
 };
 
 struct RangeOptions {
-  std::vector<std::string> ranges;    // "m=1..8192"; a problem takes the one whose field it has
-  std::vector<std::string> targets;   // names; empty: all of the record
-  bool every = false;                 // every value is asked
+  std::vector<std::string> ranges;   // "m=1..8192"; a problem takes the one whose field it has
+  std::vector<std::string> targets;  // names; empty: all of the record
+  bool every = false;                // every value is asked
   int jobs = 0;
 };
 

@@ -66,6 +66,9 @@ Record read_record(const std::filesystem::path& file);
 // nothing when it throws.
 void add_to_record(const std::filesystem::path& file, std::span<const Record> records);
 
+// The same without a file.
+Record merged(std::span<const Record> records);
+
 // Where the dispatchers of this process that have no record of their own write, until end_record()
 // of the same file. Of several files, the one that was begun last. begin_record() makes the file
 // and throws what that throws. end_record() writes what is counted, and throws

@@ -174,7 +174,19 @@ RecordRow read_row(const measure::Statement& query, const Places& runs, const Pl
   return row;
 }
 
-// One part for each process of the record.
+Record read_rows(const measure::Connection& db) {
+  Record record;
+  const Places runs = read_runs(db, record);
+  const Places targets = read_targets(db, record);
+  measure::Statement query(
+      db, fmt::format("SELECT {}, why, predicted_seconds, calls, misses, choose_seconds, "
+                      "ready_seconds FROM asked ORDER BY rowid",
+                      kKeyColumns));
+  while (query.step()) record.rows.push_back(read_row(query, runs, targets));
+  return record;
+}
+
+// One part for each process of a record.
 std::vector<RecordPart> parts_of(const Record& record) {
   std::vector<std::string> targets;
   for (const Target& target : record.targets) targets.push_back(to_json(target));
@@ -182,6 +194,14 @@ std::vector<RecordPart> parts_of(const Record& record) {
   for (const RecordRun& run : record.runs) parts.push_back({run, targets, {}});
   for (const RecordRow& row : record.rows) {
     parts.at(static_cast<std::size_t>(row.run)).rows.push_back(row);
+  }
+  return parts;
+}
+
+std::vector<RecordPart> parts_of(std::span<const Record> records) {
+  std::vector<RecordPart> parts;
+  for (const Record& record : records) {
+    for (RecordPart& part : parts_of(record)) parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -227,28 +247,23 @@ void write_parts(const measure::Connection& connection, std::span<const RecordPa
 
 Record read_record(const std::filesystem::path& file) {
   measure::Database database(kRecordSchema, file, measure::Access::read);
-  return database.with([](const measure::Connection& db) {
-    Record record;
-    const Places runs = read_runs(db, record);
-    const Places targets = read_targets(db, record);
-    measure::Statement query(
-        db, fmt::format("SELECT {}, why, predicted_seconds, calls, misses, choose_seconds, "
-                        "ready_seconds FROM asked ORDER BY rowid",
-                        kKeyColumns));
-    while (query.step()) record.rows.push_back(read_row(query, runs, targets));
-    return record;
-  });
+  return database.with(read_rows);
 }
 
 void add_to_record(const std::filesystem::path& file, std::span<const Record> records) {
-  std::vector<RecordPart> parts;
-  for (const Record& record : records) {
-    for (RecordPart& part : parts_of(record)) parts.push_back(std::move(part));
-  }
+  const std::vector<RecordPart> parts = parts_of(records);
   measure::Database database(kRecordSchema, file, measure::Access::write);
   database.with([&](const measure::Connection& db) {
     write_parts(db, parts, RecordSum::larger);
     return 0;
+  });
+}
+
+Record merged(std::span<const Record> records) {
+  measure::Database database(kRecordSchema, "in memory", measure::Access::memory);
+  return database.with([&](const measure::Connection& db) {
+    write_parts(db, parts_of(records), RecordSum::larger);
+    return read_rows(db);
   });
 }
 
