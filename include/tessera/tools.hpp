@@ -9,6 +9,7 @@
 
 #include "tessera/base/files.h"
 #include "tessera/base/foreign_error.h"
+#include "tessera/base/parallel.h"
 #include "tessera/base/seconds.h"
 #include "tessera/base/streams.h"
 #include "tessera/base/subprocess.h"

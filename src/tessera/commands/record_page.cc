@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "tessera/base/embedded.h"
 #include "tessera/commands/format.h"
 
 namespace tessera::commands {
@@ -68,13 +67,6 @@ std::string html(std::string_view text) {
 constexpr std::string_view kOwnStyle =
     ".share { display: inline-block; height: 0.7em; background: var(--learned); }\n"
     "#problems td.word { white-space: normal; overflow-wrap: anywhere; max-width: 22rem; }\n";
-
-std::string_view style() {
-  for (const EmbeddedFile& file : report_files()) {
-    if (file.path == "page.css") return file.content;
-  }
-  throw Error(ErrorCode::internal, "record report: the page has no file page.css");
-}
 
 std::string fact(std::string_view name, const std::string& value) {
   return fmt::format("<dt>{}</dt><dd>{}</dd>\n", html(name), html(value));
@@ -197,7 +189,7 @@ std::string record_page(const std::string& title, const Record& record,
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<link rel=\"icon\" href=\"data:,\">\n"
       "<title>{0}</title>\n<style>\n{1}{2}</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n",
-      html(title), style(), kOwnStyle);
+      html(title), train::report_style(), kOwnStyle);
   page += facts(record, problems, benched, total);
   page += "<section id=\"peers\">\n<h2>Beside other libraries</h2>\n" + beside_peer(problems) +
           "</section>\n<section id=\"problems\">\n<h2>Where the time goes</h2>\n"

@@ -9,8 +9,6 @@
 #include <set>
 #include <tuple>
 
-#include "tessera/base/parallel.h"
-
 namespace tessera::commands {
 namespace {
 

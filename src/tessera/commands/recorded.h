@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tessera/commands/console.h"
-#include "tessera/select/ranges.h"
 
 namespace tessera::commands {
 

@@ -70,8 +70,8 @@ void add_to_record(const std::filesystem::path& file, std::span<const Record> re
 Record merged(std::span<const Record> records);
 
 // Where the dispatchers of this process that have no record of their own write, until end_record()
-// of the same file. Of several files, the one that was begun last. begin_record() makes the file
-// and throws what that throws. end_record() writes what is counted, and throws
+// of the same file; the file that was begun last gets what they are asked. begin_record() makes the
+// file and throws what that throws. end_record() writes what is counted, and throws
 // Error{invalid_argument} for a file that was not begun.
 void begin_record(const std::filesystem::path& file);
 void end_record(const std::filesystem::path& file);

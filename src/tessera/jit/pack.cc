@@ -27,15 +27,15 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMagic = 0x004b434150525354ULL;  // "TSRPACK" and a zero byte
 // Version 1 had the list of kernels alone for an index. It is still read.
-constexpr std::uint64_t kFormat = 2;
-constexpr std::uint64_t kOldestFormat = 1;
+constexpr std::uint64_t kPackFormat = 2;
+constexpr std::uint64_t kOldestPack = 1;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kLargestIndex = 1 << 28;
 
 // In file order, eight bytes each.
 struct Header {
   std::uint64_t magic = kMagic;
-  std::uint64_t version = kFormat;
+  std::uint64_t version = kPackFormat;
   std::uint64_t file_bytes = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t index_bytes = 0;
@@ -169,9 +169,9 @@ Header Pack::State::read_header(std::uint64_t file_bytes) const {
   if (header.header_checksum != checksum_of(header)) {
     fail(file, "is damaged: its header does not have its checksum");
   }
-  if (header.version < kOldestFormat || header.version > kFormat) {
+  if (header.version < kOldestPack || header.version > kPackFormat) {
     fail(file, fmt::format("has format version {}, this library reads versions {} to {}",
-                           header.version, kOldestFormat, kFormat));
+                           header.version, kOldestPack, kPackFormat));
   }
   if (header.file_bytes != file_bytes) {
     fail(file, fmt::format("is truncated or extended: its header says {} bytes, the file has {}",
@@ -191,7 +191,7 @@ void Pack::State::read_index(const Header& header) {
   }
   try {
     const json index = json::parse(text);
-    if (header.version == kOldestFormat) {
+    if (header.version == kOldestPack) {
       maker.version.clear();
       return read_kernels(index, header);
     }
