@@ -144,9 +144,12 @@ class Chooser {
 
   // The names of the kernels over the problem's range.
   std::set<std::string> names_for(const Wanted& wanted, const Target& target) {
-    if (!wanted.range) return {name_for(wanted, wanted.asked.problem, target)};
+    const ChooseOptions options = choose_options(wanted.asked);
+    const std::string& line = wanted.asked.line;
+    if (!wanted.range) return {name_for(line, wanted.asked.problem, target, options)};
     const KernelOf kernel_of = [&](std::int64_t value) {
-      return name_for(wanted, problem_at(wanted.asked.problem, *wanted.range, value), target);
+      return name_for(line, problem_at(wanted.asked.problem, *wanted.range, value), target,
+                      options);
     };
     return options_.every ? asked_one_by_one(*wanted.range, kernel_of)
                           : asked_by_parts(wanted, target, kernel_of);
@@ -179,15 +182,16 @@ class Chooser {
     return names;
   }
 
-  // Empty where there is no kernel.
-  std::string name_for(const Wanted& wanted, const Problem& problem, const Target& target) {
+  // Empty where there is no kernel. A line's first failure is a note.
+  std::string name_for(const std::string& line, const Problem& problem, const Target& target,
+                       const ChooseOptions& options) {
     ++choices_;
     try {
       validate(problem);
-      return choose(problem, target, choose_options(wanted.asked)).name;
+      return choose(problem, target, options).name;
     } catch (const Error& error) {
       const std::lock_guard lock(mutex_);
-      if (noted_.insert(wanted.asked.line).second) {
+      if (noted_.insert(line).second) {
         all_.notes.push_back(fmt::format("'{}': {}", to_string(problem), error.what()));
       }
       return {};
@@ -259,13 +263,12 @@ std::vector<AskedProblem> asked_problems(const Record& record) {
 }
 
 ChooseOptions choose_options(const Asked& asked) {
-  static const std::shared_ptr<const Ranker> kLearned =
-      make_library_ranker(shared_model_library(environment("TESSERA_MODELS")));
   ChooseOptions options;
   options.threads = asked.threads;
   options.deterministic = asked.deterministic;
   options.batch_invariant = asked.batch_invariant;
-  options.rankers = {kLearned, make_analytic_ranker(), make_first_legal_ranker()};
+  options.rankers = {make_library_ranker(shared_model_library(environment("TESSERA_MODELS"))),
+                     make_analytic_ranker(), make_first_legal_ranker()};
   options.says_why = false;
   return options;
 }

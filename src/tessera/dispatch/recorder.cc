@@ -51,6 +51,9 @@ std::filesystem::path whole_path(const std::filesystem::path& file) {
   return refused || whole.empty() ? file : whole;
 }
 
+// Whether there is a recorder, so that the end of other programs does nothing.
+std::atomic<bool> has_recorders = false;
+
 // What the file tells rows by, as one text. None of its parts holds a line's end.
 std::string key_of(int target, const RecordRow& row) {
   return fmt::format("{}\n{}\n{}\n{}\n{}\n{}{}\n{}\n{}\n{}", target, row.machine, row.problem,
@@ -61,13 +64,14 @@ std::string key_of(int target, const RecordRow& row) {
 
 // The program ends: what waits is written. The sink may be gone already.
 [[gnu::destructor]] void write_records_at_exit() {
+  if (!has_recorders) return;
   std::vector<Recorder*> written;
   {
     AllRecorders& all = all_recorders();
     const std::lock_guard lock(all.mutex);
     for (const auto& [file, recorder] : all.of) written.push_back(recorder.get());
   }
-  if (!written.empty()) set_log_sink({});
+  set_log_sink({});
   for (Recorder* recorder : written) recorder->flush();
 }
 
@@ -82,6 +86,7 @@ Recorder& Recorder::of(const std::filesystem::path& file) {
     std::unique_ptr<Recorder>& kept = all.of[whole];
     if (kept == nullptr) kept = std::make_unique<Recorder>(whole);
     recorder = kept.get();
+    has_recorders = true;
   }
   recorder->open();
   return *recorder;

@@ -107,20 +107,20 @@ TEST_F(Records, RowsComeBackAsTheyWereWritten) {
 TEST_F(Records, ManyThreadsCountEveryCall) {
   Recorder recorder(file);
   recorder.open();
-  constexpr int kThreads = 4, kCalls = 20'000;
+  constexpr std::size_t kThreads = 4, kCalls = 20'000;
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
+  for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < kCalls; ++i) {
-        recorder.count(recorder.tally(target, row_of(1 + i % 3)));
-      }
+      std::vector<Tally*> tallies;
+      for (int m = 1; m <= 3; ++m) tallies.push_back(&recorder.tally(target, row_of(m)));
+      for (std::size_t i = 0; i < kCalls; ++i) recorder.count(*tallies[i % 3]);
     });
   }
   for (std::thread& thread : threads) thread.join();
   recorder.flush();
   std::int64_t calls = 0;
   for (const auto& [problem, count] : calls_in(read_record(file))) calls += count;
-  EXPECT_EQ(calls, kThreads * kCalls);
+  EXPECT_EQ(calls, std::int64_t{kThreads * kCalls});
 }
 
 // Writes rows without end, and counts each three times.
