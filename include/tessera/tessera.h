@@ -261,6 +261,8 @@ typedef struct tsr_dispatcher_options_t {
   /* 1: a row (GEMM, norm), an image (conv) or a sequence (attention) has the same bits whatever
    * else is in the batch */
   int batch_invariant;
+  const char* record; /* file in which the problems that are asked are written down, see
+                         docs/serving.md; NULL: TESSERA_RECORD, or none */
 } tsr_dispatcher_options_t;
 
 /* How one problem is chosen for. */
@@ -302,6 +304,11 @@ TSR_API tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem
 TSR_API tsr_status_t tsr_autotune(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
                                   double seconds, int top, char** json);
 TSR_API void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher);
+/* From begin to end, every dispatcher of this process that has no `record` of its own writes the
+ * problems that it is asked to this file, in place of TESSERA_RECORD's. The file that was begun
+ * last gets them. The end of a file that was not begun is TSR_INVALID_ARGUMENT. */
+TSR_API tsr_status_t tsr_record_begin(const char* file);
+TSR_API tsr_status_t tsr_record_end(const char* file);
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
 

@@ -19,11 +19,10 @@
 // API: tools.hpp has it.
 #pragma once
 
-#include <string_view>
-
 #include "tessera/base/children.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/version.h"
 #include "tessera/dispatch/dispatcher.h"
 #include "tessera/families/fmha_builder.h"
 #include "tessera/families/operations.h"
@@ -36,10 +35,3 @@
 #include "tessera/spec/problem.h"
 #include "tessera/spec/target.h"
 #include "tessera/targets/targets.h"
-
-namespace tessera {
-
-// The release that these headers belong to.
-inline constexpr std::string_view kVersion = "0.1.0";
-
-}  // namespace tessera

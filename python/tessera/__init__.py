@@ -26,6 +26,7 @@ from ._norms import layer_norm, rms_norm, softmax
 from ._plan import Plan
 from ._prepack import PackedWeight, prepack
 from ._problem import Operand, Problem
+from ._record import record
 from ._registry import KernelSet, Registry
 
 __version__ = "0.1.0"
@@ -36,4 +37,5 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
            "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "prepack",
-           "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets", "train"]
+           "record", "report", "rms_norm", "run", "search", "select", "softmax", "sweep", "targets",
+           "train"]

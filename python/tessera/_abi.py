@@ -69,7 +69,7 @@ class DispatcherOptions(_Options):
                 ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
                 ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT),
                 ("measure_without_model", _INT), ("without_model_top", _INT),
-                ("reserved", _INT), ("batch_invariant", _INT)]
+                ("reserved", _INT), ("batch_invariant", _INT), ("record", _S)]
 
 
 class ChooseOptions(_Options):
@@ -125,6 +125,8 @@ _FUNCTIONS = {
     "tsr_registry_import": [_P, _S],
     "tsr_dispatcher_create": [_P, _P],
     "tsr_dispatcher_target": [_P, _P],
+    "tsr_record_begin": [_S],
+    "tsr_record_end": [_S],
     "tsr_choose": [_P, _P, _P, _P],
     "tsr_explain": [_P, _P, _P, _INT, _P],
     "tsr_autotune": [_P, _P, _DOUBLE, _INT, _P],

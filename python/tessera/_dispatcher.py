@@ -33,7 +33,8 @@ class Dispatcher(_abi.Handle):
     model has an opinion: "estimate" chooses, or "measure" measures the legal kernels once, at most
     the without_model_top best by the estimate unless that is 0, and keeps the winner.
     batch_invariant: a row (GEMM, normalisations), an image (convolutions) or a sequence (attention)
-    has the same bits whatever else is in the batch. build: a dict
+    has the same bits whatever else is in the batch. record: a file in which the problems that are
+    asked are written down; None: TESSERA_RECORD, or what tessera.record() says. build: a dict
     of further fields of tsr_build_options_t ("compiler", "nvrtc", "hip_compiler", "worker",
     "packs", "no_shipped_packs", "no_compile", "timeout_seconds", "cache_bytes"). Raises Error for
     an unknown target and for values that break a rule.
@@ -48,7 +49,8 @@ class Dispatcher(_abi.Handle):
                  autotune: bool = False, autotune_seconds: float = 0, autotune_top: int = 0,
                  tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
                  by_length: bool = False, without_model: str = "estimate",
-                 without_model_top: int = 0, batch_invariant: bool = False) -> None:
+                 without_model_top: int = 0, batch_invariant: bool = False,
+                 record: Optional[str] = None) -> None:
         if without_model not in ("estimate", "measure"):
             raise Error(f"without_model must be 'estimate' or 'measure', got "
                         f"{_values.shown(without_model)}")
@@ -60,7 +62,8 @@ class Dispatcher(_abi.Handle):
             autotune_seconds=autotune_seconds, autotune_top=autotune_top,
             tuning_store=_abi.encode(tuning_store),
             by_length=by_length, measure_without_model=int(without_model == "measure"),
-            without_model_top=without_model_top, batch_invariant=batch_invariant, pool=held,
+            without_model_top=without_model_top, batch_invariant=batch_invariant,
+            record=_abi.encode(record), pool=held,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))

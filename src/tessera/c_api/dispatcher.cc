@@ -1,6 +1,7 @@
 // Dispatchers: choosing and explaining.
 #include "tessera/c_api/handles_internal.h"
 #include "tessera/commands/work.h"
+#include "tessera/dispatch/record.h"
 
 namespace tessera::c_api {
 namespace {
@@ -28,6 +29,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   if (given.autotune_top > 0) options.autotune_top = given.autotune_top;
   if (given.measure_without_model != 0) options.without_model = WithoutModel::measure;
   options.without_model_top = given.without_model_top;
+  options.record = text_or_empty(given.record);
   return options;
 }
 
@@ -104,6 +106,14 @@ tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem_t* prob
     *text = copy_of(explain(computed, chooser.dispatcher->target(), decision,
                             everything != 0 ? ExplainDetail::everything : ExplainDetail::summary));
   });
+}
+
+tsr_status_t tsr_record_begin(const char* file) {
+  return guarded([&] { begin_record(text_of(file, "file of the record")); });
+}
+
+tsr_status_t tsr_record_end(const char* file) {
+  return guarded([&] { end_record(text_of(file, "file of the record")); });
 }
 
 void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher) { destroy(dispatcher); }

@@ -1,6 +1,7 @@
 // Plans: the way from a bound kernel to its launch.
 #include "tessera/c_api/handles_internal.h"
 #include "tessera/dispatch/call_plan_internal.h"
+#include "tessera/dispatch/recorder_internal.h"
 
 namespace tessera::c_api {
 namespace {
@@ -83,6 +84,7 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
     return plan.dispatcher->run(plan.problem, operands, run);
   }
   const ReadyKernel& kernel = plan.kernel;
+  if (is_recording()) plan.dispatcher->count_call(kernel, plan.problem, plan.run);
   const CallerMemory workspace = {.data = options.workspace, .bytes = options.workspace_bytes};
   kernel.loaded->launch(checked_launch(kernel, plan.problem, operands, workspace),
                         launch_options_of(plan, options));

@@ -46,6 +46,7 @@ Action declare_search(CLI::App& app);
 Action declare_tune(CLI::App& app);
 Action declare_report(CLI::App& app);
 Action declare_cache(CLI::App& app);
+Action declare_record(CLI::App& app);
 Action declare_pack(CLI::App& app);
 Action declare_problems(CLI::App& app);
 Action declare_targets(CLI::App& app);

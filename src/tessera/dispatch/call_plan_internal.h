@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -75,11 +76,15 @@ class LaunchPlan {
   std::vector<Place> places_;
 };
 
+struct Tally;
+
 struct CallPlan {
   CallPlan(const ReadyKernel& kernel, const Problem& problem)
       : pointers(*kernel.family, problem), launch(LaunchPlan::of(kernel, problem, pointers)) {}
   PointerRules pointers;
   std::optional<LaunchPlan> launch;
+  // Where its calls are counted, the last time that they were; see recorder_internal.h.
+  mutable std::atomic<Tally*> tally = nullptr;
 };
 
 // The launch of a ready kernel for a call. Throws what validate_operands() throws, which it asks

@@ -16,10 +16,12 @@
 #include "tessera/base/seconds.h"
 #include "tessera/dispatch/call_plan_internal.h"
 #include "tessera/dispatch/memo_internal.h"
+#include "tessera/dispatch/recorder_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/families/operations.h"
 #include "tessera/measure/operands.h"
+#include "tessera/measure/outcome.h"
 #include "tessera/runtime/availability.h"
 #include "tessera/runtime/benchmark.h"
 #include "tessera/targets/targets.h"
@@ -65,6 +67,7 @@ struct Dispatcher::State {
   std::shared_ptr<Registry> registry;
   Tuning tuning;
   Memo memo;
+  Recording recording;
   std::atomic<int> cold = 5;
   std::atomic<int> repeat = 10;
 
@@ -76,7 +79,8 @@ struct Dispatcher::State {
         declared_only(shared != nullptr),
         registry(shared ? std::move(shared)
                         : std::make_shared<Registry>("dispatcher", options.build)),
-        tuning(options, target, *registry, declared_only) {
+        tuning(options, target, *registry, declared_only),
+        recording(options.record) {
     check_seconds("dispatcher: autotune_seconds", options.autotune_seconds);
     registry->add_target(target);
   }
@@ -92,7 +96,10 @@ struct Dispatcher::State {
   void keep_ready(const MemoKey& key, std::optional<std::vector<KernelSpec>>& pool) const;
   std::string no_compiler_for(const MemoKey& key) const;
   int worth_threads_of(const Decision& decision, const Problem& problem) const;
-  ReadyKernel make_ready(const MemoKey& key) const;
+  ReadyKernel make_ready(const MemoKey& key, MissReport* report) const;
+  RecordRow row_of(const MemoKey& key) const;
+  const ReadyKernel& insert_recorded(const MemoKey& key, std::uint64_t hash, Recorder& recorder);
+  void count(const ReadyKernel& kernel, const MemoKey& key);
 };
 
 Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
@@ -100,7 +107,8 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.threads = key.threads;
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
-  choice.explain = choice.says_why = explain;
+  choice.explain = explain;
+  choice.says_why = explain || is_recording();
   const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;
@@ -185,8 +193,9 @@ std::shared_ptr<const Problem> own_problem(const Problem& problem) {
 
 // A compiler is searched for only when one is needed, because the search takes longer than loading
 // a pack.
-ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
+ReadyKernel Dispatcher::State::make_ready(const MemoKey& key, MissReport* report) const {
   Decision decision = decide(key, false);
+  if (report != nullptr) report->chosen(decision, *registry);
   std::shared_ptr<const runtime::LoadedKernel> loaded;
   try {
     loaded = registry->get(decision.spec);  // emits, builds and loads, once
@@ -198,6 +207,7 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
     if (decision.name == wanted) throw;
     warn_once(
         fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
+    if (report != nullptr) report->chosen(decision, *registry);
     loaded = registry->get(decision.spec);
   }
   auto own = options.batch_invariant ? own_problem(key.problem) : nullptr;
@@ -215,6 +225,47 @@ ReadyKernel Dispatcher::State::make_ready(const MemoKey& key) const {
                     std::move(own)};
   ready.plan = std::make_shared<const CallPlan>(ready, key.problem);
   return ready;
+}
+
+RecordRow Dispatcher::State::row_of(const MemoKey& key) const {
+  RecordRow row;
+  row.problem = to_string(key.problem);
+  row.machine = measure::device_name(target, key.device);
+  row.threads = key.threads;
+  row.device = key.device;
+  row.deterministic = options.deterministic;
+  row.batch_invariant = options.batch_invariant;
+  return row;
+}
+
+// A problem for which no kernel can be had is written down too: it is what a pack lacks.
+const ReadyKernel& Dispatcher::State::insert_recorded(const MemoKey& key, std::uint64_t hash,
+                                                      Recorder& recorder) {
+  MissReport report;
+  const ReadyKernel* kernel = nullptr;
+  try {
+    if (key.force.empty()) tuning.tune_once(key, hash);
+    kernel = &memo.insert(key, hash, make_ready(key, &report));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::cancelled) {
+      recorder.add_miss(target, report.failed(row_of(key), error));
+    }
+    throw;
+  }
+  kernel->plan->tally = &recorder.add_miss(target, report.ready(row_of(key), *registry));
+  return *kernel;
+}
+
+// A kernel that was ready before the record began is written down now.
+void Dispatcher::State::count(const ReadyKernel& kernel, const MemoKey& key) {
+  Recorder* const recorder = recording.active();
+  if (recorder == nullptr) return;
+  Tally* tally = kernel.plan->tally;
+  if (tally == nullptr || tally->owner != recorder) {
+    tally = &recorder->tally(target, row_earlier(row_of(key), kernel, decide(key, false)));
+    kernel.plan->tally = tally;
+  }
+  recorder->count(*tally);
 }
 
 namespace {
@@ -264,12 +315,16 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
   family_of(problem).validate(problem);
   if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
+  if (Recorder* const recorder = is_recording() ? state_->recording.active() : nullptr) {
+    return state_->insert_recorded(key, hash, *recorder);
+  }
   if (options.force.empty()) state_->tuning.tune_once(key, hash);
-  return state_->memo.insert(key, hash, state_->make_ready(key));
+  return state_->memo.insert(key, hash, state_->make_ready(key, nullptr));
 }
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
+  if (is_recording()) count_call(kernel, problem, options);
   const Launch launch = checked_launch(kernel, problem, operands, workspace_of(options));
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
   const Family& family = *kernel.family;
@@ -292,6 +347,11 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
     throw Error(ErrorCode::verification_failed,
                 fmt::format("{}: {}", kernel.name, mismatch.message));
   }
+}
+
+void Dispatcher::count_call(const ReadyKernel& kernel, const Problem& problem,
+                            const RunOptions& options) {
+  state_->count(kernel, state_->key_for(problem, options));
 }
 
 void Dispatcher::set_timing(int cold, int repeat) {

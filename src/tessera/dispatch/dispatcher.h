@@ -38,6 +38,9 @@ struct DispatcherOptions {
   bool deterministic = false;
   // A row, an image or a sequence has the same bits whatever else is in the batch.
   bool batch_invariant = false;
+  // The file in which the problems that are asked are written down, see docs/serving.md; empty:
+  // TESSERA_RECORD, or else none.
+  std::string record;
 };
 
 struct RunOptions {
@@ -124,6 +127,10 @@ class Dispatcher {
   std::size_t packed_bytes(const Problem& problem, const RunOptions& options = {});
   void pack(const Problem& problem, const Operands& operands, void* packed,
             const RunOptions& options = {});
+
+  // Counts a launch in the record, if there is one. For launches that do not pass through run().
+  [[gnu::visibility("hidden")]] void count_call(const ReadyKernel& kernel, const Problem& problem,
+                                                const RunOptions& options);
 
  private:
   struct [[gnu::visibility("hidden")]] State;

@@ -115,6 +115,7 @@ std::string Builder::State::no_compiler(const Target& target) const try {
 Found Builder::State::build(const Source& source, const Target& target) {
   Found found = find_or_build(source, target);
   stamp(source, found.artifact);
+  if (!found.was_cached) found.artifact.from = ArtifactFrom::compiler;
   return found;
 }
 

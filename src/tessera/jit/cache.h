@@ -29,6 +29,9 @@ struct CacheOptions {
                                        // removed
 };
 
+// Where a kernel was found when it was asked for.
+enum class ArtifactFrom : std::uint8_t { cache, pack, compiler };
+
 // A built kernel or object: the binary on disk, or in memory when no disk takes it.
 struct Artifact {
   std::string name;
@@ -41,6 +44,7 @@ struct Artifact {
   // Copied from the source for the loader; the cache itself stores neither.
   int abi = 0;
   std::vector<std::string> entries = {""};
+  ArtifactFrom from = ArtifactFrom::cache;
 };
 
 struct EntryInfo {

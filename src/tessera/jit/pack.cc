@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -25,14 +26,16 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMagic = 0x004b434150525354ULL;  // "TSRPACK" and a zero byte
-constexpr std::uint64_t kVersion = 1;
+// Version 1 had the list of kernels alone for an index. It is still read.
+constexpr std::uint64_t kPackFormat = 2;
+constexpr std::uint64_t kOldestPack = 1;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kLargestIndex = 1 << 28;
 
 // In file order, eight bytes each.
 struct Header {
   std::uint64_t magic = kMagic;
-  std::uint64_t version = kVersion;
+  std::uint64_t version = kPackFormat;
   std::uint64_t file_bytes = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t index_bytes = 0;
@@ -76,24 +79,41 @@ using Id = std::pair<std::string, std::string>;  // name, source key
 
 }  // namespace
 
-void write_pack(const fs::path& file, std::span<const PackInput> inputs) {
+std::string date_of(std::int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm day{};
+  if (gmtime_r(&time, &day) == nullptr) return "an unknown day";
+  return fmt::format("{:04}-{:02}-{:02}", day.tm_year + 1900, day.tm_mon + 1, day.tm_mday);
+}
+
+std::string to_string(const PackMaker& maker) {
+  if (maker.version.empty()) return "a version of Tessera from before packs said theirs";
+  if (maker.made == 0) return fmt::format("Tessera {}", maker.version);
+  return fmt::format("Tessera {} on {}", maker.version, date_of(maker.made));
+}
+
+void write_pack(const fs::path& file, std::span<const PackInput> inputs, const PackMaker& maker) {
   std::map<Id, const PackInput*> sorted;
   for (const PackInput& input : inputs) {
     sorted.try_emplace({input.entry.name, input.entry.source_key}, &input);
   }
   std::string content(kPage, '\0');
-  json index = json::array();
+  json kernels = json::array();
   for (const auto& [id, input] : sorted) {
     const std::string binary = read_file(input->binary);
-    index.push_back({{"name", id.first},
-                     {"source_key", id.second},
-                     {"target", input->entry.target},
-                     {"offset", content.size()},
-                     {"bytes", binary.size()},
-                     {"checksum", hash_hex(binary)}});
+    kernels.push_back({{"name", id.first},
+                       {"source_key", id.second},
+                       {"target", input->entry.target},
+                       {"offset", content.size()},
+                       {"bytes", binary.size()},
+                       {"checksum", hash_hex(binary)}});
     content += binary;
     content.resize(round_up_to_page(content.size()), '\0');
   }
+  const json index = {{"version", maker.version},
+                      {"made", maker.made},
+                      {"compilers", maker.compilers},
+                      {"kernels", kernels}};
   const std::string index_text = index.dump();
   Header header{.index_offset = content.size(),
                 .index_bytes = index_text.size(),
@@ -113,6 +133,7 @@ struct Pack::State {
   };
   fs::path file;
   int fd = -1;
+  PackMaker maker;
   std::vector<PackEntry> entries;
   std::map<Id, Blob> blobs;
 
@@ -122,6 +143,7 @@ struct Pack::State {
   std::string read(std::uint64_t offset, std::uint64_t bytes) const;
   Header read_header(std::uint64_t file_bytes) const;
   void read_index(const Header& header);
+  void read_kernels(const json& kernels, const Header& header);
 };
 
 // Positioned reads, not a mapping: a file that shrinks under us is an error, not a signal.
@@ -147,9 +169,9 @@ Header Pack::State::read_header(std::uint64_t file_bytes) const {
   if (header.header_checksum != checksum_of(header)) {
     fail(file, "is damaged: its header does not have its checksum");
   }
-  if (header.version != kVersion) {
-    fail(file, fmt::format("has format version {}, this library reads version {}", header.version,
-                           kVersion));
+  if (header.version < kOldestPack || header.version > kPackFormat) {
+    fail(file, fmt::format("has format version {}, this library reads versions {} to {}",
+                           header.version, kOldestPack, kPackFormat));
   }
   if (header.file_bytes != file_bytes) {
     fail(file, fmt::format("is truncated or extended: its header says {} bytes, the file has {}",
@@ -168,20 +190,32 @@ void Pack::State::read_index(const Header& header) {
     fail(file, "is damaged: its index does not have its checksum");
   }
   try {
-    for (const json& item : json::parse(text)) {
-      const Blob blob{
-          .offset = item.at("offset"), .bytes = item.at("bytes"), .checksum = item.at("checksum")};
-      if (blob.offset > header.index_offset || blob.bytes > header.index_offset - blob.offset) {
-        fail(file, "is damaged: a kernel is outside the file");
-      }
-      entries.push_back({.name = item.at("name"),
-                         .source_key = item.at("source_key"),
-                         .target = item.at("target"),
-                         .bytes = static_cast<std::int64_t>(blob.bytes)});
-      blobs[{entries.back().name, entries.back().source_key}] = blob;
+    const json index = json::parse(text);
+    if (header.version == kOldestPack) {
+      maker.version.clear();
+      return read_kernels(index, header);
     }
+    maker.version = index.at("version");
+    maker.made = index.at("made");
+    maker.compilers = index.at("compilers");
+    read_kernels(index.at("kernels"), header);
   } catch (const json::exception& error) {
     fail(file, fmt::format("has a malformed index ({})", error_of(error).what()));
+  }
+}
+
+void Pack::State::read_kernels(const json& kernels, const Header& header) {
+  for (const json& item : kernels) {
+    const Blob blob{
+        .offset = item.at("offset"), .bytes = item.at("bytes"), .checksum = item.at("checksum")};
+    if (blob.offset > header.index_offset || blob.bytes > header.index_offset - blob.offset) {
+      fail(file, "is damaged: a kernel is outside the file");
+    }
+    entries.push_back({.name = item.at("name"),
+                       .source_key = item.at("source_key"),
+                       .target = item.at("target"),
+                       .bytes = static_cast<std::int64_t>(blob.bytes)});
+    blobs[{entries.back().name, entries.back().source_key}] = blob;
   }
 }
 
@@ -200,6 +234,10 @@ Pack::Pack(const fs::path& file) : state_(std::make_unique<State>()) {
 Pack::~Pack() = default;
 Pack::Pack(Pack&&) noexcept = default;
 
+const fs::path& Pack::file() const { return state_->file; }
+
+const PackMaker& Pack::maker() const { return state_->maker; }
+
 const std::vector<PackEntry>& Pack::entries() const { return state_->entries; }
 
 bool Pack::lists(const std::string& name) const {
@@ -211,6 +249,16 @@ bool Pack::lists(const std::string& name, const std::string& source_key) const {
   return state_->blobs.count({name, source_key}) > 0;
 }
 
+std::string Pack::other_source(const std::string& name, const std::string& source_key) const {
+  const auto listed = state_->blobs.lower_bound({name, ""});
+  if (!lists(name) || lists(name, source_key)) return {};
+  return fmt::format(
+      "the pack {} holds {} of another source, with the key {} where this library has {}: {} made "
+      "it, this is Tessera {}; make it again with 'tessera pack'",
+      state_->file.string(), name, listed->first.second.substr(0, 12), source_key.substr(0, 12),
+      to_string(state_->maker), kVersion);
+}
+
 std::optional<Artifact> Pack::find(const std::string& name, const std::string& source_key) const {
   const auto found = state_->blobs.find({name, source_key});
   if (found == state_->blobs.end()) return std::nullopt;
@@ -220,7 +268,9 @@ std::optional<Artifact> Pack::find(const std::string& name, const std::string& s
     fail(state_->file, fmt::format("is damaged: {} has checksum {}, the index says {}", name, got,
                                    blob.checksum));
   }
-  return memory_artifact(name, source_key, binary);
+  Artifact artifact = memory_artifact(name, source_key, binary);
+  artifact.from = ArtifactFrom::pack;
+  return artifact;
 }
 
 }  // namespace tessera::jit

@@ -60,7 +60,20 @@ std::optional<Artifact> PackSet::find(const std::string& name, const std::string
       warn_once(error.what());
     }
   }
+  warn_of_other_versions(name, source_key);
   return std::nullopt;
+}
+
+// Kernels of another version's sources serve nobody. The first one that is asked for says so.
+// Within a version the sources differ where rows of equal names do, as users make them.
+void PackSet::warn_of_other_versions(const std::string& name, const std::string& source_key) {
+  for (Member& member : members_) {
+    if (member.is_said || member.pack.maker().version == kVersion) continue;
+    const std::string sentence = member.pack.other_source(name, source_key);
+    if (sentence.empty()) continue;
+    member.is_said = true;
+    warn_once(sentence);
+  }
 }
 
 void PackSet::open() {

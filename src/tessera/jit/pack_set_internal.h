@@ -35,7 +35,9 @@ class PackSet {
   struct Member {
     Pack pack;
     bool is_named;
+    bool is_said = false;  // that it is of another version
   };
+  void warn_of_other_versions(const std::string& name, const std::string& source_key);
   void open();
   void open_one(const std::filesystem::path& file, bool is_named);
 

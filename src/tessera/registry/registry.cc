@@ -268,6 +268,13 @@ Loaded Registry::find(std::string_view name) const {
   return found == state_->entries.end() ? nullptr : found->second.loaded;
 }
 
+std::optional<jit::Artifact> Registry::artifact(std::string_view name) const {
+  const std::scoped_lock lock(state_->mutex);
+  const auto found = state_->entries.find(name);
+  if (found == state_->entries.end() || !found->second.loaded) return std::nullopt;
+  return found->second.artifact;
+}
+
 std::vector<KernelSpec> Registry::declared() const {
   const std::scoped_lock lock(state_->mutex);
   std::vector<KernelSpec> specs;

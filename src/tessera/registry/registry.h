@@ -114,6 +114,9 @@ class Registry {
   // The loaded kernel, or null when it is not loaded; never builds.
   std::shared_ptr<const runtime::LoadedKernel> find(std::string_view name) const;
 
+  // What a loaded kernel was loaded from; empty when it is not loaded.
+  std::optional<jit::Artifact> artifact(std::string_view name) const;
+
   // The declared kernels, sorted by name.
   std::vector<KernelSpec> declared() const;
   bool contains(std::string_view name) const;

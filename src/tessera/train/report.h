@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,5 +58,7 @@ ReportData make_report(const Dataset& data, const Target& target,
 // One HTML page that needs no other file and no network. Its tables need no script. Names are
 // escaped.
 std::string report_page(const ReportData& data);
+// The page's style sheet, for other pages.
+std::string_view report_style();
 
 }  // namespace tessera::train

@@ -258,6 +258,8 @@ std::string filled(std::string_view page, const std::map<std::string, std::strin
 
 }  // namespace
 
+std::string_view report_style() { return page_file("page.css"); }
+
 std::string report_page(const ReportData& data) {
   const std::array<Axis, 2> axes = axes_of(data.problems.at(0));
   return filled(page_file("page.html"), {{"title", escaped(data.title)},

@@ -52,6 +52,7 @@ class CliTest : public testing::Test {
                                  "TESSERA_NO_JIT",
                                  "TESSERA_TARGET",
                                  "TESSERA_PACK",
+                                 "TESSERA_RECORD",
                                  "TESSERA_MODELS",
                                  "TESSERA_PROGRESS_SECONDS",
                                  "TESSERA_NVRTC",

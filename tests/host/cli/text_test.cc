@@ -15,7 +15,7 @@ using CliText = CliTest;
 const std::vector<std::string> kCommands = {
     "run",   "matmul",   "demo",     "explain", "list",       "show",    "generate", "verify",
     "bench", "train",    "evaluate", "predict", "search",     "tune",    "report",   "cache",
-    "pack",  "problems", "targets",  "doctor",  "completion", "version", "export"};
+    "pack",  "problems", "targets",  "doctor",  "completion", "version", "export",   "record"};
 
 // The long options that a command's help lists: lines such as "  -o,--output TEXT   Where".
 std::vector<std::string> options_in(const std::string& help) {

@@ -270,9 +270,10 @@ TEST_F(CliWords, TargetsThatCannotRunHere) {
        "container start it with the GPU made visible"},
       {"pack --target avx2 avx2 --output x.pack",
        "pack: each target is named once, got 'avx2' twice"},
-      {"pack", "pack: give a file to write after --output, or one to look into after --list"},
+      {"pack",
+       "pack: give a file to write after --output, or one to look into after --list or --check"},
       {"pack --list a --output b",
-       "pack: give a file to write after --output, or one to look into after --list"},
+       "pack: give a file to write after --output, or one to look into after --list or --check"},
   });
 }
 

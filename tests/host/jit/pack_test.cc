@@ -4,11 +4,13 @@
 
 #include <dlfcn.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "host/jit/fixtures.h"
 #include "host/spec/expect_error.h"
 #include "tessera/base/error.h"
+#include "tessera/base/hash.h"
 #include "tessera/base/log.h"
 #include "tessera/jit/build.h"
 #include "tessera/jit/toolchain.h"
@@ -113,7 +115,7 @@ TEST_F(PackTest, SaysWhatIsWrong) {
     std::string sentence;
   };
   std::string other_version = good;
-  other_version[8] = 2;
+  other_version[8] = 3;
   const std::vector<Case> cases = {
       {"", "is truncated: a header has 64 bytes, the file has 0"},
       {good.substr(0, 63), "is truncated: a header has 64 bytes, the file has 63"},
@@ -135,6 +137,52 @@ TEST_F(PackTest, SaysWhatIsWrong) {
   expect_error(ErrorCode::parse_error,
                "the pack " + temp_.path().string() + " is not a file" + remedy,
                [&] { Pack(temp_.path()); });
+}
+
+// The pack with another index and format version.
+std::string rewritten(const std::string& pack, std::uint64_t version, const std::string& index) {
+  const auto put = [](std::string& bytes, std::size_t word, std::uint64_t value) {
+    for (std::size_t i = 0; i < 8; ++i) bytes[8 * word + i] = static_cast<char>(value >> 8 * i);
+  };
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    offset |= std::uint64_t{static_cast<unsigned char>(pack[24 + i])} << 8 * i;
+  }
+  std::string made = pack.substr(0, offset) + index;
+  put(made, 1, version);
+  put(made, 2, made.size());
+  put(made, 4, index.size());
+  put(made, 5, hash64(index));
+  put(made, 7, hash64(std::string_view(made).substr(0, 56)));
+  return made;
+}
+
+TEST_F(PackTest, SaysWhoMadeIt) {
+  EXPECT_EQ(Pack(file_).maker(), PackMaker{});
+  EXPECT_EQ(to_string(PackMaker{}), "Tessera " + std::string(kVersion));
+  const PackMaker maker{"0.0.9", 951'827'696, {{"avx2", "g++ 12"}}};
+  write_pack(file_, inputs_, maker);
+  EXPECT_EQ(Pack(file_).maker(), maker);
+  EXPECT_EQ(to_string(maker), "Tessera 0.0.9 on 2000-02-29");
+  write_pack(temp_ / "other.pack", inputs_, maker);
+  EXPECT_EQ(read_file(temp_ / "other.pack"), read_file(file_));
+}
+
+TEST_F(PackTest, OldPacksAreReadAndLaterOnesRefused) {
+  const std::string good = read_file(file_);
+  const std::string contents = read_all();
+  const std::string index = good.substr(good.find("{\"compilers\""));
+  const std::string list = nlohmann::json::parse(index).at("kernels").dump();
+  write_file(file_, rewritten(good, 1, list));
+  EXPECT_EQ(read_all(), contents);
+  EXPECT_EQ(Pack(file_).maker().version, "");
+  EXPECT_EQ(to_string(Pack(file_).maker()), "a version of Tessera from before packs said theirs");
+  write_file(file_, rewritten(good, 3, index));
+  EXPECT_EQ(read_all(), "the pack " + file_.string() +
+                            " has format version 3, this library reads versions 1 to 2; make it "
+                            "again with 'tessera pack'");
+  write_file(file_, rewritten(good, 2, list));
+  EXPECT_NE(read_all().find(" has a malformed index ("), std::string::npos);
 }
 
 TEST_F(PackTest, RefusesAPipeWithoutWaiting) {
@@ -238,6 +286,29 @@ TEST_F(PackBuild, ComesBeforeCacheAndCompiler) {
   EXPECT_NE(build(named), "from options");
   EXPECT_EQ(compiler_.calls(), 2);
   EXPECT_NE(compiled, "from options");
+}
+
+TEST_F(PackBuild, SaysOnceThatAnotherVersionsKernelsServeNobody) {
+  for (const std::string& version : {std::string(kVersion), std::string("0.0.9")}) {
+    write(temp_ / "x.pack", "packed");
+    const Pack whole(temp_ / "x.pack");
+    const PackInput input{.entry = whole.entries()[0], .binary = temp_ / "x"};
+    write_pack(temp_ / "x.pack", std::span(&input, 1), {.version = version, .compilers = {}});
+    BuildOptions named = options();
+    named.packs = {(temp_ / "x.pack").string()};
+    Source changed = source_;
+    changed.text += "int changed;";
+    Builder builder(named);
+    for (int i = 0; i < 2; ++i) builder.build(changed, target_);
+    builder.build(source_, target_);
+  }
+  ASSERT_EQ(log_.size(), 1U);
+  EXPECT_TRUE(log_[0].starts_with("the pack " + (temp_ / "x.pack").string() +
+                                  " holds gemm_x of another source, with the key "))
+      << log_[0];
+  EXPECT_TRUE(log_[0].ends_with(": Tessera 0.0.9 made it, this is Tessera " +
+                                std::string(kVersion) + "; make it again with 'tessera pack'"))
+      << log_[0];
 }
 
 TEST_F(PackBuild, CountsAsCached) {
