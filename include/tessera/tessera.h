@@ -206,8 +206,8 @@ typedef struct tsr_build_options_t {
   const char* worker;       /* the worker program; NULL: the one installed with the library */
   const char* const* packs; /* files that are searched first; ended by NULL, or NULL itself */
   int no_shipped_packs;     /* 1: do not search the packs installed with the library */
-  int no_compile;           /* 1: nothing is compiled; dispatchers choose among the kernels that
-                               are packed or cached, and a kernel by name that is neither is an error */
+  int no_compile;           /* 1: nothing is compiled; dispatchers choose among the kernels that are
+                               packed or cached, and a kernel by name that is neither is an error */
   double timeout_seconds;   /* of one compiler run, at most 86400; 0: 120 */
   const char*
       hip_compiler; /* for AMD GPUs, a clang++ or libhiprtc.so; NULL: the one that is found */

@@ -117,9 +117,9 @@ class Dispatcher(_abi.Handle):
 
     @checked
     def preload(self, pack: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
-        """Loads the kernels of a pack that are for this target, on a GPU onto the device too, so that
-        later launches of them load nothing. A kernel that this library makes from another text is
-        skipped, with a warning.
+        """Loads the kernels of a pack that are for this target, on a GPU onto the device too, so
+        that later launches of them load nothing. A kernel that this library makes from another text
+        is skipped, with a warning.
 
         Returns {"kernels": how many, "seconds", "skipped": [names]}.
         """
@@ -129,10 +129,11 @@ class Dispatcher(_abi.Handle):
     def sampling(self) -> Dict[str, int]:
         """What verify_every did so far, when a comparison that is running has ended.
 
-        Returns {"launches", "compared", "wrong"} and why launches that were drawn were not compared:
-        "busy", "too_large", "not_comparable", "failed". A kernel that was wrong is set aside for its
-        problem. Functions keep their plans, and with them their kernels; this call drops such plans
-        where a launch was wrong since the last call, so that functions choose again.
+        Returns {"launches", "compared", "wrong"} and why launches that were drawn were not
+        compared: "busy", "too_large", "not_comparable", "failed". A kernel that was wrong is set
+        aside for its problem. Functions keep their plans, and with them their kernels; this call
+        drops such plans where a launch was wrong since the last call, so that functions choose
+        again.
         """
         report = json.loads(_abi.text("tsr_sampling", self))
         if report["wrong"] != self._wrong:

@@ -62,8 +62,9 @@ TEST_F(CliCompiler, Forbidden) {
                                   .at("decisions")
                                   .at(0)
                                   .at("problem");
-  const std::string where =
-      "no kernel that can run '" + problem + "' is ready; the best one, " + kernel_ + ": is neither in a pack nor in the cache " + (folder() / "cache").string();
+  const std::string where = "no kernel that can run '" + problem + "' is ready; the best one, " +
+                            kernel_ + ": is neither in a pack nor in the cache " +
+                            (folder() / "cache").string();
   const std::string pack = " or ship a pack with 'tessera pack'";
   expect_failure(line_, where + ", and TESSERA_NO_JIT=1 forbids compiling it; unset it" + pack, 1,
                  {"TESSERA_NO_JIT=1"});
