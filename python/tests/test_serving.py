@@ -48,19 +48,20 @@ class Serving(Case):
         self.assertEqual(heard[0][0], ready_kernels(1)[0])
         self.assertTrue(heard[0][1].startswith("for 'gemm m=9 n=7 k=5"), heard[0])
         tessera.on_compile(lambda kernel, why: False)
-        self.assert_refused("compile hook refused", self.multiply, self.dispatcher("other"))
+        self.assert_refused("compile hook refused", self.multiply, self.dispatcher("other"),
+                            code="jit_disabled")
         self.assert_refused("hook must be callable", tessera.on_compile, 3)
 
     def test_a_pack_is_loaded_ahead(self):
         kernel = ready_kernels(3)[2]
         pack = self.pack_of(kernel)
         d = self.dispatcher(build={"no_shipped_packs": 1, "no_compile": 1})
-        self.assert_refused("no kernel that can run 'gemm", d.plan, LINE)
+        self.assert_refused("no kernel that can run 'gemm", d.plan, LINE, code="jit_disabled")
         done = d.preload(pack)
         self.assertEqual((done["kernels"], done["skipped"]), (1, []))
         self.assertEqual(d.plan(LINE).kernel, kernel)
         self.multiply(d)
-        self.assert_refused("cannot read the pack", d.preload, pack + ".not")
+        self.assert_refused("cannot read the pack", d.preload, pack + ".not", code="io_error")
 
     def test_launches_are_compared(self):
         d = self.dispatcher(verify_every=1)

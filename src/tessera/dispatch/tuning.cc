@@ -169,16 +169,14 @@ std::string Tuning::aside_key(const Problem& problem) const {
 void Tuning::set_aside(const Problem& problem, Considered kernel) {
   std::string text = aside_key(problem);
   const std::lock_guard lock(mutex_);
+  has_aside_ = true;
   std::vector<Considered>& list = aside_[std::move(text)];
   const auto is_same = [&](const Considered& c) { return c.name == kernel.name; };
   if (std::none_of(list.begin(), list.end(), is_same)) list.push_back(std::move(kernel));
 }
 
 std::vector<Considered> Tuning::aside(const Problem& problem) const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (aside_.empty()) return {};
-  }
+  if (!has_aside_) return {};
   const std::string text = aside_key(problem);
   const std::lock_guard lock(mutex_);
   const auto found = aside_.find(text);

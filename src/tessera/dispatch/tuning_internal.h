@@ -2,6 +2,7 @@
 // autotuning.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -88,6 +89,7 @@ class Tuning {
   std::unordered_set<std::uint64_t> tried_;
   std::map<int, WorkMutex> devices_;
   std::map<std::string, std::vector<Considered>> aside_;
+  std::atomic<bool> has_aside_ = false;  // not guarded
 };
 
 }  // namespace tessera

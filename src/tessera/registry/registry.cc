@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -121,6 +122,7 @@ struct Registry::State {
   std::map<std::string, TargetPtr, std::less<>> targets;
   std::shared_ptr<jit::Builder> builder;
   PreloadedKernels preloaded;
+  std::atomic<bool> has_preloaded = false;
 
   // The builder is made at its first use, because a registry that only declares must not touch a
   // cache folder.
@@ -249,8 +251,10 @@ Loaded Registry::get(const KernelSpec& spec) {
   const TargetPtr target = state_->target_of(spec.target);
   const runtime::Backend& backend = runtime::backend_for(*target);
   const Source source = emit_legal(spec, *target);
-  if (auto ahead = state_->preloaded.find(source, *target)) {
-    return state_->keep(spec, std::move(ahead->artifact), std::move(ahead->loaded));
+  if (state_->has_preloaded) {
+    if (auto ahead = state_->preloaded.find(source, *target)) {
+      return state_->keep(spec, std::move(ahead->artifact), std::move(ahead->loaded));
+    }
   }
   jit::Artifact artifact = state_->the_builder()->build(source, *target);
   Loaded loaded = state_->load(backend, artifact, source, *target);
@@ -276,6 +280,7 @@ Preloaded Registry::preload(const std::filesystem::path& pack, std::string_view 
   if (const std::string reason = runtime::why_not_here(*row); !reason.empty()) {
     throw Error(ErrorCode::unsupported, reason);
   }
+  state_->has_preloaded = true;
   return preload_pack(pack, *row, place, state_->preloaded);
 }
 
