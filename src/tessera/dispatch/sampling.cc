@@ -147,9 +147,9 @@ void Sampler::fly(std::unique_ptr<Sample> sample) {
     last = std::exchange(flight_, nullptr);
   }
   land(std::move(last));  // it has ended, or is about to
-  auto flight = std::make_unique<Flight>();
   const std::lock_guard lock(mutex_);
   try {
+    auto flight = std::make_unique<Flight>();
     flight->thread = std::thread([this, held = std::shared_ptr<Sample>(std::move(sample))] {
       compare(*held);
       const std::lock_guard ended(mutex_);
