@@ -109,6 +109,14 @@ TSR_API tsr_status_t tsr_add_python_prefix(const char* prefix);
 typedef void (*tsr_log_sink_t)(void* user, int level, const char* sentence);
 TSR_API tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user);
 
+/* `hook` is called before each start of a compiler, with the name of the kernel, or of an object
+ * that kernels share, and what it is for: "for '<problem>'", "a part of <kernel>", or "". A result
+ * other than 0 refuses: nothing is compiled, and the best kernel that is ready runs, as with
+ * no_compile. Several threads may call it at once; it must not run problems. NULL: none, the
+ * default. A note of level 1 with the same words is logged before. */
+typedef int (*tsr_compile_hook_t)(void* user, const char* kernel, const char* why);
+TSR_API tsr_status_t tsr_set_compile_hook(tsr_compile_hook_t hook, void* user);
+
 /* Both may be NULL. A result other than 0 ends the work soon, with TSR_CANCELLED. A kernel
  * that is being compiled is finished first. */
 typedef struct tsr_callbacks_t {
@@ -198,7 +206,8 @@ typedef struct tsr_build_options_t {
   const char* worker;       /* the worker program; NULL: the one installed with the library */
   const char* const* packs; /* files that are searched first; ended by NULL, or NULL itself */
   int no_shipped_packs;     /* 1: do not search the packs installed with the library */
-  int no_compile;           /* 1: a kernel that is neither cached nor packed is an error */
+  int no_compile;           /* 1: nothing is compiled; dispatchers choose among the kernels that are
+                               packed or cached, and a kernel by name that is neither is an error */
   double timeout_seconds;   /* of one compiler run, at most 86400; 0: 120 */
   const char*
       hip_compiler; /* for AMD GPUs, a clang++ or libhiprtc.so; NULL: the one that is found */
@@ -263,6 +272,9 @@ typedef struct tsr_dispatcher_options_t {
   int batch_invariant;
   const char* record; /* file in which the problems that are asked are written down, see
                          docs/serving.md; NULL: TESSERA_RECORD, or none */
+  /* Compares one launch of so many, drawn at random, with the reference in the background, at most
+   * 2147483647; 0: TESSERA_VERIFY_EVERY, or else none. See tsr_sampling(). */
+  int64_t verify_every;
 } tsr_dispatcher_options_t;
 
 /* How one problem is chosen for. */
@@ -303,6 +315,16 @@ TSR_API tsr_status_t tsr_explain(tsr_dispatcher_t* dispatcher, const tsr_problem
  * ...]}, best first. Dispatchers that are made later choose the winner. */
 TSR_API tsr_status_t tsr_autotune(tsr_dispatcher_t* dispatcher, const tsr_problem_t* problem,
                                   double seconds, int top, char** json);
+/* Loads the kernels of a pack that are for the dispatcher's target, on a GPU onto its device too,
+ * so that later launches of them load nothing: the first one may be captured into a graph, given a
+ * workspace. {"kernels": how many, "seconds", "skipped": [the names of kernels that this library
+ * makes from another text, each with a warning]}. `json` may be NULL. */
+TSR_API tsr_status_t tsr_preload(tsr_dispatcher_t* dispatcher, const char* pack, char** json);
+/* What verify_every did so far, when a comparison that is running has ended: {"launches",
+ * "compared", "wrong", and why launches that were drawn were not compared: "busy", "too_large",
+ * "not_comparable", "failed"}. A kernel that was wrong is set aside for its problem, with a warning
+ * that names both: plans that are made later have another kernel. */
+TSR_API tsr_status_t tsr_sampling(const tsr_dispatcher_t* dispatcher, char** json);
 TSR_API void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher);
 /* From begin to end, every dispatcher of this process that has no `record` of its own writes the
  * problems that it is asked to this file, in place of TESSERA_RECORD's. The file that was begun

@@ -26,6 +26,7 @@ CODES = ("ok", "invalid_argument", "parse_error", "not_found", "unsupported", "i
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t,
                             ctypes.c_size_t, ctypes.c_char_p)
 STOP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+COMPILE_HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
 LOG_SINK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 _P, _S, _INT = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
@@ -69,7 +70,8 @@ class DispatcherOptions(_Options):
                 ("autotune_seconds", _DOUBLE), ("autotune_top", _INT), ("tuning_store", _S),
                 ("pool", _P), ("build", ctypes.POINTER(BuildOptions)), ("by_length", _INT),
                 ("measure_without_model", _INT), ("without_model_top", _INT),
-                ("reserved", _INT), ("batch_invariant", _INT), ("record", _S)]
+                ("reserved", _INT), ("batch_invariant", _INT), ("record", _S),
+                ("verify_every", ctypes.c_int64)]
 
 
 class ChooseOptions(_Options):
@@ -90,6 +92,7 @@ class BenchOptions(_Options):
 # addresses that results are written to.
 _FUNCTIONS = {
     "tsr_set_log_sink": [LOG_SINK, _P],
+    "tsr_set_compile_hook": [COMPILE_HOOK, _P],
     "tsr_add_python_prefix": [_S],
     "tsr_problem_parse": [_S, _P],
     "tsr_problem_from_json": [_S, _P],
@@ -127,6 +130,8 @@ _FUNCTIONS = {
     "tsr_dispatcher_target": [_P, _P],
     "tsr_record_begin": [_S],
     "tsr_record_end": [_S],
+    "tsr_preload": [_P, _S, _P],
+    "tsr_sampling": [_P, _P],
     "tsr_choose": [_P, _P, _P, _P],
     "tsr_explain": [_P, _P, _P, _INT, _P],
     "tsr_autotune": [_P, _P, _DOUBLE, _INT, _P],

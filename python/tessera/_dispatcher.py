@@ -34,7 +34,9 @@ class Dispatcher(_abi.Handle):
     the without_model_top best by the estimate unless that is 0, and keeps the winner.
     batch_invariant: a row (GEMM, normalisations), an image (convolutions) or a sequence (attention)
     has the same bits whatever else is in the batch. record: a file in which the problems that are
-    asked are written down; None: TESSERA_RECORD, or what tessera.record() says. build: a dict
+    asked are written down; None: TESSERA_RECORD, or what tessera.record() says. verify_every:
+    compares one launch of so many, drawn at random, with the reference in the background, see
+    sampling(); 0: TESSERA_VERIFY_EVERY, or none. build: a dict
     of further fields of tsr_build_options_t ("compiler", "nvrtc", "hip_compiler", "worker",
     "packs", "no_shipped_packs", "no_compile", "timeout_seconds", "cache_bytes"). Raises Error for
     an unknown target and for values that break a rule.
@@ -50,7 +52,7 @@ class Dispatcher(_abi.Handle):
                  tuning_store: Optional[str] = None, build: Optional[Dict[str, Any]] = None,
                  by_length: bool = False, without_model: str = "estimate",
                  without_model_top: int = 0, batch_invariant: bool = False,
-                 record: Optional[str] = None) -> None:
+                 record: Optional[str] = None, verify_every: int = 0) -> None:
         if without_model not in ("estimate", "measure"):
             raise Error(f"without_model must be 'estimate' or 'measure', got "
                         f"{_values.shown(without_model)}")
@@ -63,7 +65,7 @@ class Dispatcher(_abi.Handle):
             tuning_store=_abi.encode(tuning_store),
             by_length=by_length, measure_without_model=int(without_model == "measure"),
             without_model_top=without_model_top, batch_invariant=batch_invariant,
-            record=_abi.encode(record), pool=held,
+            record=_abi.encode(record), verify_every=verify_every, pool=held,
             build=None if build_struct is None else ctypes.pointer(build_struct))
         self._make("tsr_dispatcher_create", ctypes.byref(options))
         self.target: Dict[str, Any] = json.loads(_abi.text("tsr_dispatcher_target", self))
@@ -71,6 +73,7 @@ class Dispatcher(_abi.Handle):
         self._device_key: Tuple[str, int] = (backend, device if backend != "cpu" else 0)
         self._timing: Tuple[int, int] = (0, 0)
         self._measures = bool(autotune) or without_model == "measure"  # before a plan is made
+        self._wrong = 0  # launches that verify_every has found wrong
         self._table: _warm.Table = {}
         self._plans: Dict[Any, Any] = {}  # plans, and what goes with them
 
@@ -112,6 +115,33 @@ class Dispatcher(_abi.Handle):
              **fields: Any) -> Plan:
         """Chooses, builds and loads; launches of the plan do none of that."""
         return Plan(self, as_problem(problem, **fields), _choose_options(threads, force))
+
+    @checked
+    def preload(self, pack: Union[str, "os.PathLike[str]"]) -> Dict[str, Any]:
+        """Loads the kernels of a pack that are for this target, on a GPU onto the device too, so
+        that later launches of them load nothing. A kernel that this library makes from another text
+        is skipped, with a warning.
+
+        Returns {"kernels": how many, "seconds", "skipped": [names]}.
+        """
+        return json.loads(_abi.text("tsr_preload", self, _abi.encode(os.fspath(pack))))
+
+    @checked
+    def sampling(self) -> Dict[str, int]:
+        """What verify_every did so far, when a comparison that is running has ended.
+
+        Returns {"launches", "compared", "wrong"} and why launches that were drawn were not
+        compared: "busy", "too_large", "not_comparable", "failed". A kernel that was wrong is set
+        aside for its problem. Functions keep their plans, and with them their kernels; this call
+        drops such plans where a launch was wrong since the last call, so that functions choose
+        again.
+        """
+        report = json.loads(_abi.text("tsr_sampling", self))
+        if report["wrong"] != self._wrong:
+            self._wrong = report["wrong"]
+            self._table.clear()
+            self._plans.clear()
+        return report
 
     @checked
     def set_timing(self, cold: int = 5, repeat: int = 10) -> None:

@@ -1,8 +1,11 @@
 """The functions that need no object: they use the default dispatcher of this machine."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Union
+import os
+import traceback
+from typing import Any, Callable, Dict, List, Optional, Union
 
+from . import _abi
 from ._abi import Error
 from ._checks import checked
 from ._dispatcher import Dispatcher, default_dispatcher
@@ -31,6 +34,42 @@ def autotune(problem: Union[str, Problem], *, seconds: float = 0, top: int = 0, 
              ) -> List[Dict[str, Any]]:
     """Measures a problem's best kernels on this machine, see Dispatcher.autotune()."""
     return default_dispatcher().autotune(problem, seconds=seconds, top=top, **fields)
+
+
+@checked
+def preload(pack: Union[str, "os.PathLike[str]"], *, target: Optional[str] = None
+            ) -> Dict[str, Any]:
+    """Loads the kernels of a pack for this machine's functions, see Dispatcher.preload()."""
+    return _for(target).preload(pack)
+
+
+_hooks: List[Any] = []  # what the library may call; the last one is set
+
+
+def on_compile(hook: Optional[Callable[[str, str], Any]]) -> None:
+    """Calls hook(kernel, why) before anything is compiled in this process.
+
+    kernel: the name of the kernel, or of an object that kernels share. why: "for '<problem>'", "a
+    part of <kernel>", or "". Where the hook returns False, or raises, nothing is compiled, and the
+    best kernel that is ready runs instead. Any other result, None too, lets the compiler start.
+    Threads of the library call it; it must not run problems. None: no hook.
+    """
+    if hook is not None and not callable(hook):
+        raise Error(f"on_compile: hook must be callable, got {type(hook).__name__}")
+    held = _abi.COMPILE_HOOK() if hook is None else _abi.COMPILE_HOOK(_asked(hook))
+    _abi.call("tsr_set_compile_hook", held, None)
+    # A compilation that has begun may still call the hook before.
+    _hooks.append(held)
+
+
+def _asked(hook: Callable[[str, str], Any]) -> Callable[..., int]:
+    def ask(_: Any, kernel: bytes, why: bytes) -> int:
+        try:
+            return int(hook(kernel.decode(), why.decode()) is False)
+        except BaseException:
+            traceback.print_exc()
+            return 1
+    return ask
 
 
 def run(problem: Union[str, Problem], *, dispatcher: Optional[Dispatcher] = None,

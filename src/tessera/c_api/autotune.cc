@@ -7,11 +7,14 @@
 namespace tessera::c_api {
 namespace {
 
-std::vector<KernelSpec> best_of(const Decision& decision, int top) {
+// Where nothing can be compiled, only kernels that are ready are measured.
+std::vector<KernelSpec> best_of(const Decision& decision, int top, Dispatcher& dispatcher) {
+  Registry& registry = dispatcher.registry();
+  const bool all_can_run = registry.builder().no_compiler(dispatcher.target()).empty();
   std::vector<KernelSpec> best;
   for (const Considered& each : decision.considered) {
     if (!each.refusal.empty() || std::ssize(best) == top) break;
-    best.push_back(each.spec);
+    if (all_can_run || registry.is_ready(each.spec)) best.push_back(each.spec);
   }
   return best;
 }
@@ -45,7 +48,7 @@ std::vector<tune::Measurement> autotune(const tsr_dispatcher_t& tuner, const Pro
   const Decision decision = tuner.dispatcher->explain(problem, run);
   tune::Store store(store_of(tuner));
   return tune::autotune(problem, tuner.dispatcher->target(),
-                        best_of(decision, top > 0 ? top : defaults.autotune_top),
+                        best_of(decision, top > 0 ? top : defaults.autotune_top, *tuner.dispatcher),
                         tuner.dispatcher->registry(), store,
                         {.budget_seconds = seconds > 0 ? seconds : defaults.autotune_seconds,
                          .top = top > 0 ? top : defaults.autotune_top,

@@ -1,10 +1,19 @@
 // Dispatchers: choosing and explaining.
+#include <limits>
+
 #include "tessera/c_api/handles_internal.h"
 #include "tessera/commands/work.h"
 #include "tessera/dispatch/record.h"
 
 namespace tessera::c_api {
 namespace {
+
+int verify_every_of(std::int64_t given) {
+  check_least("verify_every", static_cast<double>(given), 0);
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (given > kMost) refuse(fmt::format("verify_every must be at most {}, got {}", kMost, given));
+  return static_cast<int>(given);
+}
 
 DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   check_least("threads", given.threads, 0);
@@ -30,6 +39,7 @@ DispatcherOptions dispatcher_options_of(const tsr_dispatcher_options_t& given) {
   if (given.measure_without_model != 0) options.without_model = WithoutModel::measure;
   options.without_model_top = given.without_model_top;
   options.record = text_or_empty(given.record);
+  options.verify_every = verify_every_of(given.verify_every);
   return options;
 }
 
@@ -114,6 +124,32 @@ tsr_status_t tsr_record_begin(const char* file) {
 
 tsr_status_t tsr_record_end(const char* file) {
   return guarded([&] { end_record(text_of(file, "file of the record")); });
+}
+
+tsr_status_t tsr_preload(tsr_dispatcher_t* dispatcher, const char* pack, char** json) {
+  return guarded([&] {
+    const tsr_dispatcher_t& loader = object_of(dispatcher, "dispatcher");
+    runtime::LaunchOptions place;
+    place.device = loader.device;
+    const Preloaded done = loader.dispatcher->preload(text_of(pack, "pack's file"), place);
+    if (json == nullptr) return;
+    *json = json_copy(
+        {{"kernels", done.kernels}, {"seconds", done.seconds}, {"skipped", done.skipped}});
+  });
+}
+
+tsr_status_t tsr_sampling(const tsr_dispatcher_t* dispatcher, char** json) {
+  return guarded([&] {
+    result_of(json, "JSON");
+    const SamplingReport r = object_of(dispatcher, "dispatcher").dispatcher->sampling();
+    *json = json_copy({{"launches", r.launches},
+                       {"compared", r.compared},
+                       {"wrong", r.wrong},
+                       {"busy", r.busy},
+                       {"too_large", r.too_large},
+                       {"not_comparable", r.not_comparable},
+                       {"failed", r.failed}});
+  });
 }
 
 void tsr_dispatcher_destroy(tsr_dispatcher_t* dispatcher) { destroy(dispatcher); }

@@ -143,6 +143,15 @@ tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user) {
   });
 }
 
+tsr_status_t tsr_set_compile_hook(tsr_compile_hook_t hook, void* user) {
+  return guarded([&] {
+    if (hook == nullptr) return jit::set_compile_hook({});
+    jit::set_compile_hook([hook, user](const jit::Compilation& compilation) {
+      return hook(user, compilation.kernel.c_str(), compilation.why.c_str()) == 0;
+    });
+  });
+}
+
 }  // extern "C"
 #pragma GCC visibility pop
 

@@ -86,6 +86,11 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
   const ReadyKernel& kernel = plan.kernel;
   if (is_recording()) plan.dispatcher->count_call(kernel, plan.problem, plan.run);
   const CallerMemory workspace = {.data = options.workspace, .bytes = options.workspace_bytes};
+  if (plan.dispatcher->samples()) {
+    return plan.dispatcher->launch_sampled(
+        kernel, plan.problem, operands, checked_launch(kernel, plan.problem, operands, workspace),
+        launch_options_of(plan, options));
+  }
   kernel.loaded->launch(checked_launch(kernel, plan.problem, operands, workspace),
                         launch_options_of(plan, options));
 }

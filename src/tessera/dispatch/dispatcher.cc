@@ -14,12 +14,15 @@
 #include "tessera/base/log.h"
 #include "tessera/base/processors.h"
 #include "tessera/base/seconds.h"
+#include "tessera/dispatch/among_ready_internal.h"
 #include "tessera/dispatch/call_plan_internal.h"
 #include "tessera/dispatch/memo_internal.h"
 #include "tessera/dispatch/recorder_internal.h"
+#include "tessera/dispatch/sampling_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
 #include "tessera/families/operands.h"
 #include "tessera/families/operations.h"
+#include "tessera/jit/compile_hook_internal.h"
 #include "tessera/measure/operands.h"
 #include "tessera/measure/outcome.h"
 #include "tessera/runtime/availability.h"
@@ -58,6 +61,18 @@ Prepack prepack_for(const ReadyKernel& kernel, const Problem& problem, const Ope
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kRefusedByHook = "the program's compile hook refuses it";
+
+// A choice and its kernel.
+struct ReadyLoad {
+  Decision decision;
+  std::shared_ptr<const runtime::LoadedKernel> loaded;
+};
+
+}  // namespace
+
 struct Dispatcher::State {
   DispatcherOptions options;
   Target target;
@@ -70,6 +85,8 @@ struct Dispatcher::State {
   Recording recording;
   std::atomic<int> cold = 5;
   std::atomic<int> repeat = 10;
+  mutable std::atomic<bool> is_refused = false;  // whether compiling was, once
+  std::unique_ptr<Sampler> sampler;              // null: no launch is sampled
 
   State(DispatcherOptions given, std::shared_ptr<Registry> shared)
       : options(std::move(given)),
@@ -83,6 +100,10 @@ struct Dispatcher::State {
         recording(options.record) {
     check_seconds("dispatcher: autotune_seconds", options.autotune_seconds);
     registry->add_target(target);
+    sampler =
+        make_sampler(options, target,
+                     [this](const Problem& problem, const KernelSpec& spec,
+                            const std::string& sentence) { set_aside(problem, spec, sentence); });
   }
 
   // Holds only what the choice depends on. Allocates nothing.
@@ -92,7 +113,11 @@ struct Dispatcher::State {
     return MemoKey{problem, threads, run.launch.device, run.force};
   }
   Decision decide(const MemoKey& key, bool explain) const;
-  Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler) const;
+  Decision decide_among_ready(const MemoKey& key, const std::string& no_compiler,
+                              std::string_view failed = {}) const;
+  void add_general(const MemoKey& key, Decision& decision) const;
+  std::string why_not_compiled(const MemoKey& key, const Error& error) const;
+  ReadyLoad load_ready(const MemoKey& key, const std::string& missing, const Error& error) const;
   void keep_ready(const MemoKey& key, std::optional<std::vector<KernelSpec>>& pool) const;
   std::string no_compiler_for(const MemoKey& key) const;
   int worth_threads_of(const Decision& decision, const Problem& problem) const;
@@ -100,6 +125,7 @@ struct Dispatcher::State {
   RecordRow row_of(const MemoKey& key) const;
   const ReadyKernel& insert_recorded(const MemoKey& key, std::uint64_t hash, Recorder& recorder);
   void count(const ReadyKernel& kernel, const MemoKey& key);
+  void set_aside(const Problem& problem, const KernelSpec& spec, const std::string& sentence);
 };
 
 Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
@@ -140,37 +166,81 @@ void Dispatcher::State::keep_ready(const MemoKey& key,
 // for a forced kernel, which no other kernel may replace.
 std::string Dispatcher::State::no_compiler_for(const MemoKey& key) const {
   if (!key.force.empty() || !not_here.empty()) return {};
-  return registry->builder().no_compiler(target);
+  std::string why = registry->builder().no_compiler(target);
+  if (why.empty() && options.batch_invariant && is_refused) why = kRefusedByHook;
+  return why;
 }
 
 // The first choice when it is ready or no kernel is; otherwise the best kernel that is ready.
-Decision Dispatcher::State::decide_among_ready(const MemoKey& key,
-                                               const std::string& no_compiler) const {
+Decision Dispatcher::State::decide_among_ready(const MemoKey& key, const std::string& no_compiler,
+                                               std::string_view failed) const {
   Decision decision = decide(key, true);
-  if (registry->is_ready(decision.spec)) return decision;
+  if (decision.name != failed && registry->is_ready(decision.spec)) return decision;
+  const auto is_there = [&](const Considered& c) { return can_run(c, *registry, failed); };
+  if (std::none_of(decision.considered.begin(), decision.considered.end(), is_there)) {
+    add_general(key, decision);
+  }
+  return among_ready(std::move(decision), *registry, no_compiler, failed);
+}
+
+// The general kernel runs any valid problem, but is no candidate where others serve.
+void Dispatcher::State::add_general(const MemoKey& key, Decision& decision) const try {
+  const KernelSpec general = general_kernel(key.problem, target);
+  const auto is_same = [&](const Considered& c) { return c.spec == general; };
   std::vector<Considered>& all = decision.considered;
-  const auto can_run = [&](const Considered& c) {
-    return c.refusal.empty() && registry->is_ready(c.spec);
-  };
-  if (std::none_of(all.begin(), all.end(), can_run)) return decision;
-  std::vector<Considered> missing;
-  std::erase_if(all, [&](const Considered& c) {
-    if (!c.refusal.empty() || can_run(c)) return false;
-    missing.push_back(c);
-    missing.back().refusal = "it is in no pack, and cannot be compiled here: " + no_compiler;
-    return true;
-  });
-  const Considered& best = all.front();
-  decision.why = fmt::format(
-      "the best of those in packs; {} others, {} among them, would have to "
-      "be compiled, and {}",
-      missing.size(), decision.name, no_compiler);
-  decision.spec = best.spec;
-  decision.name = best.name;
-  decision.source = best.source;
-  decision.predicted_seconds = best.predicted_seconds;
-  add_refused(decision, missing);
-  return decision;
+  if (std::any_of(all.begin(), all.end(), is_same)) return;
+  const std::string name = name_of(general);
+  const Decision forced = decide(MemoKey(key.problem, key.threads, key.device, name), false);
+  const auto first_refused =
+      std::find_if(all.begin(), all.end(), [](const Considered& c) { return !c.refusal.empty(); });
+  all.insert(first_refused,
+             Considered{general, name, forced.predicted_seconds, "", ChoiceSource::first_legal});
+} catch (const Error&) {
+  // It is not in the pool, or does not give the bits that the caller asks for.
+}
+
+// Why nothing more is compiled for a problem whose best kernel could not be had; empty where that
+// kernel must run.
+std::string Dispatcher::State::why_not_compiled(const MemoKey& key, const Error& error) const {
+  const bool is_disabled = error.code() == ErrorCode::jit_disabled;
+  if (!is_disabled && error.code() != ErrorCode::compile_failed) return {};
+  if (is_disabled) is_refused = true;
+  std::string why = no_compiler_for(key);
+  if (!why.empty() || !is_disabled || !key.force.empty() || !not_here.empty()) return why;
+  return kRefusedByHook;
+}
+
+// A kernel that is ready in place of one that could not be compiled.
+ReadyLoad Dispatcher::State::load_ready(const MemoKey& key, const std::string& missing,
+                                        const Error& error) const {
+  const std::string why = why_not_compiled(key, error);
+  if (why.empty()) throw error;
+  Decision decision = decide_among_ready(key, why, missing);
+  const std::vector<Considered> ready = decision.considered;
+  for (const Considered& candidate : ready) {
+    if (decision.name == missing || !candidate.refusal.empty()) break;
+    try {
+      take(decision, candidate);
+      auto loaded = registry->get(candidate.spec);
+      warn_once(
+          fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
+      return {std::move(decision), std::move(loaded)};
+    } catch (const Error& next) {
+      if (!is_missing(next)) throw;
+      warn_once(next.what());
+    }
+  }
+  throw nothing_ready(key.problem, error);
+}
+
+// The next call with any problem of this kernel chooses again; other problems choose as before.
+void Dispatcher::State::set_aside(const Problem& problem, const KernelSpec& spec,
+                                  const std::string& sentence) {
+  const std::string name = name_of(spec);
+  tuning.set_aside(problem, {spec, name, 0, sentence});
+  memo.forget(name);
+  log(LogLevel::warning, fmt::format("{} is set aside for '{}' until the process ends: {}", name,
+                                     to_string(problem), sentence));
 }
 
 // A kernel that was named runs as the caller says, and a measured one as it was measured.
@@ -194,21 +264,17 @@ std::shared_ptr<const Problem> own_problem(const Problem& problem) {
 // A compiler is searched for only when one is needed, because the search takes longer than loading
 // a pack.
 ReadyKernel Dispatcher::State::make_ready(const MemoKey& key, MissReport* report) const {
+  const jit::ForProblem compiles_for(key.problem);
   Decision decision = decide(key, false);
   if (report != nullptr) report->chosen(decision, *registry);
   std::shared_ptr<const runtime::LoadedKernel> loaded;
   try {
     loaded = registry->get(decision.spec);  // emits, builds and loads, once
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::compile_failed) throw;
-    const std::string no_compiler = no_compiler_for(key);
-    if (no_compiler.empty()) throw;
-    const std::string wanted = std::exchange(decision, decide_among_ready(key, no_compiler)).name;
-    if (decision.name == wanted) throw;
-    warn_once(
-        fmt::format("'{}' runs on {}: {}", to_string(key.problem), decision.name, decision.why));
+    ReadyLoad other = load_ready(key, decision.name, error);
+    decision = std::move(other.decision);
     if (report != nullptr) report->chosen(decision, *registry);
-    loaded = registry->get(decision.spec);
+    loaded = std::move(other.loaded);
   }
   auto own = options.batch_invariant ? own_problem(key.problem) : nullptr;
   const int worth = worth_threads_of(decision, own ? *own : key.problem);
@@ -326,6 +392,9 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
   const ReadyKernel& kernel = kernel_for(problem, options);
   if (is_recording()) count_call(kernel, problem, options);
   const Launch launch = checked_launch(kernel, problem, operands, workspace_of(options));
+  if (!options.verify && state_->sampler) {
+    return state_->sampler->launch(kernel, problem, operands, launch, options.launch);
+  }
   if (!options.verify) return kernel.loaded->launch(launch, options.launch);
   const Family& family = *kernel.family;
   if (has_packed_operand(problem)) {
@@ -352,6 +421,24 @@ void Dispatcher::run(const Problem& problem, const Operands& operands, const Run
 void Dispatcher::count_call(const ReadyKernel& kernel, const Problem& problem,
                             const RunOptions& options) {
   state_->count(kernel, state_->key_for(problem, options));
+}
+
+Preloaded Dispatcher::preload(const std::filesystem::path& pack,
+                              const runtime::LaunchOptions& place) {
+  if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
+  return state_->registry->preload(pack, state_->target.name, place);
+}
+
+bool Dispatcher::samples() const { return state_->sampler != nullptr; }
+
+void Dispatcher::launch_sampled(const ReadyKernel& kernel, const Problem& problem,
+                                const Operands& operands, const Launch& launch,
+                                const runtime::LaunchOptions& options) const {
+  state_->sampler->launch(kernel, problem, operands, launch, options);
+}
+
+SamplingReport Dispatcher::sampling() const {
+  return state_->sampler ? state_->sampler->report() : SamplingReport{};
 }
 
 void Dispatcher::set_timing(int cold, int repeat) {

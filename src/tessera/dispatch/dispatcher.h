@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ struct DispatcherOptions {
   // The file in which the problems that are asked are written down, see docs/serving.md; empty:
   // TESSERA_RECORD, or else none.
   std::string record;
+  // Compares one launch of so many, drawn at random, with the fp64 reference in the background, on
+  // rows that are drawn at random too. A mismatch is a warning, and the kernel is set aside for the
+  // problem. 0: TESSERA_VERIFY_EVERY, or else none. See docs/serving.md.
+  int verify_every = 0;
 };
 
 struct RunOptions {
@@ -85,6 +90,17 @@ struct RunTiming {
   std::vector<double> seconds;  // one for each timed run
 };
 
+// What verify_every did so far.
+struct SamplingReport {
+  std::uint64_t launches = 0;  // among which launches were drawn
+  std::uint64_t compared = 0;
+  std::uint64_t wrong = 0;  // of those that were compared
+  // Launches that were drawn and not compared: because the last comparison was still running, the
+  // operands had more than 256 MiB, an operand was packed ahead or the stream was captured, or
+  // memory, a thread or the reference was not to be had.
+  std::uint64_t busy = 0, too_large = 0, not_comparable = 0, failed = 0;
+};
+
 // Thread-safe. Holds the memo; kernels themselves live in the registry.
 class Dispatcher {
  public:
@@ -97,14 +113,24 @@ class Dispatcher {
   Registry& registry();
 
   // The kernel for a problem: memo -> validate -> choose -> emit -> build -> load -> memo. The
-  // reference stays valid while the dispatcher lives. A choice once made does not change. On a
-  // machine without a compiler it chooses the best kernel that is in a pack and logs a warning.
+  // reference stays valid while the dispatcher lives. A choice once made does not change, unless
+  // verify_every finds the kernel wrong. Without a compiler, or where compiling is forbidden
+  // (TESSERA_NO_JIT=1, allow_compile = false, a hook that refuses), it chooses the best kernel that
+  // is ready and logs a warning; Error{jit_disabled} where none is.
   // Throws Error{unsupported} with the missing features when this machine cannot run the target.
   const ReadyKernel& kernel_for(const Problem& problem, const RunOptions& options = {});
 
   // kernel_for() and launch. Checks the operands against the problem. A problem with a packed
   // operand cannot be verified, because the reference needs the operand as it was before.
   void run(const Problem& problem, const Operands& operands, const RunOptions& options = {});
+
+  // Loads the kernels of a pack, on a GPU onto the device of `place` too, so that later launches of
+  // them load nothing: the first launch may then be captured into a graph, given a workspace. Calls
+  // choose as ever; a problem whose choice is not in the pack loads its kernel at its first call.
+  Preloaded preload(const std::filesystem::path& pack, const runtime::LaunchOptions& place = {});
+
+  // What verify_every did so far. Waits for a comparison that is running.
+  SamplingReport sampling() const;
 
   // How often time() runs a problem: `cold` times before it reads the clock, then `repeat` times.
   // Without a call, 5 and 10. Throws Error{invalid_argument} for cold below 0 or repeat below 1.
@@ -131,6 +157,12 @@ class Dispatcher {
   // Counts a launch in the record, if there is one. For launches that do not pass through run().
   [[gnu::visibility("hidden")]] void count_call(const ReadyKernel& kernel, const Problem& problem,
                                                 const RunOptions& options);
+  // Whether launches of this dispatcher's kernels are to go through launch_sampled().
+  [[gnu::visibility("hidden")]] bool samples() const;
+  [[gnu::visibility("hidden")]] void launch_sampled(const ReadyKernel& kernel,
+                                                    const Problem& problem,
+                                                    const Operands& operands, const Launch& launch,
+                                                    const runtime::LaunchOptions& options) const;
 
  private:
   struct [[gnu::visibility("hidden")]] State;

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "tessera/base/forever.h"
 #include "tessera/base/hash.h"
 #include "tessera/dispatch/memo_internal.h"
 
@@ -44,7 +45,7 @@ const ReadyKernel& Memo::insert(const MemoKey& key, std::uint64_t hash, ReadyKer
   if (const ReadyKernel* known = find(key, hash)) return *known;
   if (2 * (entries_.size() + 1) > tables_.back()->slots.size()) grow();
   entries_.push_back(
-      Entry{hash, std::string(key.bytes()), std::string(key.force), std::move(kernel)});
+      Entry{hash, std::string(key.bytes()), std::string(key.force), std::move(kernel), false});
   place(*tables_.back(), entries_.back());
   return entries_.back().kernel;
 }
@@ -52,6 +53,26 @@ const ReadyKernel& Memo::insert(const MemoKey& key, std::uint64_t hash, ReadyKer
 std::size_t Memo::size() const {
   const std::lock_guard lock(mutex_);
   return entries_.size();
+}
+
+void Memo::forget(std::string_view kernel) {
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.is_forgotten || !entry.force.empty() || entry.kernel.name != kernel) continue;
+    entry.is_forgotten = true;
+    take_out(entry);
+  }
+}
+
+// No key has an empty text, so an entry with one matches none, and readers look on behind it.
+void Memo::take_out(const Entry& entry) {
+  static const Forever<Entry> nobody(Entry{0, {}, {}, {}, false});
+  Table& table = *tables_.back();
+  for (std::size_t i = entry.hash & table.mask;; i = (i + 1) & table.mask) {
+    if (table.slots[i].load(std::memory_order_relaxed) != &entry) continue;
+    table.slots[i].store(&*nobody, std::memory_order_release);
+    return;
+  }
 }
 
 bool Memo::matches(const Entry& entry, const MemoKey& key, std::uint64_t hash) {
@@ -69,7 +90,9 @@ void Memo::place(Table& table, const Entry& entry) {
 void Memo::grow() {
   const std::size_t count = tables_.empty() ? kFirstSlots : 2 * tables_.back()->slots.size();
   auto table = std::make_unique<Table>(count);
-  for (const Entry& entry : entries_) place(*table, entry);
+  for (const Entry& entry : entries_) {
+    if (!entry.is_forgotten) place(*table, entry);
+  }
   table_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
 }

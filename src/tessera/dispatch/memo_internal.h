@@ -36,9 +36,9 @@ struct MemoKey {
 std::uint64_t hash_of(const MemoKey& key);
 
 // Readers follow one atomic pointer to a table of atomic pointers to entries. Nothing that a reader
-// can reach is ever changed or freed. Writers take a mutex. Entries live as long as the memo, so
-// references stay valid. Outgrown tables live as long too; together they are as large as the last
-// one.
+// can reach is ever freed, and only the pointers change. Writers take a mutex. Entries live as long
+// as the memo, so references stay valid. Outgrown tables live as long too; together they are as
+// large as the last one.
 class Memo {
  public:
   Memo();
@@ -47,6 +47,9 @@ class Memo {
   // Adds an entry unless the key has one already. Returns the entry of the key.
   const ReadyKernel& insert(const MemoKey& key, std::uint64_t hash, ReadyKernel kernel);
   std::size_t size() const;
+  // Makes find() miss all keys without `force` whose kernel has this name. References to the
+  // kernels stay valid.
+  void forget(std::string_view kernel);
 
  private:
   struct Entry {
@@ -54,6 +57,7 @@ class Memo {
     std::string bytes;
     std::string force;
     ReadyKernel kernel;
+    bool is_forgotten = false;  // guarded by mutex_, never read by readers
   };
   struct Table {
     explicit Table(std::size_t slots);
@@ -62,6 +66,7 @@ class Memo {
   };
   static bool matches(const Entry& entry, const MemoKey& key, std::uint64_t hash);
   static void place(Table& table, const Entry& entry);
+  void take_out(const Entry& entry);
   void grow();
 
   std::atomic<const Table*> table_ = nullptr;

@@ -8,6 +8,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/tuning_internal.h"
+#include "tessera/families/operations.h"
 #include "tessera/learn/model_library.h"
 #include "tessera/tune/autotune.h"
 
@@ -73,6 +74,7 @@ Advice Tuning::advice(const MemoKey& key) const {
           [winner = winner_of(measured)](const Problem&, const Target&, int) { return winner; }));
     }
   }
+  for (Considered& kernel : aside(key.problem)) advice.refused.push_back(std::move(kernel));
   advice.pool = pool(key.problem, key.force.empty() ? advice.refused : std::vector<Considered>{});
   advice.rankers.insert(advice.rankers.end(), rankers_.begin(), rankers_.end());
   return advice;
@@ -130,6 +132,10 @@ void Tuning::measure(const MemoKey& key, Wanted what) const {
   tuning.worker = options_.tuning_worker;
   tuning.all = what == Wanted::all;
   std::vector<KernelSpec> candidates = most_promising(key, known(key));
+  if (!registry_.builder().no_compiler(target_).empty()) {
+    std::erase_if(candidates, [&](const KernelSpec& spec) { return !registry_.is_ready(spec); });
+    if (candidates.empty()) return;
+  }
   const auto most = static_cast<std::size_t>(options_.without_model_top);
   if (tuning.all && most > 0 && candidates.size() > most) candidates.resize(most);
   tune::autotune(computed_of(options_, key.problem), target_, candidates, registry_, *open(true),
@@ -154,6 +160,27 @@ bool Tuning::was_tried(std::uint64_t hash) const {
 void Tuning::remember(std::uint64_t hash) {
   const std::lock_guard lock(mutex_);
   tried_.insert(hash);
+}
+
+std::string Tuning::aside_key(const Problem& problem) const {
+  return to_string(options_.batch_invariant ? any_batch(problem).usual.front() : problem);
+}
+
+void Tuning::set_aside(const Problem& problem, Considered kernel) {
+  std::string text = aside_key(problem);
+  const std::lock_guard lock(mutex_);
+  has_aside_ = true;
+  std::vector<Considered>& list = aside_[std::move(text)];
+  const auto is_same = [&](const Considered& c) { return c.name == kernel.name; };
+  if (std::none_of(list.begin(), list.end(), is_same)) list.push_back(std::move(kernel));
+}
+
+std::vector<Considered> Tuning::aside(const Problem& problem) const {
+  if (!has_aside_) return {};
+  const std::string text = aside_key(problem);
+  const std::lock_guard lock(mutex_);
+  const auto found = aside_.find(text);
+  return found == aside_.end() ? std::vector<Considered>{} : found->second;
 }
 
 // Kernels of a CPU run on the same cores, whatever number a caller gives.
@@ -210,7 +237,9 @@ std::vector<KernelSpec> Tuning::most_promising(const MemoKey& key,
   choice.deterministic = options_.deterministic;
   choice.batch_invariant = options_.batch_invariant;
   choice.rankers = predictors_;
-  choice.pool = pool(key.problem, refused_of(known));
+  std::vector<Considered> refused = refused_of(known);
+  for (Considered& kernel : aside(key.problem)) refused.push_back(std::move(kernel));
+  choice.pool = pool(key.problem, refused);
   choice.explain = true;
   std::vector<KernelSpec> best;
   for (const Considered& candidate : choose(key.problem, target_, choice).considered) {

@@ -2,6 +2,7 @@
 // autotuning.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -51,11 +52,17 @@ class Tuning {
   // measurements would disturb each other. Only problems that need a measurement wait for it.
   void tune_once(const MemoKey& key, std::uint64_t hash);
 
+  // From now on the kernel counts as refused for the problem, or with batch_invariant for all
+  // batches of it; see sampling_internal.h.
+  void set_aside(const Problem& problem, Considered kernel);
+
  private:
   // What tune_once() has to measure for a problem: nothing, the most promising kernels, or all.
   enum class Wanted { nothing, best, all };
   Wanted wanted(const MemoKey& key, std::uint64_t hash) const;
   void measure(const MemoKey& key, Wanted what) const;
+  std::vector<Considered> aside(const Problem& problem) const;  // what was set aside for it
+  std::string aside_key(const Problem& problem) const;
   bool was_tried(std::uint64_t hash) const;
   void remember(std::uint64_t hash);         // that it was tried
   WorkMutex& device_of(const MemoKey& key);  // is held by whoever measures on the key's device
@@ -81,6 +88,8 @@ class Tuning {
   mutable std::unique_ptr<tune::Store> store_;
   std::unordered_set<std::uint64_t> tried_;
   std::map<int, WorkMutex> devices_;
+  std::map<std::string, std::vector<Considered>> aside_;
+  std::atomic<bool> has_aside_ = false;  // not guarded
 };
 
 }  // namespace tessera

@@ -12,6 +12,8 @@
 #include "tessera/base/foreign_error.h"
 #include "tessera/base/parallel.h"
 #include "tessera/base/seconds.h"
+#include "tessera/jit/cached_names_internal.h"
+#include "tessera/jit/compile_hook_internal.h"
 #include "tessera/jit/compile_internal.h"
 #include "tessera/jit/compilers.h"
 #include "tessera/jit/load_check_internal.h"
@@ -74,22 +76,24 @@ struct Builder::State {
   PackSet packs;
   std::string forbidden_by;  // a clause that says what forbids compiling; empty when compiling is
                              // allowed
+  std::string permit;        // what must be done to that
+  CachedNames cached_names;
 
   explicit State(BuildOptions wanted)
       : options(std::move(wanted)),
         cache(options.cache),
         packs(options.packs, options.use_shipped_packs) {
     if (!options.allow_compile)
-      forbidden_by = "allow_compile = false forbids compiling it; allow it";
+      forbidden_by = "allow_compile = false forbids compiling", permit = "allow";
     if (is_forbidden_by_environment()) {
-      forbidden_by = "TESSERA_NO_JIT=1 forbids compiling it; unset it";
+      forbidden_by = "TESSERA_NO_JIT=1 forbids compiling", permit = "unset";
     }
   }
 
   Toolchain toolchain(std::string_view kernel, const Target& target) const;
   Found build(const Source& source, const Target& target);
   Found find_or_build(const Source& source, const Target& target);
-  Found build_with_compiler(const Source& source, const Target& target);
+  Found build_with_compiler(const Source& source, const Target& target, const std::string& why);
   std::vector<Artifact> build_objects(const Source& source, const Target& target);
   void prepare_objects(std::span<const Source> sources, std::span<const std::size_t> which,
                        const Target& target, int jobs);
@@ -106,6 +110,7 @@ Toolchain Builder::State::toolchain(std::string_view kernel, const Target& targe
 }
 
 std::string Builder::State::no_compiler(const Target& target) const try {
+  if (!forbidden_by.empty()) return forbidden_by;
   toolchain(target.name, target);
   return {};
 } catch (const Error& error) {
@@ -125,7 +130,7 @@ Found Builder::State::find_or_build(const Source& source, const Target& target) 
     if (auto packed = packs.find(source.name, source_key(source, target))) return {*packed, true};
   }
   try {
-    return build_with_compiler(source, target);
+    return build_with_compiler(source, target, why_this_thread_compiles());
   } catch (const Error& error) {
     const bool no_compiler = error.code() == ErrorCode::compile_failed;
     if (no_compiler && !forbidden_by.empty()) refuse(source);
@@ -133,7 +138,8 @@ Found Builder::State::find_or_build(const Source& source, const Target& target) 
   }
 }
 
-Found Builder::State::build_with_compiler(const Source& source, const Target& target) {
+Found Builder::State::build_with_compiler(const Source& source, const Target& target,
+                                          const std::string& why) {
   const Toolchain toolchain = this->toolchain(source.name, target);
   const std::string key = cache_key(source, target, toolchain);
   if (std::optional<Artifact> found = cache.find(source.name, key)) return {*found, true};
@@ -149,6 +155,7 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
                  .cache = cache.folder(),
                  .key = key};
   const auto produce = [&](const fs::path& folder) {
+    announce({source.name, target.name, why}, options.on_compile);
     job.objects = build_objects(source, target);
     compile(job, folder);
   };
@@ -158,8 +165,9 @@ Found Builder::State::build_with_compiler(const Source& source, const Target& ta
 std::vector<Artifact> Builder::State::build_objects(const Source& source,
                                                     const Target& target) try {
   std::vector<Artifact> objects(source.objects.size());
+  const std::string part = "a part of " + source.name;
   in_parallel(objects.size(), 0, [&](std::size_t i) {
-    objects[i] = build_with_compiler(source.objects[i], target).artifact;
+    objects[i] = build_with_compiler(source.objects[i], target, part).artifact;
   });
   return objects;
 } catch (const Error& error) {
@@ -196,9 +204,9 @@ void Builder::State::prepare_objects(std::span<const Source> sources,
 
 void Builder::State::refuse(const Source& source) const {
   throw Error(ErrorCode::jit_disabled,
-              fmt::format("{}: is neither in a pack nor in the cache {}, and {} or ship a pack "
-                          "with 'tessera pack'",
-                          source.name, cache.folder().string(), forbidden_by));
+              fmt::format("{}: is neither in a pack nor in the cache {}, and {} it; {} it or ship "
+                          "a pack with 'tessera pack'",
+                          source.name, cache.folder().string(), forbidden_by, permit));
 }
 
 bool Builder::State::try_find(const Source& source, const Target& target, BuildResult& result) {
@@ -292,6 +300,14 @@ bool Builder::is_packed(const Source& source, const Target& target) {
 }
 
 bool Builder::is_name_packed(const std::string& name) { return state_->packs.lists(name); }
+
+bool Builder::is_cached(const Source& source, const Target& target) {
+  return is_name_cached(source.name) && state_->find_ready(source, target).has_value();
+}
+
+bool Builder::is_name_cached(const std::string& name) {
+  return state_->cached_names.has(state_->cache, name);
+}
 
 const Cache& Builder::cache() const { return state_->cache; }
 

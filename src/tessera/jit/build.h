@@ -10,6 +10,7 @@
 
 #include "tessera/families/answers.h"
 #include "tessera/jit/cache.h"
+#include "tessera/jit/compile_hook.h"
 #include "tessera/spec/target.h"
 
 #pragma GCC visibility push(default)
@@ -25,8 +26,10 @@ struct BuildOptions {
                        // beside the library
   std::vector<std::string> packs;  // packs to search before the cache; see pack.h
   bool use_shipped_packs = true;   // whether to search the packs beside the library
-  bool allow_compile = true;  // false (or TESSERA_NO_JIT=1): a kernel that is not found is an error
+  bool allow_compile = true;  // false (or TESSERA_NO_JIT=1): nothing is compiled; build() fails for
+                              // a kernel that is not found, and dispatchers choose among the others
   double timeout_seconds = 120;  // of one compiler run
+  CompileHook on_compile;        // is asked before each start of a compiler; empty: nobody is
 };
 
 struct BuildResult {
@@ -68,13 +71,19 @@ class Builder {
   Artifact rebuild(const Artifact& unloadable, const std::string& why, const Source& source,
                    const Target& target);
 
-  // A sentence that says that no compiler for the target was found; empty when there is one.
+  // A sentence that says that compiling is forbidden, or that no compiler for the target was found;
+  // empty when there is one that may run.
   std::string no_compiler(const Target& target) const;
   // Whether a pack holds the source's kernel, so that build() needs no compiler.
   bool is_packed(const Source& source, const Target& target);
   // Whether a pack holds a kernel of this name. If not, is_packed() is false for every source of
   // this name.
   bool is_name_packed(const std::string& name);
+  // Whether the cache holds the source's kernel. Needs the compiler that made it, because the key
+  // covers the compiler.
+  bool is_cached(const Source& source, const Target& target);
+  // Whether the cache holds a kernel of this name. If not, is_cached() is false.
+  bool is_name_cached(const std::string& name);
 
   const Cache& cache() const;
 

@@ -85,4 +85,11 @@ HostOperands fetch_inputs(const Family& family, const Problem& problem, const Op
 void fetch_results(const Family& family, const Operands& operands, const runtime::Place& place,
                    HostOperands& host);
 
+// The same where the caller's memory may change before it is read: copies in any case. The results
+// lie beside the inputs, which stay as they were.
+HostOperands copy_inputs(const Family& family, const Problem& problem, const Operands& operands,
+                         const runtime::Place& place);
+HostOperands copy_results(const Family& family, const Operands& operands,
+                          const runtime::Place& place, const HostOperands& inputs);
+
 }  // namespace tessera::measure

@@ -53,6 +53,11 @@ void** array_for(const Tensor& tensor, HostOperands& host) {
   return pointers;
 }
 
+void* room_for(const Tensor& tensor, HostOperands& host) {
+  if (tensor.in_array) return array_for(tensor, host);
+  return host.storage.emplace_back(tensor.bytes()).data();
+}
+
 // Copies a tensor, or each batch of an array, to the host's copy.
 void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Place& place) {
   if (!tensor.in_array) {
@@ -156,14 +161,19 @@ void reset_placed(PlacedOperands& placed, const OwnedOperands& owned, const runt
 
 HostOperands fetch_inputs(const Family& family, const Problem& problem, const Operands& operands,
                           const runtime::Place& place) {
+  if (place.backend->uses_host_memory()) return {family.tensors(problem), operands, {}};
+  return copy_inputs(family, problem, operands, place);
+}
+
+HostOperands copy_inputs(const Family& family, const Problem& problem, const Operands& operands,
+                         const runtime::Place& place) {
   HostOperands host{family.tensors(problem), operands, {}};
-  if (place.backend->uses_host_memory() || writes_nothing(host.tensors)) return host;
+  if (writes_nothing(host.tensors)) return host;
   for (const Tensor& tensor : host.tensors) {
     const bool is_left_out =
         tensor.may_be_null && family.pointer(operands, tensor.operand) == nullptr;
     if (tensor.is_empty() || is_left_out) continue;
-    void* const to = tensor.in_array ? array_for(tensor, host)
-                                     : host.storage.emplace_back(tensor.bytes()).data();
+    void* const to = room_for(tensor, host);
     family.set_pointer(host.operands, tensor.operand, to);
     if (tensor.is_read()) fetch(tensor, family.pointer(operands, tensor.operand), to, place);
   }
@@ -179,6 +189,21 @@ void fetch_results(const Family& family, const Operands& operands, const runtime
     void* const to = const_cast<void*>(family.pointer(host.operands, tensor.operand));
     fetch(tensor, family.pointer(operands, tensor.operand), to, place);
   }
+}
+
+HostOperands copy_results(const Family& family, const Operands& operands,
+                          const runtime::Place& place, const HostOperands& inputs) {
+  place.backend->synchronize(place.options);
+  HostOperands results{inputs.tensors, inputs.operands, {}};
+  if (writes_nothing(results.tensors)) return results;
+  for (const Tensor& tensor : results.tensors) {
+    const void* const from = family.pointer(operands, tensor.operand);
+    if (!tensor.is_written() || tensor.is_empty() || from == nullptr) continue;
+    void* const to = room_for(tensor, results);
+    family.set_pointer(results.operands, tensor.operand, to);
+    fetch(tensor, from, to, place);
+  }
+  return results;
 }
 
 }  // namespace tessera::measure

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "tessera/base/fork.h"
 #include "tessera/families/family.h"
 #include "tessera/families/operations.h"
+#include "tessera/registry/preload_internal.h"
 #include "tessera/registry/registry_json_internal.h"
 #include "tessera/runtime/availability.h"
 #include "tessera/spec/json_internal.h"
@@ -119,6 +121,8 @@ struct Registry::State {
   std::map<std::string, Entry, std::less<>> entries;
   std::map<std::string, TargetPtr, std::less<>> targets;
   std::shared_ptr<jit::Builder> builder;
+  PreloadedKernels preloaded;
+  std::atomic<bool> has_preloaded = false;
 
   // The builder is made at its first use, because a registry that only declares must not touch a
   // cache folder.
@@ -247,19 +251,37 @@ Loaded Registry::get(const KernelSpec& spec) {
   const TargetPtr target = state_->target_of(spec.target);
   const runtime::Backend& backend = runtime::backend_for(*target);
   const Source source = emit_legal(spec, *target);
+  if (state_->has_preloaded) {
+    if (auto ahead = state_->preloaded.find(source, *target)) {
+      return state_->keep(spec, std::move(ahead->artifact), std::move(ahead->loaded));
+    }
+  }
   jit::Artifact artifact = state_->the_builder()->build(source, *target);
   Loaded loaded = state_->load(backend, artifact, source, *target);
   return state_->keep(spec, std::move(artifact), std::move(loaded));
 }
 
 bool Registry::is_ready(const KernelSpec& spec) {
-  const std::string name = name_of(spec);
-  if (find(name) != nullptr) return true;
+  if (find(name_of(spec)) != nullptr) return true;
   // so the kernel need not be emitted
-  const std::string source = family_of(spec).source_name(spec);
-  if (!state_->the_builder()->is_name_packed(source)) return false;
+  const std::string name = family_of(spec).source_name(spec);
+  jit::Builder& builder = *state_->the_builder();
+  const bool is_ahead = state_->preloaded.has_name(name);
+  if (!is_ahead && !builder.is_name_packed(name) && !builder.is_name_cached(name)) return false;
   const TargetPtr target = state_->target_of(spec.target);
-  return state_->the_builder()->is_packed(emit_legal(spec, *target), *target);
+  const Source source = emit_legal(spec, *target);
+  return (is_ahead && state_->preloaded.find(source, *target)) ||
+         builder.is_packed(source, *target) || builder.is_cached(source, *target);
+}
+
+Preloaded Registry::preload(const std::filesystem::path& pack, std::string_view target,
+                            const runtime::LaunchOptions& place) {
+  const TargetPtr row = state_->target_of(std::string(target));
+  if (const std::string reason = runtime::why_not_here(*row); !reason.empty()) {
+    throw Error(ErrorCode::unsupported, reason);
+  }
+  state_->has_preloaded = true;
+  return preload_pack(pack, *row, place, state_->preloaded);
 }
 
 Loaded Registry::find(std::string_view name) const {

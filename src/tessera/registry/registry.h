@@ -83,6 +83,13 @@ class KernelSetBuilder {
 std::string to_json(const KernelSet& set);
 KernelSet kernel_set_from_json(std::string_view text);
 
+// What Registry::preload() did.
+struct Preloaded {
+  std::size_t kernels = 0;           // that are loaded now, those that were before included
+  double seconds = 0;                // that it took
+  std::vector<std::string> skipped;  // names of kernels that this library makes from another text
+};
+
 // Live kernels. Several registries live side by side; there is no global one. Thread-safe.
 class Registry {
  public:
@@ -108,9 +115,15 @@ class Registry {
 
   // The loaded kernel; builds and loads it on demand. Throws what the builder and the loader throw.
   std::shared_ptr<const runtime::LoadedKernel> get(const KernelSpec& spec);
-  // Whether get() needs no compiler, because the kernel is loaded or in a pack. If a pack holds the
-  // name, emits the kernel and throws what that throws.
+  // Whether get() needs no compiler, because the kernel is loaded, in a pack or in the cache. If
+  // one of them holds the name, emits the kernel and throws what that throws.
   bool is_ready(const KernelSpec& spec);
+  // Loads the kernels of a pack that are for the target, on a GPU onto the device of `place` too,
+  // so that later launches of them load nothing. A kernel that this library would make from another
+  // text is skipped with a warning that names it. Throws what opening a pack throws,
+  // Error{unsupported} where this machine cannot run the target, and Error{load_failed}.
+  Preloaded preload(const std::filesystem::path& pack, std::string_view target,
+                    const runtime::LaunchOptions& place = {});
   // The loaded kernel, or null when it is not loaded; never builds.
   std::shared_ptr<const runtime::LoadedKernel> find(std::string_view name) const;
 

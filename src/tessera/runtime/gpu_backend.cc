@@ -228,6 +228,11 @@ class GpuBackend final : public Backend {
     on.check(on.driver().fill(pointer_of(to), value, bytes, on.stream()), "fill memory");
   }
 
+  bool is_capturing(const LaunchOptions& options) const override {
+    const OnDevice on(vendor_, options);
+    return on.gpu().is_capturing(on.stream(), "a launch");
+  }
+
   std::unique_ptr<Event> make_event(const LaunchOptions& options) const override {
     return std::make_unique<GpuEvent>(vendor_, options);
   }

@@ -107,6 +107,7 @@ class GpuKernel final : public LoadedKernel {
   std::size_t workspace_bytes(const Launch& launch, const LaunchOptions&) const override {
     return launch.workspace.bytes;
   }
+  void place(const LaunchOptions& options) const override;
 
  private:
   struct Arguments {
@@ -185,6 +186,13 @@ void GpuKernel::launch(const Launch& launch, const LaunchOptions& options) const
     const Configuration configuration(launch.steps[i], ready[i].blocks, stream);
     enqueue(gpu, stream, ready[i].function, configuration.config, parameters);
   }
+}
+
+void GpuKernel::place(const LaunchOptions& options) const {
+  Gpu& gpu = Gpu::use(gpu::driver(vendor_), options.device);
+  const CurrentContext current(gpu);
+  const std::lock_guard lock(mutex_);
+  placed_on(gpu, stream_of(options));
 }
 
 // A kernel for AMD's GPUs cannot ask how many blocks run with it.

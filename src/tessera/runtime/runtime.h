@@ -43,6 +43,9 @@ class LoadedKernel {
   virtual void launch(const Launch& launch, const LaunchOptions& options) const = 0;
   // The bytes of workspace that this launch needs; may be 0.
   virtual std::size_t workspace_bytes(const Launch& launch, const LaunchOptions& options) const = 0;
+  // Brings the kernel's code onto the device that such launches run on, which a GPU's kernel
+  // otherwise does at its first launch there.
+  virtual void place(const LaunchOptions&) const {}
 };
 
 // A moment in the order of a stream's work.
@@ -89,6 +92,8 @@ class Backend {
   // The GPU's model; empty when there is no GPU, and for this machine's processor, which
   // host_info() names. Makes no context.
   virtual std::string device_name(const LaunchOptions& options) const = 0;
+  // Whether launches on the stream go into a graph that is being captured.
+  virtual bool is_capturing(const LaunchOptions&) const { return false; }
 };
 
 // Throws Error{unsupported} for a backend that this build does not have.

@@ -58,8 +58,13 @@ class CliCompiler : public CliTest {
 };
 
 TEST_F(CliCompiler, Forbidden) {
-  const std::string where =
-      kernel_ + ": is neither in a pack nor in the cache " + (folder() / "cache").string();
+  const std::string problem = run_json("explain gemm m=3 n=4 k=5 --target mine.json --threads 1")
+                                  .at("decisions")
+                                  .at(0)
+                                  .at("problem");
+  const std::string where = "no kernel that can run '" + problem + "' is ready; the best one, " +
+                            kernel_ + ": is neither in a pack nor in the cache " +
+                            (folder() / "cache").string();
   const std::string pack = " or ship a pack with 'tessera pack'";
   expect_failure(line_, where + ", and TESSERA_NO_JIT=1 forbids compiling it; unset it" + pack, 1,
                  {"TESSERA_NO_JIT=1"});

@@ -55,6 +55,30 @@ TEST(Memo, EveryFieldOfTheKeyCounts) {
   EXPECT_EQ(find(memo, MemoKey{problem, 1, 1, {}}), nullptr);
 }
 
+// Kernels by the thousand, so that the table grows before and after.
+TEST(Memo, ForgetsAKernelAndKeepsItsReferences) {
+  Memo memo;
+  constexpr int kProblems = 3000;
+  std::vector<const ReadyKernel*> kept;
+  for (int m = 0; m < kProblems; ++m) {
+    kept.push_back(&insert(memo, key_of(problem_of(m)), m % 3 == 0 ? "wrong" : "right"));
+  }
+  const Problem forced = problem_of(3);
+  insert(memo, key_of(forced, 1, "wrong"), "wrong");
+  memo.forget("wrong");
+  for (int m = 0; m < kProblems; ++m) {
+    const ReadyKernel* expected = m % 3 == 0 ? nullptr : kept[static_cast<std::size_t>(m)];
+    ASSERT_EQ(find(memo, key_of(problem_of(m))), expected) << m;
+  }
+  EXPECT_NE(find(memo, key_of(forced, 1, "wrong")), nullptr);
+  EXPECT_EQ(kept[0]->name, "wrong");
+  for (int m = 0; m < 2 * kProblems; ++m) insert(memo, key_of(problem_of(m)), "other");
+  for (int m = 0; m < 2 * kProblems; ++m) {
+    const char* expected = m < kProblems && m % 3 != 0 ? "right" : "other";
+    ASSERT_EQ(find(memo, key_of(problem_of(m)))->name, expected) << m;
+  }
+}
+
 // Equal hashes must not be taken for equal keys.
 TEST(Memo, ComparesAfterHashing) {
   Memo memo;
