@@ -19,8 +19,13 @@ if(Python_Development.Module_FOUND)
   set_target_properties(tessera_fast PROPERTIES PREFIX "" OUTPUT_NAME _fast SUFFIX .abi3.so
                         C_STANDARD 99 C_STANDARD_REQUIRED ON UNITY_BUILD OFF
                         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python)
+  if(TESSERA_WHEEL_TARGETS)
+    tessera_old_glibc(tessera_fast)
+    target_link_options(tessera_fast PRIVATE -Wl,-z,undefs)  # Python's functions
+  endif()
   install(TARGETS tessera_fast LIBRARY DESTINATION tessera COMPONENT python EXCLUDE_FROM_ALL)
-  add_custom_target(python_package DEPENDS tessera_fast tessera tessera_worker)
+  add_custom_target(python_package DEPENDS tessera_fast tessera tessera_worker
+                    ${TESSERA_WHEEL_TARGETS})
   if(TARGET shipped)
     add_dependencies(python_package shipped)
   endif()
@@ -29,8 +34,14 @@ else()
 endif()
 
 # A wheel holds no links, so that the library has the name by which it is loaded.
-install(PROGRAMS $<TARGET_FILE:tessera> DESTINATION tessera/lib COMPONENT python EXCLUDE_FROM_ALL
-        RENAME $<TARGET_SONAME_FILE_NAME:tessera>)
-install(PROGRAMS $<TARGET_FILE:tessera_worker> DESTINATION tessera/lib COMPONENT python
+set(library tessera)
+set(worker tessera_worker)
+if(TESSERA_WHEEL_TARGETS)
+  list(GET TESSERA_WHEEL_TARGETS 0 library)
+  list(GET TESSERA_WHEEL_TARGETS 1 worker)
+endif()
+install(PROGRAMS $<TARGET_FILE:${library}> DESTINATION tessera/lib COMPONENT python
+        EXCLUDE_FROM_ALL RENAME $<TARGET_SONAME_FILE_NAME:tessera>)
+install(PROGRAMS $<TARGET_FILE:${worker}> DESTINATION tessera/lib COMPONENT python
         EXCLUDE_FROM_ALL)
 install(FILES ${packs} DESTINATION tessera/lib COMPONENT python EXCLUDE_FROM_ALL)

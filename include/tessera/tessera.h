@@ -104,6 +104,10 @@ TSR_API void tsr_free(char* text);
  * names the packages of an activated one: VIRTUAL_ENV, CONDA_PREFIX. */
 TSR_API tsr_status_t tsr_add_python_prefix(const char* prefix);
 
+/* Files *.pack of this folder are searched after those that come with the library, by what is made
+ * afterwards. Packs are code: see docs/security.md. */
+TSR_API tsr_status_t tsr_add_packs(const char* folder);
+
 /* Warnings (level 0) and notes (level 1) of the whole process go to `sink`, one call at a time.
  * NULL turns them off, which is the default. */
 typedef void (*tsr_log_sink_t)(void* user, int level, const char* sentence);

@@ -11,6 +11,7 @@ import pathlib
 import sys
 from typing import Any, Dict, List, Optional
 
+from . import _openmp, _packs
 from ._values import Error, number, shown, whole
 
 ABI = 1
@@ -94,6 +95,7 @@ _FUNCTIONS = {
     "tsr_set_log_sink": [LOG_SINK, _P],
     "tsr_set_compile_hook": [COMPILE_HOOK, _P],
     "tsr_add_python_prefix": [_S],
+    "tsr_add_packs": [_S],
     "tsr_problem_parse": [_S, _P],
     "tsr_problem_from_json": [_S, _P],
     "tsr_problem_create": [_S, _P],
@@ -180,6 +182,7 @@ def find_library() -> pathlib.Path:
 
 def load(path: pathlib.Path) -> ctypes.CDLL:
     """Loads a library of this ABI, and declares its functions. Raises Error for any other."""
+    _openmp.share()
     try:
         library = ctypes.CDLL(str(path))
         library.tsr_abi.restype = _INT
@@ -197,6 +200,9 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
         getattr(library, f"tsr_{handle}_destroy").argtypes = [_P]
     if hasattr(library, "tsr_add_python_prefix"):  # later than the first release
         library.tsr_add_python_prefix(ctypes.c_char_p(os.fsencode(sys.prefix)))
+    if hasattr(library, "tsr_add_packs"):
+        for folder in _packs.folders():
+            library.tsr_add_packs(ctypes.c_char_p(os.fsencode(folder)))
     return library
 
 

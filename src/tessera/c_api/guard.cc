@@ -12,6 +12,7 @@
 #include "tessera/base/per_thread.h"
 #include "tessera/base/python_packages.h"
 #include "tessera/commands/console.h"
+#include "tessera/jit/shipped_packs.h"
 #include "tessera/tessera.hpp"
 
 namespace tessera::c_api {
@@ -132,6 +133,10 @@ void tsr_free(char* text) { std::free(text); }
 
 tsr_status_t tsr_add_python_prefix(const char* prefix) {
   return guarded([&] { add_python_prefix(text_of(prefix, "prefix")); });
+}
+
+tsr_status_t tsr_add_packs(const char* folder) {
+  return guarded([&] { jit::add_packs(text_of(folder, "folder")); });
 }
 
 tsr_status_t tsr_set_log_sink(tsr_log_sink_t sink, void* user) {

@@ -17,6 +17,9 @@ struct Finding {
   std::string detail;   // what was found, or how to get it
 };
 
+// The compilers of kernels, the drivers of GPUs and the GPUs.
+std::vector<Finding> find_tools();
+
 // Prints what is found, with the findings of `others` (may be empty) among it. Returns 1 when
 // something needed is missing.
 int doctor(const Console& console, const std::function<std::vector<Finding>()>& others);

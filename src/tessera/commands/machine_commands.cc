@@ -1,4 +1,4 @@
-// tessera targets, doctor and version: about machines and this installation.
+// tessera targets and doctor: about machines and this installation.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -311,19 +311,16 @@ std::vector<Finding> examine(const std::function<std::vector<Finding>()>& others
   return findings;
 }
 
-int version(const Console& console) {
-  if (console.json) {
-    nlohmann::json abi = nlohmann::json::object();
-    for (const Family* family : all_families())
-      abi[std::string(to_string(family->op))] = int{family->abi};
-    console.print_json({{"version", kVersion}, {"abi", abi}});
-  } else {
-    console.write_out("tessera {}\n", kVersion);
-  }
-  return 0;
-}
-
 }  // namespace
+
+std::vector<Finding> find_tools() {
+  std::vector<Finding> findings;
+  add_compilers(findings, true);
+  add_compilers(findings, false);
+  for (Finding& finding : find_gpus()) findings.push_back(std::move(finding));
+  for (Finding& finding : find_amd_gpus()) findings.push_back(std::move(finding));
+  return findings;
+}
 
 int doctor(const Console& console, const std::function<std::vector<Finding>()>& others) {
   const std::vector<Finding> findings = examine(others);
@@ -372,7 +369,5 @@ Action declare_targets(CLI::App& app) {
 Action declare_doctor(CLI::App&) {
   return [](const Console& console) { return doctor(console, {}); };
 }
-
-Action declare_version(CLI::App&) { return version; }
 
 }  // namespace tessera::commands

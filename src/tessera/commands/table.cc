@@ -64,7 +64,8 @@ constexpr std::array kCommands = {
             "tessera targets avx512", declare_targets},
     Command{"doctor", "say what was found on this machine, what is missing and how to get it",
             "tessera doctor", declare_doctor},
-    Command{"version", "print the version", "tessera version", declare_version},
+    Command{"version", "print the versions of the library, its models, packs and compilers",
+            "tessera version", declare_version},
 };
 
 }  // namespace

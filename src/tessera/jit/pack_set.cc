@@ -6,25 +6,9 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/base/text.h"
-#include "tessera/jit/worker_program.h"
+#include "tessera/jit/shipped_packs.h"
 
 namespace tessera::jit {
-
-std::vector<fs::path> shipped_packs() {
-  const fs::path library = library_folder();
-  if (library.empty()) return {};
-  std::vector<fs::path> packs;
-  for (const fs::path& folder : {library / "tessera", library}) {
-    std::vector<fs::path> found;
-    std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path().extension() == ".pack") found.push_back(entry.path());
-    }
-    std::sort(found.begin(), found.end());
-    packs.insert(packs.end(), found.begin(), found.end());
-  }
-  return packs;
-}
 
 PackSet::PackSet(std::vector<std::string> named, bool use_shipped)
     : named_(std::move(named)), use_shipped_(use_shipped) {}

@@ -11,9 +11,6 @@
 
 namespace tessera::jit {
 
-// <folder of the library>/tessera/*.pack and <folder of the library>/*.pack, sorted.
-std::vector<std::filesystem::path> shipped_packs();
-
 // Thread-safe.
 class PackSet {
  public:

@@ -219,10 +219,17 @@ TEST_F(CliText, TargetsAreRows) {
 }
 
 TEST_F(CliText, VersionAndDoctor) {
-  EXPECT_EQ(run("version").out, "tessera " + std::string(kVersion) + "\n");
+  const std::string all = run("version").out;
+  EXPECT_TRUE(all.starts_with("tessera " + std::string(kVersion) + "\n")) << all;
+  EXPECT_NE(all.find("\nmodels "), std::string::npos) << all;
   EXPECT_EQ(run("--version").out, "tessera " + std::string(kVersion) + "\n");
   EXPECT_EQ(run_json("version").at("version"), kVersion);
-  EXPECT_EQ(run_json("version").at("abi").at("gemm"), int{family_of(Op::gemm).abi});
+  const Json version = run_json("version");
+  EXPECT_EQ(version.at("abi").at("gemm"), int{family_of(Op::gemm).abi});
+  EXPECT_GE(version.at("c_abi").get<int>(), 1);
+  const Json& models = version.at("models");
+  EXPECT_EQ(std::count(models.begin(), models.end(), "gemm_avx512_bf16"), 1);
+  EXPECT_FALSE(version.at("findings").empty());
 
   // Whether a compiler is there is not known here: both answers are whole.
   const CliResult doctor = run("doctor --json");
