@@ -12,8 +12,10 @@ if(Python_Development.Module_FOUND)
   enable_language(C)
   # Every version since 3.9 loads it: see python/src/fast.c. It finds Python's functions in the
   # program that loads it.
-  add_library(tessera_fast MODULE EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/python/src/fast.c)
+  add_library(tessera_fast MODULE EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/python/src/fast.c
+              ${PROJECT_SOURCE_DIR}/python/src/tensors.c)
   target_include_directories(tessera_fast SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
+  target_include_directories(tessera_fast PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_compile_definitions(tessera_fast PRIVATE _GNU_SOURCE)
   target_link_libraries(tessera_fast PRIVATE ${CMAKE_DL_LIBS})
   set_target_properties(tessera_fast PROPERTIES PREFIX "" OUTPUT_NAME _fast SUFFIX .abi3.so

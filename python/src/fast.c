@@ -5,15 +5,12 @@
  * The file is compiled against the limited API of Python 3.9, so that one binary serves every later
  * version. It does not link the library: Python tells it the address of tsr_launch.
  */
-#define Py_LIMITED_API 0x03090000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <dlfcn.h>
-#include <stdint.h>
+#include "fast.h"
 
-enum { kMostOperands = 24, kMostDimensions = 8, kBufStrides = 0x18 };
+#include <dlfcn.h>
+
+enum { kBufStrides = 0x18 };
 enum { kMostWords = kMostOperands * (3 + 2 * kMostDimensions) };
-enum { kFastCall = 0x0080 }; /* METH_FASTCALL, which came into the limited API with Python 3.10 */
 
 /* The buffer protocol came into the limited API with Python 3.11. Its struct and functions have
  * been the same in all versions since 3.0, and their layout is frozen as of 3.11, so that this
@@ -34,20 +31,11 @@ typedef struct {
 
 typedef int (*GetBuffer)(PyObject*, Buffer*, int);
 typedef void (*ReleaseBuffer)(Buffer*);
-typedef int (*Launch)(const void* plan, const void* const* operands, size_t count,
-                      const void* options);
 
 static GetBuffer get_buffer;
 static ReleaseBuffer release_buffer;
-static Launch launch_plan;
+Launch launch_plan;
 static PyObject* dtype_name;
-
-/* What Python stores for a key, as bytes: the plan, and which operands of the call it takes. */
-typedef struct {
-  const void* plan;
-  int32_t count;
-  int32_t source[kMostOperands];
-} Entry;
 
 typedef struct {
   Buffer buffers[kMostOperands];
@@ -229,9 +217,12 @@ static PyObject* bind(PyObject* module, PyObject* address) {
   Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"call", (PyCFunction)(void (*)(void))call, kFastCall, call_doc},
-                                {"bind", bind, METH_O, bind_doc},
-                                {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {
+    {"call", (PyCFunction)(void (*)(void))call, kFastCall, call_doc},
+    {"bind", bind, METH_O, bind_doc},
+    {"call_tensors", (PyCFunction)(void (*)(void))call_tensors, kFastCall, call_tensors_doc},
+    {"bind_tensors", bind_tensors, METH_O, bind_tensors_doc},
+    {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_fast", "The warm call.", -1, methods, NULL, NULL, NULL, NULL};

@@ -54,11 +54,16 @@ def _word_of(array: Any) -> Any:
     return id(array.dtype), interface["shape"], interface.get("strides"), interface["data"][1]
 
 
+def bind() -> None:
+    """Loads the library, and tells the extension where its launch is."""
+    launch = _abi.function("tsr_launch")
+    _fast.bind(ctypes.cast(launch, ctypes.c_void_p).value or 0)
+
+
 def _bound() -> Any:
     if _fast is None:
         return call_slowly
-    launch = _abi.function("tsr_launch")
-    _fast.bind(ctypes.cast(launch, ctypes.c_void_p).value or 0)
+    bind()
     return _fast.call
 
 

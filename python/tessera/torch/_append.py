@@ -11,7 +11,7 @@ from .._abi import Error
 from .._checks import named
 from . import _run
 from ._attention_ops import TENSORS
-from ._functions import _call, check_tensors, ops
+from ._functions import call_anew, check_tensors, ops
 from ._operators import Operator, register
 
 Tensor = torch.Tensor
@@ -94,5 +94,5 @@ def append_kv(k_cache: Tensor, v_cache: Tensor, k_new: Tensor, v_new: Tensor, se
             if tensor.requires_grad:  # type: ignore[union-attr]
                 raise Error(f"append_kv: {name} requires a gradient, which a cache has not; call "
                             "it under torch.no_grad()", "unsupported")
-    out = _call(ops.append_kv, run, 5, tensors, rotary, max_seqlen_q, check_pages, layout)
+    out = call_anew(ops.append_kv, run, 5, tensors, rotary, max_seqlen_q, check_pages, layout)
     return None if q is None else out

@@ -9,12 +9,17 @@ from .. import _attention_scales
 from .._abi import Error
 from .._checks import named
 from .._layout import broadcast
-from . import _attention_backward, _attention_ops, _run
+from . import _attention_backward, _attention_ops, _run, _warm
 from ._attention_ops import random_words, words_of
-from ._functions import _call, check_tensors, ops
+from ._functions import call_anew, check_tensors, ops
 
 Tensor = torch.Tensor
 _TENSORS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts")
+
+
+def _slots_of(*names: str) -> Tuple[Optional[int], ...]:
+    """For each tensor that attention's plans name, its position among a call's and its results."""
+    return tuple(names.index(name) if name in names else None for name in _attention_ops.NAMES)
 
 
 def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool = False) -> bool:
@@ -72,6 +77,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     of queries that are left out hold 0, and minus infinity in lse. Gradients of q, k, v, bias and
     slopes are computed, except with 8 bits or pages.
     """
+    scale = None if scale is None else float(scale)
+    found: Any = False
+    if dropout == 0 and not return_random and not torch.compiler.is_compiling() and all(
+            tensor is None for tensor in (seqlens_q, seqlens_k, page_table, page_starts, descale_q,
+                                          descale_k, descale_v, scale_o)):
+        found = _warm.find((q, k, v, bias, slopes),
+                           ("attention", mask, window, sink, scale, float(soft_cap), max_seqlen_q,
+                            max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k,
+                            out_dtype, num_splits, return_lse, layout,
+                            _run.are_batch_invariant_kernels_enabled()))
+        if type(found) is tuple:
+            return found if return_lse else found[0]
+        _warm.see(None)
     check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
                                           page_starts), 3)
     _check_longest(q, seqlens_q, max_seqlen_q)
@@ -89,11 +107,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         raise named("attention", error) from None
     check_tensors("attention", _attention_scales.NAMES, scales, 0)
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
-    out, lse, random = _call(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,
-                             sink, None if scale is None else float(scale), float(soft_cap),
+    out, lse, random = call_anew(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,
+                             sink, scale, float(soft_cap),
                              max_seqlen_q, max_seqlen_k, skip_q, float(dropout), has_lse,
                              return_random, check_pages, *scales, scale_block_q, scale_block_k,
                              out_dtype, num_splits)
+    if found is not False:
+        _warm.keep(found, _slots_of("q", "k", "v", "bias", "slopes", "out", "lse"), 5)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
     return asked if len(asked) > 1 else out
 
@@ -153,10 +173,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal:
     bias = None if mask is None else _added(mask, q.dtype)
     words = random_words(q) if dropout != 0 else None
     tensors = (q, k, v, bias, None, None, None, words, None, None)
-    return _call(ops.attention, _attention_ops.run, 3, tensors, "bhsd",
-                 "top_left" if is_causal else None, None, 0,
-                 None if scale is None else float(scale), 0.0, None, None, 0, float(dropout),
-                 has_lse, False, None)[0]
+    return call_anew(ops.attention, _attention_ops.run, 3, tensors, "bhsd",
+                     "top_left" if is_causal else None, None, 0, scale, 0.0, None, None, 0,
+                     float(dropout), has_lse, False, None)[0]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
@@ -170,6 +189,15 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     the scores. dropout_p: below 1; PyTorch's generator says which weights become 0, and they are
     others than PyTorch's own.
     """
+    scale = None if scale is None else float(scale)
+    found: Any = False
+    if dropout_p == 0 and not torch.compiler.is_compiling():
+        found = _warm.find((query, key, value, attn_mask),
+                           (_NAME, is_causal, scale, enable_gqa,
+                            _run.are_batch_invariant_kernels_enabled()))
+        if type(found) is tuple:
+            return found[0]
+        _warm.see(None)
     check_tensors(_NAME, ("query", "key", "value", "attn_mask"), (query, key, value, attn_mask), 3)
     if not 0 <= dropout_p < 1:
         raise Error(f"{_NAME}: dropout_p must be at least 0 and below 1, got {dropout_p}")
@@ -179,7 +207,10 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
                                 ("attn_mask", attn_mask)))
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        return _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
+        out = _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
+        if found is not False and (attn_mask is None or attn_mask.dtype != torch.bool):
+            _warm.keep(found, _slots_of("q", "k", "v", "bias", "out"), 4)
+        return out
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
     q, k, v = _heads(q, k, v, enable_gqa)
     out = _forward(q, k, v, mask, is_causal, scale, dropout_p, has_lse)

@@ -11,7 +11,7 @@ from .. import _attention_fields, _attention_shapes
 from .._abi import Error
 from . import _attention_ops, _run
 from ._attention_ops import check_ranks, lengths_of, needed_words, options_of, view_of
-from ._functions import _call, _is_plain, ops
+from ._functions import _is_plain, call_anew, ops
 from ._operators import Operator, _library, register
 
 Tensor = torch.Tensor
@@ -158,7 +158,7 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
     if dout is None:
         dout = torch.zeros_like(out)
     tensors = (dout, q, k, v, bias, slopes, out, lse, seqlens_q, seqlens_k, words)
-    dq, dk, dv, dbias = _call(ops.attention_backward, run, 4, tensors, *ctx.how,
+    dq, dk, dv, dbias = call_anew(ops.attention_backward, run, 4, tensors, *ctx.how,
                               of_bias or of_slopes, dlse)
     return (dq, dk, dv, dbias if of_bias else None, dbias if of_slopes else None, *none[5:])
 

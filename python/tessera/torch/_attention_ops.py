@@ -12,10 +12,11 @@ from .. import (_arrays, _attention_dropout, _attention_fields, _attention_scale
 from .._abi import Error
 from .._attention_shapes import Options
 from .._checks import named
-from . import _run
+from . import _run, _warm
 from ._operators import check
 
 Tensor = torch.Tensor
+Results = Tuple[Tensor, Tensor, Tensor]
 SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes, "
           "Tensor? seqlens_q, Tensor? seqlens_k, Tensor? dropout_rng, Tensor? page_table, "
           "Tensor? page_starts, str layout, str? mask, int[]? window, int sink, "
@@ -24,7 +25,7 @@ SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes,
           "Tensor? descale_q=None, Tensor? descale_k=None, Tensor? descale_v=None, "
           "Tensor? scale_o=None, int? scale_block_q=None, int? scale_block_k=None, "
           "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)")
-_NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
+NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
           "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
 
 
@@ -118,10 +119,10 @@ def needed_words(words: Optional[Tensor], dropout: float) -> Optional[Tensor]:
 # ---- What it computes ----------------------------------------------------------------------------
 
 def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths: bool,
-                 dtype: Optional[torch.dtype]) -> Tuple[Tensor, Tensor, Tensor]:
+                 dtype: Optional[torch.dtype]) -> Tuple[Results, bool]:
     """out, whose heads and tokens lie in memory as those of q do, and lse and random values, which
     are empty where they are not asked for. Rows that no kernel writes are 0, and minus infinity in
-    lse."""
+    lse; whether there may be such rows."""
     found = _attention_shapes.results_of(options, tuple(q.shape), q.stride(), tuple(k.shape),
                                          tuple(v.shape), has_lengths)
     lse = q.new_empty(found.lse if options.lse else (0,), dtype=torch.float32)
@@ -131,7 +132,13 @@ def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths:
     if found.leaves:
         out.zero_()
         lse.fill_(float("-inf"))
-    return out, lse, random
+    return (out, lse, random), bool(found.leaves)
+
+
+def _see(bound: _run.Bound, results: Results, has_lse: bool) -> None:
+    """Lets a call be kept that is one launch of the tensors as they were given."""
+    made = results[:2] if has_lse else results[:1]
+    _warm.see(bound._replace(makers=[_run.maker_as(tensor) for tensor in made]))
 
 
 def view_of(tensor: Tensor, what: str) -> _arrays.View:
@@ -144,7 +151,7 @@ def view_of(tensor: Tensor, what: str) -> _arrays.View:
     return _run.lying_view(tensor, what)
 
 
-_ROW = functools.partial(_run.bind_row, _NAMES, _attention_fields.problem_fields, sized=("out",),
+_ROW = functools.partial(_run.bind_row, NAMES, _attention_fields.problem_fields, sized=("out",),
                          view=view_of, check=_attention_fields.plain)
 
 
@@ -155,9 +162,6 @@ def check_ranks(q: Tensor, k: Tensor, v: Tensor, layout: str, is_paged: bool) ->
         _sequences.check_rank("v", v.dim())
         return _attention_shapes.check_ranks({"q": q.dim()})
     return _attention_shapes.check_ranks({"q": q.dim(), "k": k.dim(), "v": v.dim()})
-
-
-Results = Tuple[Tensor, Tensor, Tensor]
 
 
 def run(*arguments: Any) -> Results:
@@ -185,7 +189,8 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     pages, report = _sequences.pages_of(TENSORS, q, page_table, page_starts, check_pages)
     lengths, options = lengths_of(q, k, (seqlens_q, seqlens_k), options, pages)
     words = needed_words(dropout_rng, options.dropout)
-    out, lse, random = _new_results(q, k, v, options, lengths[0] is not None, out_dtype)
+    results, leaves = _new_results(q, k, v, options, lengths[0] is not None, out_dtype)
+    out, lse, random = results
     tensors = (q, k, v, bias, slopes, *lengths, words, *pages, report, out,
                lse if options.lse else None, random if options.random else None, *scales)
     bound = _run.bound_of(_ROW, options, tensors)
@@ -193,7 +198,9 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
     if report is not None:
         _sequences.check_report(report, pages, k)
     as_given = lengths[0] is seqlens_q and lengths[1] is seqlens_k and words is dropout_rng
-    return (out, lse, random), bound if as_given else None
+    if as_given and not leaves and report is None:
+        _see(bound, results, options.lse)
+    return results, bound if as_given else None
 
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------

@@ -12,10 +12,10 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from .._abi import Error
 from .._problem import Problem
-from . import _conv_ops, _conv_run, _ops
+from . import _conv_ops, _conv_run, _ops, _run, _warm
 from ._conv_run import How
 from ._fold import Folded, Folding
-from ._functions import _call, check_tensors, ops
+from ._functions import call_anew, check_tensors, ops
 
 Tensor = torch.Tensor
 Numbers = Union[int, Sequence[int]]
@@ -64,11 +64,23 @@ def _how(weight: Tensor, stride: Numbers, padding: Union[str, Numbers], dilation
 def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Numbers,
           padding: Union[str, Numbers], dilation: Numbers, groups: int,
           activation: Optional[str]) -> Tensor:
+    found: Any = False
+    if not torch.compiler.is_compiling():
+        found = _warm.find((x, weight, bias), ("conv", ndim, stride, padding, dilation, groups,
+                                               activation,
+                                               _run.are_batch_invariant_kernels_enabled()))
+        if type(found) is tuple:
+            return found[0]
+        _warm.see(None)
     check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
     images = images_of(f"conv{ndim}d", ndim, x, weight)
     how = _how(weight, stride, padding, dilation, groups)
-    y = _call(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
-    return y if x.dim() == ndim + 2 else y.squeeze(0)
+    y = call_anew(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
+    if x.dim() < ndim + 2:
+        return y.squeeze(0)
+    if found is not False:
+        _warm.keep(found, (0, 1, None, 2), 3)
+    return y
 
 
 def conv1d(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None, stride: Numbers = 1,

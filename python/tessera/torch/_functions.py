@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .._abi import Error
-from . import _operators, _ops
+from . import _operators, _ops, _run, _warm
 
 Tensor = torch.Tensor
 _C: Any = torch._C
@@ -58,8 +58,25 @@ def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
 
 def _call(op: Any, function: Callable[..., Any], needed: int,
           tensors: Tuple[Optional[Tensor], ...], *others: Any) -> Any:
-    """The operator, whose first `needed` tensors may not be None. Where it can be, its function is
-    called at once, which saves the 8 us that PyTorch takes to find it."""
+    """The operator, whose first `needed` tensors may not be None. A call that was seen before is
+    launched at once."""
+    if torch.compiler.is_compiling():
+        return op(*tensors, *others)
+    found = _warm.find(tensors, (function, others, _run.are_batch_invariant_kernels_enabled()))
+    if type(found) is tuple:
+        return found[0] if len(found) == 1 else found
+    if found is False:
+        return call_anew(op, function, needed, tensors, *others)
+    _warm.see(None)
+    made = function(*tensors, *others)
+    _warm.keep(found, _ops.SLOTS[function], len(tensors))
+    return made
+
+
+def call_anew(op: Any, function: Callable[..., Any], needed: int,
+              tensors: Tuple[Optional[Tensor], ...], *others: Any) -> Any:
+    """The same without the table of calls. Where it can be, the function is called at once, which
+    saves the 8 us that PyTorch takes to find it."""
     if not torch.compiler.is_compiling():
         if _is_plain(tensors, needed):
             if not (torch.is_grad_enabled() and _C._any_requires_grad(*tensors)):
@@ -86,8 +103,8 @@ def packed_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], activation:
                   packed: Tensor, packed_for: str) -> Tensor:
     """linear() with a second copy of the weight, in the form of the kernel `packed_for`. The caller
     knows that it is one; the operator, which a compiled model calls, compares them itself."""
-    return _call(ops.linear, _ops.run_packed_linear, 2, (x, weight, bias), activation, packed,
-                 packed_for)
+    return call_anew(ops.linear, _ops.run_packed_linear, 2, (x, weight, bias), activation, packed,
+                     packed_for)
 
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: Optional[str] = None,

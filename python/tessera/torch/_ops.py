@@ -1,7 +1,7 @@
 """The operators torch.ops.tessera.*: what they compute, their shapes, their derivatives."""
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -56,6 +56,14 @@ def run_add_rms_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor], epsil
 def run_add_layer_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor],
                         shift: Optional[Tensor], epsilon: float) -> Tuple[Tensor, ...]:
     return _run.run_norm("layernorm", x, residual, scale, shift, epsilon)
+
+
+# For each tensor that _run names, its position among those of the function.
+SLOTS: Dict[Any, Tuple[Optional[int], ...]] = {
+    run_linear: (0, 1, 2, None, None), run_matmul: (0, 1, 2, 3, None),
+    run_softmax: (0, None, None, None), run_rms_norm: (0, None, 1, None),
+    run_layer_norm: (0, None, 1, 2), run_add_rms_norm: (0, 1, 2, None),
+    run_add_layer_norm: (0, 1, 2, 3)}
 
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------

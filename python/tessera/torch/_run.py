@@ -20,6 +20,7 @@ from .._plan import Plan
 from .._prepack import packed_fields
 from .._problem import Operand, Problem
 from .._values import check_equal
+from . import _warm
 
 Tensor = torch.Tensor
 MOST_ENTRIES = 4096
@@ -30,6 +31,7 @@ class Bound(NamedTuple):
 
     plan: Optional[Plan]          # None: the result has no elements
     address: int                  # of the plan's handle
+    sources: Sequence[int]        # for each operand of the plan its position among a call's tensors
     pick: Callable[[Any], Any]    # from the call's addresses to those of the plan's operands
     addresses: Any                # the C type of an array of them
     count: int
@@ -94,12 +96,12 @@ def bind(plan: Optional[Plan], sources: Sequence[int], tensors: Sequence[Optiona
     whose addresses they are, or tensors without memory that lie alike."""
     copies = copies if any(copies) else ()
     if plan is None:
-        return Bound(None, 0, tuple, None, 0, 0, None, makers, copies, {})
+        return Bound(None, 0, (), tuple, None, 0, 0, None, makers, copies, {})
     for operand, source in zip(plan.operands, sources):
         _check_operand(plan, operand, tensors[source])
     pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
     on_gpu = device.type != "cpu"
-    return Bound(plan, plan._address, pick, ctypes.c_void_p * len(sources), len(sources),
+    return Bound(plan, plan._address, tuple(sources), pick, ctypes.c_void_p * len(sources), len(sources),
                  plan.workspace_bytes if on_gpu else 0,
                  (device.index or 0) if on_gpu else None, makers, copies, {})
 
@@ -134,6 +136,14 @@ def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype
         strides[at], size = step, shape[at]
         step = step * (size or 1 if type(size) is int else torch.sym_max(size, 1))
     return like.new_empty_strided(tuple(shape), strides, dtype=dtype)
+
+
+def maker_as(tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    """What makes a new tensor that lies as this one does, beside another one."""
+    shape, strides, dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
+    if tensor.is_contiguous():
+        return lambda like: like.new_empty(shape, dtype=dtype)
+    return lambda like: like.new_empty_strided(shape, strides, dtype=dtype)
 
 
 def copy_as(shape: Sequence[int], tensor: Tensor) -> Tensor:
@@ -239,6 +249,7 @@ def run(bind_call: Callable[[Any, Any], Bound], options: Any, tensors: Sequence[
         like: Tensor) -> List[Tensor]:
     """Launches a call, and returns its new results."""
     bound = bound_of(bind_call, options, tensors)
+    _warm.see(bound)
     made = [make(like) for make in bound.makers]
     if bound.plan is not None:
         if bound.copies:
@@ -255,6 +266,7 @@ def copied(tensors: Sequence[Optional[Tensor]], copies: Sequence[Any]) -> List[O
 def forget() -> None:
     """Forgets all plans, for tests."""
     _bound.clear()
+    _warm.forget()
 
 
 def bind_row(names: Tuple[str, ...], fields: Callable[[Any, Dict[str, _arrays.View]], Any],
@@ -431,6 +443,7 @@ def run_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     if bound is None:
         bound = remember(key, _bind_gemm((activation, transpose, kernel),
                                          (a, b, bias, residual, packed)))
+    _warm.see(bound)
     out = bound.makers[0](a)
     if bound.plan is None:
         return out

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kVersion = "1.0";         // of every kind of descriptor
-constexpr std::string_view kGraphVersion = "1.0.0";  // of the graphs' schema
+constexpr std::string_view kDescriptorVersion = "1.0";  // of every kind of descriptor
+constexpr std::string_view kGraphVersion = "1.0.0";     // of the graphs' schema
 
 // ---- descriptors ----
 
@@ -44,7 +44,7 @@ Json provenance() {
 // A descriptor with its identity after its version.
 Json descriptor(std::string_view kind, const std::string& name, Json content) {
   content["provenance"] = provenance();
-  Json all = {{"version", kVersion}, {"id", ""}, {"name", name}};
+  Json all = {{"version", kDescriptorVersion}, {"id", ""}, {"name", name}};
   for (auto& [key, value] : content.items()) all[key] = std::move(value);
   all["id"] = identity(kind, all);
   return all;
