@@ -1,5 +1,5 @@
 # The library and the worker that `./dev wheel` packs: the objects of the build, linked so that they
-# need of a system no more than glibc 2.28, libgcc_s and an OpenMP library (docs/decisions/wheels.md).
+# need glibc 2.28, libgcc_s and an OpenMP library, and nothing else (docs/decisions/wheels.md).
 find_library(TESSERA_STATIC_SQLITE libsqlite3.a)
 find_library(TESSERA_STATIC_ZLIB libz.a)
 set(TESSERA_WHEEL_TARGETS)
@@ -8,7 +8,7 @@ if(SKBUILD OR TESSERA_SANITIZE OR NOT TESSERA_STATIC_SQLITE OR NOT TESSERA_STATI
   return()
 endif()
 
-# Everything of a target but what nobody calls.
+# Gives a target the functions of old_glibc.c that it calls, and leaves out what nobody calls.
 function(tessera_old_glibc target)
   target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/python/wheel/old_glibc.c)
   target_compile_options(${target} PRIVATE -ffunction-sections)

@@ -152,7 +152,8 @@ def make_pack(pack, output):
     points = f"[tessera.packs]\n{extra} = {module}\n".encode()
     files = {f"{module}/__init__.py": (f'"""{summary}."""\n'.encode(), False),
              f"{module}/{pack.name}": read(pack)}
-    info = {"METADATA": (metadata(name, summary, needs), False), "entry_points.txt": (points, False)}
+    info = {"METADATA": (metadata(name, summary, needs), False),
+            "entry_points.txt": (points, False)}
     return write_wheel(output, name, "py3-none-any", files, info)
 
 

@@ -180,6 +180,15 @@ def find_library() -> pathlib.Path:
                 "not_found")
 
 
+def _hint(error: str) -> str:
+    """What else there is to say where the loader refused a library of a newer system."""
+    if "version `GLIBC" not in error:
+        return ""
+    return (f"; it was built for a newer system than this one, which has "
+            f"{os.confstr('CS_GNU_LIBC_VERSION')}: install a wheel, or 'pip install .' in a "
+            "checkout")
+
+
 def load(path: pathlib.Path) -> ctypes.CDLL:
     """Loads a library of this ABI, and declares its functions. Raises Error for any other."""
     _openmp.share()
@@ -188,7 +197,7 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
         library.tsr_abi.restype = _INT
         theirs = library.tsr_abi()
     except (OSError, AttributeError) as error:
-        raise Error(f"{path} cannot be loaded as Tessera's library: {error}",
+        raise Error(f"{path} cannot be loaded as Tessera's library: {error}{_hint(str(error))}",
                     "load_failed") from None
     if theirs != ABI:
         raise Error(f"{path} has ABI number {theirs}, this package needs {ABI}; install a package "

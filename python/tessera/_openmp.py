@@ -18,14 +18,14 @@ _RENAMED = re.compile(r"libgomp-[^/]*\.so[^/]*$")
 
 
 def loaded() -> List[str]:
-    """The files of GNU's OpenMP library that this process has loaded."""
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            file = line.rstrip("\n").partition("/")[2]
-            if os.path.basename(file).startswith("libgomp") and "/" + file not in found:
-                found.append("/" + file)
-    return found
+    """The files of GNU's OpenMP library that this process has loaded, where /proc can say it."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            files = [line.rstrip("\n").partition("/") for line in maps]
+    except OSError:
+        return []
+    found = ["/" + file for _, _, file in files if os.path.basename(file).startswith("libgomp")]
+    return list(dict.fromkeys(found))
 
 
 def _of_torch() -> List[str]:

@@ -8,10 +8,6 @@
 #include "tessera/commands/doctor.h"
 #include "tessera/commands/format.h"
 #include "tessera/commands/table.h"
-#include "tessera/jit/pack.h"
-#include "tessera/jit/shipped_packs.h"
-#include "tessera/jit/worker_program.h"
-#include "tessera/learn/model_library.h"
 #include "tessera/tessera.h"
 
 namespace tessera::commands {
