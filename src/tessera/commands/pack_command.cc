@@ -57,7 +57,7 @@ struct Parts {
 std::string age_text(std::int64_t made) {
   if (made == 0) return "on an unknown day";
   constexpr std::int64_t kDay = 86'400;
-  const std::int64_t days = (std::time(nullptr) - made) / kDay;
+  const std::int64_t days = std::max<std::int64_t>(0, (std::time(nullptr) - made) / kDay);
   return fmt::format("on {}, {} day{} ago", jit::date_of(made), days, days == 1 ? "" : "s");
 }
 
@@ -182,13 +182,18 @@ Part make_part(const PackCommand& command, const Target& target,
   return part;
 }
 
-// The kernels that a record's problems need, each legal; a kernel that is not is a note.
-Part recorded_part(RecordedPart& from, std::vector<std::string>& notes) {
+// The kernels that a record's problems need. A kernel that is not legal is a note. Two machines'
+// rows of one name mostly have equal kernels, which are `seen` once.
+Part recorded_part(RecordedPart& from, std::set<std::pair<std::string, std::string>>& seen,
+                   std::vector<std::string>& notes) {
   jit::compiler_for(from.target, "pack");  // throws for a target without a compiler
   Part part{.target = std::move(from.target), .sources = {}};
   for (const KernelSpec& spec : from.specs) {
     try {
-      part.sources.push_back(emit_legal(spec, part.target));
+      Source source = emit_legal(spec, part.target);
+      if (seen.emplace(source.name, jit::source_key(source, part.target)).second) {
+        part.sources.push_back(std::move(source));
+      }
     } catch (const Error& error) {
       notes.emplace_back(error.what());
     }
@@ -209,7 +214,10 @@ Parts recorded_parts(const PackCommand& command, const Console& console) {
                                              .jobs = command.jobs},
                                             console);
   Parts parts{.parts = {}, .notes = std::move(found.notes), .recorded = {}};
-  for (RecordedPart& part : found.parts) parts.parts.push_back(recorded_part(part, parts.notes));
+  std::set<std::pair<std::string, std::string>> seen;
+  for (RecordedPart& part : found.parts) {
+    parts.parts.push_back(recorded_part(part, seen, parts.notes));
+  }
   found.parts.clear();
   parts.recorded = std::move(found);
   return parts;

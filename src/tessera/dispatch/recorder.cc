@@ -45,10 +45,13 @@ AllRecorders& all_recorders() {
   return *instance;
 }
 
+// The same name before and after the file is made, and wherever the program goes meanwhile.
 std::filesystem::path whole_path(const std::filesystem::path& file) {
   std::error_code refused;
-  std::filesystem::path whole = std::filesystem::weakly_canonical(file, refused);
-  return refused || whole.empty() ? file : whole;
+  const std::filesystem::path absolute = std::filesystem::absolute(file, refused);
+  if (refused) return file;
+  std::filesystem::path whole = std::filesystem::weakly_canonical(absolute, refused);
+  return refused ? absolute : whole;
 }
 
 // Whether there is a recorder, so that the end of other programs does nothing.

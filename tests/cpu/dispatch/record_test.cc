@@ -105,8 +105,6 @@ TEST_F(RecordTest, AProblemWithoutAKernelIsWrittenToo) {
 }
 
 TEST_F(RecordTest, TheEnvironmentsFileThatCannotBeWrittenIsAWarning) {
-  const fs::path bad = folder / "bad.record";
-  write_file(bad, std::string(1, 'x'));
   fs::create_directory(folder / "a_folder");
   std::vector<std::string> warnings;
   set_log_sink([&](LogLevel, std::string_view line) { warnings.emplace_back(line); });
