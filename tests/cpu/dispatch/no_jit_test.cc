@@ -61,7 +61,7 @@ struct NoJit : DispatcherTest {
   }
   void write_pack_of(const std::vector<KernelSpec>& specs, const std::string& key = {}) const {
     DispatcherOptions elsewhere = alone();
-    elsewhere.build.cache.folder = folder / "elsewhere";
+    elsewhere.build.cache.folder = fs::current_path() / "no_jit_kernels";  // for the next run too
     jit::Builder builder(elsewhere.build);
     std::vector<jit::PackInput> inputs;
     std::vector<jit::Artifact> artifacts;

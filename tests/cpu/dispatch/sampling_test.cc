@@ -37,6 +37,8 @@ struct Sampling : DispatcherTest {
 
   DispatcherOptions sampled(int every) const {
     DispatcherOptions o = options();
+    o.build.cache.folder =
+        fs::current_path() / "sampling_kernels";  // the next run compiles nothing
     o.build.use_shipped_packs = false;
     o.verify_every = every;
     return o;
@@ -46,6 +48,7 @@ struct Sampling : DispatcherTest {
     DispatcherOptions o = sampled(every);
     const std::string name = Dispatcher(options()).explain(problem).name;
     const Breakage all[] = {{name, testing_support::kWritesNothing}};
+    o.build.cache.folder = folder / "cache";
     o.build.compiler = testing_support::broken_compiler(folder, all).string();
     return o;
   }
