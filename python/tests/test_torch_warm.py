@@ -110,9 +110,9 @@ class Warm(Case):
             for name, tensors in rng.choices(drawn, k=400):
                 fresh = [None if t is None else t.copy_(torch.randn_like(t)) for t in tensors]
                 ours, theirs, _ = table[name]
-                torch.testing.assert_close(ours(*fresh), theirs(*fresh), **NEAR, msg=lambda text, n=(
-                    name, [None if t is None else (t.shape, t.stride()) for t in tensors]):
-                                           f"{n}: {text}")
+                lie = [None if t is None else (t.shape, t.stride()) for t in tensors]
+                with self.subTest(f"{name} {lie}"):
+                    torch.testing.assert_close(ours(*fresh), theirs(*fresh), **NEAR)
 
     def test_results_are_new_each_time(self):
         for name, (ours, _, draw) in functions().items():

@@ -49,7 +49,8 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
     if min(size) < 0:
         raise Error(f"{name}: the result would have the spatial size {tuple(size)}; no size can be "
                     "below 0")
-    y = call_anew(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size, *how)
+    y = call_anew(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size,
+                  *how)
     if bias is not None:
         y = y + bias.to(y.dtype).reshape(-1, *[1] * ndim)
     return y if x.dim() == ndim + 2 else y.squeeze(0)

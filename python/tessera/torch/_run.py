@@ -101,8 +101,8 @@ def bind(plan: Optional[Plan], sources: Sequence[int], tensors: Sequence[Optiona
         _check_operand(plan, operand, tensors[source])
     pick = operator.itemgetter(*sources) if len(sources) > 1 else tuple
     on_gpu = device.type != "cpu"
-    return Bound(plan, plan._address, tuple(sources), pick, ctypes.c_void_p * len(sources), len(sources),
-                 plan.workspace_bytes if on_gpu else 0,
+    return Bound(plan, plan._address, tuple(sources), pick, ctypes.c_void_p * len(sources),
+                 len(sources), plan.workspace_bytes if on_gpu else 0,
                  (device.index or 0) if on_gpu else None, makers, copies, {})
 
 
