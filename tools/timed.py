@@ -29,8 +29,8 @@ BUDGETS = {
     "conv": 60,
     "fmha": 108,
     "stages": 310,   # running all other tests, and compiling what counts the lines of a call
-    "python": 95,    # making the wheel, installing it twice, its tests and examples
-    "compat": 72,    # the interfaces of compat/ from Python
+    "python": 110,   # making the wheel, installing it thrice, its tests and examples
+    "compat": 69,    # the interfaces of compat/ from Python
     "lint": 100,     # where every folder differs; clang-tidy over a few takes a tenth
 }
 MOST = 1.5  # times the budget: more is a failure

@@ -11,7 +11,9 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,python3 "$suite" "$root"
 version=$(chroot "$root" /usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-python3 -m pip install -q --disable-pip-version-check --target "$root/usr/share/site" --only-binary :all: \
+export PIP_ROOT_USER_ACTION=ignore
+python3 -m pip install -q --disable-pip-version-check --target "$root/usr/share/site" \
+  --only-binary :all: \
   --python-version "$version" --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 \
   numpy "$wheel" "$packs"
 cat >"$root/check.py" <<'TEXT'
