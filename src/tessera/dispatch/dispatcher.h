@@ -82,6 +82,9 @@ struct RunTiming {
   std::vector<double> seconds;  // one for each timed run
 };
 
+class RangePlan;    // dispatch/range_plan.h
+struct FieldRange;  // select/ranges.h
+
 // Thread-safe. Holds the memo; kernels themselves live in the registry.
 class Dispatcher {
  public:
@@ -124,6 +127,12 @@ class Dispatcher {
   std::size_t packed_bytes(const Problem& problem, const RunOptions& options = {});
   void pack(const Problem& problem, const Operands& operands, void* packed,
             const RunOptions& options = {});
+
+  // One plan for all values of one field of the problem: chooses, builds and loads every kernel
+  // that one of them needs. Measures nothing; what was measured for a value counts there. The
+  // options' threads, device and forced kernel count. The dispatcher must outlive the plan.
+  std::shared_ptr<const RangePlan> plan_range(const Problem& problem, const FieldRange& range,
+                                              const RunOptions& options = {});
 
  private:
   struct [[gnu::visibility("hidden")]] State;

@@ -1,4 +1,5 @@
 #include "tessera/runtime/gpu_kernel_internal.h"
+#include "tessera/runtime/place_kernel.h"
 
 #include <fmt/format.h>
 
@@ -107,6 +108,7 @@ class GpuKernel final : public LoadedKernel {
   std::size_t workspace_bytes(const Launch& launch, const LaunchOptions&) const override {
     return launch.workspace.bytes;
   }
+  void place(const LaunchOptions& options) const;
 
  private:
   struct Arguments {
@@ -274,6 +276,13 @@ Placed& GpuKernel::placed_on(Gpu& gpu, Stream stream) const {
   return placed;
 }
 
+void GpuKernel::place(const LaunchOptions& options) const {
+  Gpu& gpu = Gpu::use(gpu::driver(vendor_), options.device);
+  const CurrentContext current(gpu);
+  const std::lock_guard lock(mutex_);
+  placed_on(gpu, stream_of(options));
+}
+
 Placed GpuKernel::load_on(Gpu& gpu) const {
   if (const std::string why = vendor_.why_not(architecture_, gpu.facts()); !why.empty()) {
     throw Error(ErrorCode::unsupported,
@@ -435,3 +444,11 @@ std::shared_ptr<const LoadedKernel> load_kernel(const Vendor& vendor, const jit:
 }
 
 }  // namespace tessera::runtime::gpu
+
+namespace tessera::runtime {
+
+void place_kernel(const LoadedKernel& kernel, const LaunchOptions& options) {
+  if (const auto* on_gpu = dynamic_cast<const gpu::GpuKernel*>(&kernel)) on_gpu->place(options);
+}
+
+}  // namespace tessera::runtime
