@@ -46,6 +46,7 @@ struct RangePlanTest : DispatcherTest {
   DispatcherOptions options() const {
     DispatcherOptions o = DispatcherTest::options();
     o.build.cache.folder = shared / "cache";
+    o.build.worker = TESSERA_WORKER;
     return o;
   }
 
