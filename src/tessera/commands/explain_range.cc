@@ -69,7 +69,8 @@ int explain_range(const RangedProblem& ranged, const Target& target, const Choos
   for (const auto& [part, first, last] : parts) {
     console.write_out("  {} {:>6} to {:>6}  {:<{}}  {} to {}: {}\n", ranged.range.field, part.first,
                       part.last, part.kernel, width, format_seconds(first.predicted_seconds),
-                      format_seconds(last.predicted_seconds), first.why);
+                      format_seconds(last.predicted_seconds),
+                      first.why.substr(0, first.why.find(';')));
   }
   return 0;
 }

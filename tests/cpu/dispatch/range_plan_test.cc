@@ -327,7 +327,7 @@ TEST_F(RangePlanTest, AValueCostsFewBytes) {
 
 #ifdef NDEBUG
 // The same kernel and operands through a plan over a range and through the dispatcher, in turns.
-TEST_F(RangePlanTest, ALaunchCostsNoMoreThanAWarmCall) {
+TEST_F(RangePlanTest, ALaunchCostsNoMoreThanAPlan) {
   Dispatcher dispatcher(options());
   const RunOptions one = with_threads(1);
   const auto plan = plan_of(dispatcher, "gemm m=1..64 n=1 k=1", one);
