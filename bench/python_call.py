@@ -30,11 +30,18 @@ int loop(int (*launch)(const void*, const void* const*, unsigned long, const voi
   for (int i = 0; i < calls; ++i) status |= launch(plan, operands, count, 0);
   return status;
 }
+int loop_range(int (*launch)(const void*, long, const void* const*, unsigned long, const void*),
+               const void* plan, const void* const* operands, unsigned long count, int calls) {
+  int status = 0;
+  for (int i = 0; i < calls; ++i) status |= launch(plan, 1, operands, count, 0);
+  return status;
+}
 """
 
 
-def c_loop():
-    """The loop in C as a function of (launch, plan, operands, count, calls); None: no compiler."""
+def c_loops():
+    """The loops in C, over plans and over plans over a range, as functions of (launch, plan,
+    operands, count, calls); None: no compiler."""
     with tempfile.TemporaryDirectory() as folder:
         library = os.path.join(folder, "loop.so")
         try:
@@ -42,9 +49,10 @@ def c_loop():
                            input=LOOP.encode(), check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):
             return None
-        found = ctypes.CDLL(library).loop
-    found.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_ulong, ctypes.c_int]
-    return found
+        made = ctypes.CDLL(library)
+    for found in made.loop, made.loop_range:
+        found.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_ulong, ctypes.c_int]
+    return made.loop, made.loop_range
 
 
 def repeated(function):
@@ -52,6 +60,16 @@ def repeated(function):
         for _ in range(CALLS):
             function()
     return work
+
+
+def c_calls(launch, plan, ranged, operands):
+    loops = c_loops()
+    if loops is None:
+        return {}
+    one, over_range = (ctypes.cast(function, ctypes.c_void_p)
+                       for function in (launch, _abi.function("tsr_range_launch")))
+    return {"C call": lambda: loops[0](one, plan, operands, 3, CALLS),
+            "C call, a plan over a range": lambda: loops[1](over_range, ranged, operands, 3, CALLS)}
 
 
 def ways():
@@ -67,12 +85,12 @@ def ways():
         tessera.matmul(a, b, out=out, dispatcher=dispatcher)
 
     call()
-    loop = c_loop()
-    place = ctypes.cast(launch, ctypes.c_void_p)
-    found = {"C call": lambda: loop(place, address, operands, 3, CALLS)} if loop else {}
+    ranged = dispatcher.plan_range("gemm m=1..64 n=1 k=1 layout=rrr")
+    found = c_calls(launch, address, ranged._as_parameter_, operands)
     found.update({
         "ctypes, address and operands ready": repeated(lambda: launch(address, operands, 3, None)),
         "Plan.launch(a=, b=, out=)": repeated(lambda: plan.launch(a=a, b=b, out=out)),
+        "RangePlan.launch(a=, b=, out=)": repeated(lambda: ranged.launch(a=a, b=b, out=out)),
         "matmul": repeated(call),
         "matmul, a new result": repeated(lambda: tessera.matmul(a, b, dispatcher=dispatcher)),
         "matmul with bias, relu, residual": repeated(

@@ -394,6 +394,35 @@ TSR_API tsr_status_t tsr_bench(const tsr_plan_t* plan, const void* const* operan
 TSR_API tsr_status_t tsr_verify(const tsr_plan_t* plan, uint64_t seed);
 TSR_API void tsr_plan_destroy(tsr_plan_t* plan);
 
+/* ---- Plans over a range ---------------------------------------------------------------------- */
+
+/* Kernels for all values of one field of a problem. */
+typedef struct tsr_range_plan_t tsr_range_plan_t;
+
+/* Chooses, builds and loads every kernel that a value needs; later launches do none of that. The
+ * line gives one whole number a range: "gemm m=1..8192 n=4096 k=4096 dtype=bf16". Measures nothing;
+ * what was measured for a value counts there. A problem with an operand that is packed ahead gets
+ * one kernel, so that one packing serves all values. `options` may be NULL. */
+TSR_API tsr_status_t tsr_range_plan(tsr_dispatcher_t* dispatcher, const char* line,
+                                    const tsr_choose_options_t* options, tsr_range_plan_t** plan);
+/* {"problem", "field", "first", "last", "target", "parts": [{"first", "last", "kernel", "source",
+ * "predicted_seconds" of the first value}, ...], "workspace_bytes"}. */
+TSR_API tsr_status_t tsr_range_plan_json(const tsr_range_plan_t* plan, char** json);
+/* The plan of one value, which is given back by tsr_plan_destroy(), before or after the plan over
+ * the range. Chooses, builds and loads nothing. */
+TSR_API tsr_status_t tsr_range_plan_at(const tsr_range_plan_t* plan, int64_t value,
+                                       tsr_plan_t** one);
+/* The most bytes of workspace that a launch at any value may need; may be 0. */
+TSR_API tsr_status_t tsr_range_workspace_bytes(const tsr_range_plan_t* plan, size_t* bytes);
+/* Runs the kernel of a value as tsr_launch() and tsr_launch_named() run a plan's. */
+TSR_API tsr_status_t tsr_range_launch(const tsr_range_plan_t* plan, int64_t value,
+                                      const void* const* operands, size_t count,
+                                      const tsr_launch_options_t* options);
+TSR_API tsr_status_t tsr_range_launch_named(const tsr_range_plan_t* plan, int64_t value,
+                                            const tsr_operand_t* operands, size_t count,
+                                            const tsr_launch_options_t* options);
+TSR_API void tsr_range_plan_destroy(tsr_range_plan_t* plan);
+
 /* ---- Models ---------------------------------------------------------------------------------- */
 
 typedef struct tsr_model_t tsr_model_t;

@@ -24,6 +24,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/version.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/dispatch/range_plan.h"
 #include "tessera/families/fmha_builder.h"
 #include "tessera/families/operations.h"
 #include "tessera/jit/build.h"

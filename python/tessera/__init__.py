@@ -27,14 +27,15 @@ from ._plan import Plan
 from ._prepack import PackedWeight, prepack
 from ._problem import Operand, Problem
 from ._record import record
+from ._range_plan import RangePlan
 from ._registry import KernelSet, Registry
 
 __version__ = "0.1.0"
 
 __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSet", "KvCache",
-           "Model", "Operand", "PackedWeight", "Plan", "Problem", "Registry", "Report", "append_kv",
-           "attention", "attention_backward", "attention_problem", "autotune", "command",
-           "commands", "conv",
+           "Model", "Operand", "PackedWeight", "Plan", "Problem", "RangePlan", "Registry", "Report",
+           "append_kv", "attention", "attention_backward", "attention_problem", "autotune",
+           "command", "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
            "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "on_compile",
            "preload", "prepack", "record", "report", "rms_norm", "run", "search", "select",

@@ -149,6 +149,11 @@ _FUNCTIONS = {
     "tsr_pack": [_P, _P, _SIZE, _P, _P],
     "tsr_bench": [_P, _P, _SIZE, _P, _P, _P],
     "tsr_verify": [_P, ctypes.c_uint64],
+    "tsr_range_plan": [_P, _S, _P, _P],
+    "tsr_range_plan_json": [_P, _P],
+    "tsr_range_plan_at": [_P, ctypes.c_int64, _P],
+    "tsr_range_workspace_bytes": [_P, _P],
+    "tsr_range_launch": [_P, ctypes.c_int64, _P, _SIZE, _P],
     "tsr_model_load": [_S, _P],
     "tsr_model_json": [_P, _P],
     "tsr_model_predict": [_P, _P, _S, _INT, _P],
@@ -207,6 +212,8 @@ def load(path: pathlib.Path) -> ctypes.CDLL:
     library.tsr_free.argtypes = [_P]
     for handle in HANDLES:
         getattr(library, f"tsr_{handle}_destroy").argtypes = [_P]
+    if hasattr(library, "tsr_range_plan_destroy"):  # later than the first release
+        library.tsr_range_plan_destroy.argtypes = [_P]
     if hasattr(library, "tsr_add_python_prefix"):  # later than the first release
         library.tsr_add_python_prefix(ctypes.c_char_p(os.fsencode(sys.prefix)))
     if hasattr(library, "tsr_add_packs"):

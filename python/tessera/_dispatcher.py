@@ -13,6 +13,7 @@ from ._checks import checked, refusal
 from ._explain import Explanation
 from ._plan import Plan
 from ._problem import Operand, Problem, as_problem
+from ._range_plan import RangePlan
 from ._registry import Registry, build_options
 
 # The target of arrays on such a device, where neither the caller nor TESSERA_TARGET names one.
@@ -142,6 +143,13 @@ class Dispatcher(_abi.Handle):
             self._table.clear()
             self._plans.clear()
         return report
+
+    @checked
+    def plan_range(self, line: str, *, threads: int = 0, force: Optional[str] = None) -> RangePlan:
+        """One plan for all values of one field: plan_range("gemm m=1..8192 n=4096 k=4096
+        dtype=bf16"). Chooses, builds and loads every kernel that a value needs; launches do none of
+        that, and measure nothing."""
+        return RangePlan(self, line, _choose_options(threads, force))
 
     @checked
     def set_timing(self, cold: int = 5, repeat: int = 10) -> None:

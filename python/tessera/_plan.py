@@ -49,12 +49,15 @@ class Plan(_abi.Handle):
             _interrupt.measured(make)
         else:
             make()
+        self._settle(problem, dispatcher._device_key, dispatcher._timing)
+
+    def _settle(self, problem: Problem, device: Tuple[str, int], timing: Tuple[int, int]) -> None:
         self.problem = problem
         self.operands = problem.operands
-        self.device = dispatcher._device_key
+        self.device = device
         self._names = [operand.name for operand in self.operands]
         self._table: _warm.Table = {}
-        self._timing: Tuple[int, int] = dispatcher._timing
+        self._timing = timing
 
     def close(self) -> None:
         """Gives the plan back, when the last launch of another thread has returned."""

@@ -1,5 +1,5 @@
 // Plans: the way from a bound kernel to its launch.
-#include "tessera/c_api/handles_internal.h"
+#include "tessera/c_api/plan_internal.h"
 #include "tessera/dispatch/call_plan_internal.h"
 #include "tessera/dispatch/recorder_internal.h"
 
@@ -9,6 +9,8 @@ namespace {
 void set_operand(const tsr_plan_t& plan, Operands& operands, std::size_t index, const void* data) {
   plan.kernel.family->set_pointer(operands, plan.tensors[index].operand, const_cast<void*>(data));
 }
+
+}  // namespace
 
 Operands operands_of(const tsr_plan_t& plan, const void* const* given, std::size_t count) {
   if (count != plan.tensors.size()) {
@@ -21,6 +23,8 @@ Operands operands_of(const tsr_plan_t& plan, const void* const* given, std::size
   return operands;
 }
 
+namespace {
+
 std::size_t index_of(const tsr_plan_t& plan, std::string_view name) {
   std::string known;
   for (std::size_t i = 0; i < plan.tensors.size(); ++i) {
@@ -30,6 +34,8 @@ std::size_t index_of(const tsr_plan_t& plan, std::string_view name) {
   throw Error(ErrorCode::not_found, fmt::format("'{}' has no operand '{}'; it has {}",
                                                 to_string(plan.problem), name, known));
 }
+
+}  // namespace
 
 Operands operands_of(const tsr_plan_t& plan, const tsr_operand_t* given, std::size_t count) {
   if (given == nullptr && count > 0) refuse("the list of operands must not be NULL");
@@ -46,15 +52,23 @@ Operands operands_of(const tsr_plan_t& plan, const tsr_operand_t* given, std::si
 }
 
 // Values that may take an operand's place in C++ have none in C.
-void require_all(const tsr_plan_t& plan, const Operands& operands) {
-  if (writes_nothing(plan.tensors)) return;
+const Tensor* missing_of(const tsr_plan_t& plan, const Operands& operands) {
+  if (writes_nothing(plan.tensors)) return nullptr;
   for (const Tensor& tensor : plan.tensors) {
-    if (!tensor.may_be_null || plan.kernel.family->pointer(operands, tensor.operand) != nullptr) {
-      continue;
+    if (tensor.may_be_null && plan.kernel.family->pointer(operands, tensor.operand) == nullptr) {
+      return &tensor;
     }
-    refuse(fmt::format("'{}' needs its operand {}, of {} bytes; it must not be null",
-                       to_string(plan.problem), tensor.name, tensor.bytes()));
   }
+  return nullptr;
+}
+
+namespace {
+
+void require_all(const tsr_plan_t& plan, const Operands& operands) {
+  const Tensor* const tensor = missing_of(plan, operands);
+  if (tensor == nullptr) return;
+  refuse(fmt::format("'{}' needs its operand {}, of {} bytes; it must not be null",
+                     to_string(plan.problem), tensor->name, tensor->bytes()));
 }
 
 // The options of a launch, beside the threads and the device that the plan was made for.
@@ -75,6 +89,8 @@ RunOptions forced(const tsr_plan_t& plan, const tsr_launch_options_t* given) {
   return run;
 }
 
+}  // namespace
+
 void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_options_t* given) {
   const tsr_launch_options_t options = options_of(given, "tsr_launch_options_t");
   require_all(plan, operands);
@@ -94,6 +110,8 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
   kernel.loaded->launch(checked_launch(kernel, plan.problem, operands, workspace),
                         launch_options_of(plan, options));
 }
+
+namespace {
 
 std::unique_ptr<tsr_plan_t> make_plan(const tsr_dispatcher_t& dispatcher, const Problem& problem,
                                       const tsr_choose_options_t* options) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tessera/commands/emulation.h"
+#include "tessera/commands/explain_range.h"
 #include "tessera/commands/options.h"
 #include "tessera/commands/table.h"
 #include "tessera/commands/work.h"
@@ -19,12 +20,27 @@ struct ExplainCommand {
   bool all = false;
 };
 
+// A problem with a range has no other way to give fields than its line.
+void check_fields_in_line(const ProblemOptions& given, const std::string& line) {
+  if (given.shapes.empty() && given.dtype.empty() && given.layout.empty() && given.set.empty()) {
+    return;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("explain: a range takes none of --shapes, --dtype, --layout and --set; "
+                          "write the fields into the line '{}'",
+                          line));
+}
+
 int explain(const ExplainCommand& command, const Console& console) {
   const Target target = resolve_target(command.target);
   ChooseOptions options = command.choose;
   options.explain = true;
   options.rankers = {make_library_ranker(shared_model_library(environment("TESSERA_MODELS"))),
                      make_analytic_ranker(), make_first_legal_ranker()};
+  if (const std::string line = join(command.problems.words, " "); has_range(line)) {
+    check_fields_in_line(command.problems, line);
+    return explain_range(read_ranged_problem(line), target, options, console);
+  }
   JsonRows rows(console, "decisions");
   const auto each = [&](const Problem& problem) {
     const Decision decision = choose(problem, target, options);

@@ -17,6 +17,7 @@
 #include "tessera/dispatch/among_ready_internal.h"
 #include "tessera/dispatch/call_plan_internal.h"
 #include "tessera/dispatch/memo_internal.h"
+#include "tessera/dispatch/range_plan_internal.h"
 #include "tessera/dispatch/recorder_internal.h"
 #include "tessera/dispatch/sampling_internal.h"
 #include "tessera/dispatch/tuning_internal.h"
@@ -506,6 +507,46 @@ void Dispatcher::pack(const Problem& problem, const Operands& operands, void* pa
   check_memory_apart(*kernel.family, kernel.family->tensors(problem), operands,
                      {"packed", packed, prepack.bytes});
   kernel.loaded->launch(prepack.launch, options.launch);
+}
+
+// Threads of their own choose, which may have another limit of OpenMP's: the caller's counts.
+std::shared_ptr<const RangePlan> Dispatcher::plan_range(const Problem& problem,
+                                                        const FieldRange& range,
+                                                        const RunOptions& options) {
+  State& state = *state_;
+  if (!state.not_here.empty()) throw Error(ErrorCode::unsupported, state.not_here);
+  runtime::LaunchOptions launch;
+  launch.threads = options.launch.threads;
+  launch.device = options.launch.device;
+  const int threads = state.key_for(problem, options).threads;
+  const auto key_for = [threads, device = launch.device, force = options.force](const Problem& at) {
+    return MemoKey{at, threads, device, force};
+  };
+  const auto decide = [&state, key_for](const Problem& at) {
+    const MemoKey key = key_for(at);
+    const std::string no_compiler = state.no_compiler_for(key);
+    Decision decision = state.decide(key, false);
+    if (no_compiler.empty() || state.registry->is_ready(decision.spec)) return decision;
+    return state.decide_among_ready(key, no_compiler);
+  };
+  const auto is_measured = [&state, key_for](const Problem& at) {
+    return state.tuning.is_measured(key_for(at));
+  };
+  const auto worth = [&state](const Decision& decision, const Problem& computed) {
+    return state.worth_threads_of(decision, computed);
+  };
+  const auto observed = [&state, key_for](const ReadyKernel& kernel, const Problem& at,
+                                          const Operands& operands,
+                                          const runtime::LaunchOptions& how) {
+    if (is_recording()) state.count(kernel, key_for(at));
+    const CallerMemory workspace = {.data = how.workspace, .bytes = how.workspace_bytes};
+    const Launch ready = checked_launch(kernel, at, operands, workspace);
+    if (!state.sampler) return kernel.loaded->launch(ready, how);
+    state.sampler->launch(kernel, at, operands, ready, how);
+  };
+  return make_range_plan({state.options, state.target, *state.registry, launch, threads, decide,
+                          is_measured, worth, state.sampler != nullptr, observed},
+                         problem, range);
 }
 
 }  // namespace tessera

@@ -100,6 +100,8 @@ struct SamplingReport {
   // memory, a thread or the reference was not to be had.
   std::uint64_t busy = 0, too_large = 0, not_comparable = 0, failed = 0;
 };
+class RangePlan;    // dispatch/range_plan.h
+struct FieldRange;  // select/ranges.h
 
 // Thread-safe. Holds the memo; kernels themselves live in the registry.
 class Dispatcher {
@@ -163,6 +165,11 @@ class Dispatcher {
                                                     const Problem& problem,
                                                     const Operands& operands, const Launch& launch,
                                                     const runtime::LaunchOptions& options) const;
+  // One plan for all values of one field of the problem: chooses, builds and loads every kernel
+  // that one of them needs. Measures nothing; what was measured for a value counts there. The
+  // options' threads, device and forced kernel count. The dispatcher must outlive the plan.
+  std::shared_ptr<const RangePlan> plan_range(const Problem& problem, const FieldRange& range,
+                                              const RunOptions& options = {});
 
  private:
   struct [[gnu::visibility("hidden")]] State;

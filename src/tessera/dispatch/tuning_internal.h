@@ -45,6 +45,8 @@ class Tuning {
 
   // A caller who forces a kernel may have a refused one.
   Advice advice(const MemoKey& key) const;
+  // Whether the store has a measurement of this problem.
+  bool is_measured(const MemoKey& key) const { return !known(key).empty(); }
 
   // With autotuning on, or where the caller wants measurements in place of a model that has no
   // opinion, measures the problem on the key's device, unless the store has a winner for it or

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <optional>
-#include <span>
+#include <tuple>
 #include <type_traits>
 
 #include "tessera/base/error.h"
@@ -44,29 +43,66 @@ std::size_t between_of(std::string_view word) {
   return word.find(kBetween, equals + 1);
 }
 
-bool set_integer(std::int64_t& field, std::int64_t value) {
-  field = value;
-  return true;
-}
+// A field that was looked for. No text is made, because launches look for fields, too.
+struct FoundField {
+  bool found = false;
+  std::int64_t* integer = nullptr;  // null: the field is no whole number
+};
+
+void note(std::int64_t& value, FoundField& field) { field = {true, &value}; }
 template <class T>
-bool set_integer(T&, std::int64_t) {
-  return false;
+void note(T&, FoundField& field) {
+  field = {true, nullptr};
 }
 
-// What became of a field: unset where there is no such field, false where it is no whole number.
-std::optional<bool> set_field(Problem& problem, const FieldRange& range, std::int64_t value,
-                              std::vector<std::string>& integers) {
-  std::optional<bool> done;
-  std::visit(
-      [&](auto& fields) {
-        for_each_field(fields, [&](const std::string& key, auto& member, const auto&, const Rule&) {
-          using Member = std::remove_cvref_t<decltype(member)>;
-          if (std::is_same_v<Member, std::int64_t>) integers.push_back(key);
-          if (key == range.field) done = set_integer(member, value);
-        });
-      },
-      problem);
-  return done;
+template <class Row, class Value>
+void look_at(const Row& row, Value& value, std::string_view key, FoundField& field) {
+  if constexpr (kIsArray<Value>) {
+    if (!key.starts_with(row.key)) return;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (key.substr(row.key.size()) == row.ends[i]) note(value[i], field);
+    }
+  } else {
+    if (key == row.key) note(value, field);
+  }
+}
+
+FoundField find_field(Problem& problem, std::string_view key) {
+  FoundField field;
+  const auto in = [&]<class P>(P& object) {
+    const auto each = [&](const auto&... rows) {
+      (look_at(rows, object.*rows.member, key, field), ...);
+    };
+    std::apply(each, Fields<P>::kAll);
+  };
+  std::visit(in, problem);
+  return field;
+}
+
+std::vector<std::string> integer_fields(const Problem& problem) {
+  std::vector<std::string> keys;
+  const auto add = [&](const std::string& key, const auto& value, const auto&, const Rule&) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::int64_t>) {
+      keys.push_back(key);
+    }
+  };
+  std::visit([&](const auto& object) { for_each_field(object, add); }, problem);
+  return keys;
+}
+
+[[noreturn]] void refuse_field(const Problem& problem, const std::string& field, bool found) {
+  const std::string_view op = to_string(op_of(problem));
+  const std::vector<std::string> integers = integer_fields(problem);
+  if (found) {
+    refuse_range(ErrorCode::invalid_argument,
+                 fmt::format("{} of {} is no whole number, and can have no range; these can: {}",
+                             field, op, join(integers, ", ")));
+  }
+  const std::string hint = did_you_mean(field, integers);
+  refuse_range(
+      ErrorCode::not_found,
+      fmt::format("{} has no field '{}'{}", op, field,
+                  hint.empty() ? "; these can have a range: " + join(integers, ", ") : hint));
 }
 
 }  // namespace
@@ -170,20 +206,10 @@ std::string to_string(const RangedProblem& ranged) {
 Problem problem_at(const Problem& problem, const FieldRange& range, std::int64_t value) {
   check_value(range, value);
   Problem made = problem;
-  std::vector<std::string> integers;
-  const std::optional<bool> done = set_field(made, range, value, integers);
-  if (done.value_or(false)) return made;
-  const std::string_view op = to_string(op_of(problem));
-  if (done) {
-    refuse_range(ErrorCode::invalid_argument,
-                 fmt::format("{} of {} is no whole number, and can have no range; these can: {}",
-                             range.field, op, join(integers, ", ")));
-  }
-  const std::string hint = did_you_mean(range.field, integers);
-  refuse_range(
-      ErrorCode::not_found,
-      fmt::format("{} has no field '{}'{}", op, range.field,
-                  hint.empty() ? "; these can have a range: " + join(integers, ", ") : hint));
+  const FoundField field = find_field(made, range.field);
+  if (field.integer == nullptr) refuse_field(problem, range.field, field.found);
+  *field.integer = value;
+  return made;
 }
 
 std::vector<std::int64_t> grid_of(const FieldRange& range) {
