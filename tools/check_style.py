@@ -19,7 +19,7 @@ MAX_FUNCTION, MAX_LINE, MAX_DOC_LINE = 80, 100, 160
 # Headers that may be longer, each with the reason.
 LONG_HEADERS = {
     # Bindings of other languages read the C ABI in one file.
-    "include/tessera/tessera.h": 450,
+    "include/tessera/tessera.h": 480,
 }
 PUBLIC_HEADERS = ("tessera/tessera.hpp", "tessera/tessera.h", "tessera/tools.hpp")
 COMMANDS = "src/tessera/commands/"  # which the command line shares
