@@ -65,7 +65,7 @@ def _call(op: Any, function: Callable[..., Any], needed: int,
     found = _warm.find(tensors, (function, others, _run.are_batch_invariant_kernels_enabled()))
     if type(found) is tuple:
         return found[0] if len(found) == 1 else found
-    if found is False:
+    if found is False or any(tensor is None for tensor in tensors[:needed]):
         return call_anew(op, function, needed, tensors, *others)
     _warm.see(None)
     made = function(*tensors, *others)
