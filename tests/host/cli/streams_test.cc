@@ -44,8 +44,8 @@ TEST_F(CliStreams, FullStdout) {
   const std::string sentence =
       "tessera: not everything could be written to stdout: No space left on device\n";
   for (const std::string line :
-       {"--help", "--version", "run --help", "version", "version --json", "targets", "targets avx2",
-        "doctor", "list --target avx2", "list --target avx2 --json", "list --sets",
+       {"--help", "--version", "run --help", "version", "targets", "targets avx2", "doctor",
+        "list --target avx2", "list --target avx2 --json", "list --sets",
         "explain --shapes shapes.txt --target avx2", "problems wide --target avx2",
         "explain --shapes shapes.txt --target avx2 --json", "completion bash", "cache list"}) {
     const CliResult full = run_redirected(">/dev/full 2>\"$CLI_STDERR\"", line);
