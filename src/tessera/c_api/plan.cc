@@ -100,7 +100,7 @@ void launch(const tsr_plan_t& plan, const Operands& operands, const tsr_launch_o
     return plan.dispatcher->run(plan.problem, operands, run);
   }
   const ReadyKernel& kernel = plan.kernel;
-  if (is_recording()) plan.dispatcher->count_call(kernel, plan.problem, plan.run);
+  if (recordings != 0) plan.dispatcher->count_call(kernel, plan.problem, plan.run);
   const CallerMemory workspace = {.data = options.workspace, .bytes = options.workspace_bytes};
   if (plan.dispatcher->samples()) {
     return plan.dispatcher->launch_sampled(

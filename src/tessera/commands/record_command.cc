@@ -28,6 +28,10 @@ struct RecordCommand {
   throw Error(ErrorCode::invalid_argument, "record " + words);
 }
 
+std::string count_words(std::int64_t count, std::string_view one, std::string_view more) {
+  return fmt::format("{} {}", count, count == 1 ? one : more);
+}
+
 // The record of all files, without other targets than the one that is asked for.
 Record record_of(const RecordCommand& command) {
   Record record = read_records(command.files);
@@ -281,12 +285,15 @@ void print_explained(const Record& record, const AskedProblem& problem, const Be
   for (const Taken& taken : problem.taken) {
     console.write_out("  {} ({}): {}\n", taken.row.kernel.empty() ? "no kernel" : taken.row.kernel,
                       to_string(taken.row.source), taken.row.why);
-    console.write_out(
-        "    {} misses in {} processes ({}): {} of choosing, {} until ready, {} of "
-        "them compiling\n",
-        taken.row.misses, taken.processes, origins_text(taken),
-        format_seconds(taken.row.choose_seconds), format_seconds(taken.row.ready_seconds),
-        format_seconds(taken.compile_seconds));
+    const std::string compiling =
+        taken.compile_seconds > 0
+            ? fmt::format(", {} of that compiling", format_seconds(taken.compile_seconds))
+            : "";
+    console.write_out("    {} in {} ({}): {} of choosing, {} until ready{}\n",
+                      count_words(taken.row.misses, "miss", "misses"),
+                      count_words(taken.processes, "process", "processes"), origins_text(taken),
+                      format_seconds(taken.row.choose_seconds),
+                      format_seconds(taken.row.ready_seconds), compiling);
   }
   console.write_out("  {}\n", better_text(problem, better));
 }

@@ -135,7 +135,7 @@ Decision Dispatcher::State::decide(const MemoKey& key, bool explain) const {
   choice.pinned = std::string(key.force);
   choice.deterministic = options.deterministic;
   choice.explain = explain;
-  choice.says_why = explain || is_recording();
+  choice.says_why = explain || recordings != 0;
   const Advice advice = tuning.advice(key);
   choice.rankers = advice.rankers;
   choice.pool = advice.pool;
@@ -382,7 +382,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
   family_of(problem).validate(problem);
   if (!state_->not_here.empty()) throw Error(ErrorCode::unsupported, state_->not_here);
-  if (Recorder* const recorder = is_recording() ? state_->recording.active() : nullptr) {
+  if (Recorder* const recorder = recordings != 0 ? state_->recording.active() : nullptr) {
     return state_->insert_recorded(key, hash, *recorder);
   }
   if (options.force.empty()) state_->tuning.tune_once(key, hash);
@@ -391,7 +391,7 @@ const ReadyKernel& Dispatcher::kernel_for(const Problem& problem, const RunOptio
 
 void Dispatcher::run(const Problem& problem, const Operands& operands, const RunOptions& options) {
   const ReadyKernel& kernel = kernel_for(problem, options);
-  if (is_recording()) count_call(kernel, problem, options);
+  if (recordings != 0) count_call(kernel, problem, options);
   const Launch launch = checked_launch(kernel, problem, operands, workspace_of(options));
   if (!options.verify && state_->sampler) {
     return state_->sampler->launch(kernel, problem, operands, launch, options.launch);

@@ -1,5 +1,5 @@
-// Writing a record while problems are run. A dispatcher asks is_recording() first, which is one
-// look at a number, and nothing else of this file unless it says yes.
+// Writing a record while problems are run. A dispatcher looks at `recordings` first, and at nothing
+// else of this file unless that says that there are some.
 #pragma once
 
 #include <atomic>
@@ -98,7 +98,6 @@ RecordRow row_earlier(RecordRow row, const ReadyKernel& kernel, const Decision& 
 
 // How many dispatchers and begin_record()s want a record.
 extern std::atomic<int> recordings;
-inline bool is_recording() { return recordings.load(std::memory_order_relaxed) != 0; }
 
 // What a dispatcher writes to: its option's file, or else the one begun last, or else
 // TESSERA_RECORD's.
