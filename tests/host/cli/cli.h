@@ -50,6 +50,7 @@ class CliTest : public testing::Test {
                                  "TESSERA_CACHE_DIR=" + (folder_ / "cache").string(),
                                  "TESSERA_CXX",
                                  "TESSERA_NO_JIT",
+                                 "TESSERA_VERIFY_EVERY",
                                  "TESSERA_TARGET",
                                  "TESSERA_PACK",
                                  "TESSERA_RECORD",
