@@ -81,9 +81,9 @@ class SameTokens(unittest.TestCase):
 
 class Logits(unittest.TestCase):
     def check_bf16(self, make, inputs, seed, **more):
-        """The model in fp32, with the weights that bf16 has, is the truth. Eager's own distance from
-        it in bf16 is what roundings of this type do to this model; ours rounds no more often, so
-        that twice that distance is far from what roundings in another order give."""
+        """The model in fp32, with the weights that bf16 has, is the truth. Eager's own distance
+        from it in bf16 is what roundings of this type do to this model; ours rounds no more often,
+        so that twice that distance is far from what roundings in another order give."""
         narrow = models.made(make, seed, torch.bfloat16, **more)
         truth = copy.deepcopy(narrow).float()
         ours = copy.deepcopy(narrow)
@@ -126,6 +126,19 @@ class Logits(unittest.TestCase):
             self.assertEqual(sum(row.kind == "LayerNorm" and not row.note for row in found), 5)
             torch.testing.assert_close(model(images).logits, expected, rtol=0,
                                        atol=1e-4 * float(expected.abs().max()))
+
+    def test_compiled_models_are_one_graph(self):
+        for make in (models.llama, models.qwen3, models.vit):
+            torch._dynamo.reset()
+            model = models.made(make, SEED)
+            plug.use_tessera(model, rows=16)
+            inputs = (torch.randn(2, 3, 48, 48) if make is models.vit else
+                      torch.randint(1, models.SMALL[-1], (2, 9)))
+            made = torch.compile(model, fullgraph=True, backend="aot_eager")
+            with torch.no_grad():
+                expected = model(inputs).logits
+                torch.testing.assert_close(made(inputs).logits, expected, rtol=1e-4,
+                                           atol=1e-5 * float(expected.abs().max()))
 
     def test_gradients_of_a_training_step(self):
         """Attention, norms, products and experts have derivatives."""

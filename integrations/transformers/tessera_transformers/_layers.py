@@ -1,6 +1,6 @@
-"""use_tessera(model): layers get a class whose forward calls Tessera. Which layer is replaced by what
-is a table, as the mappings of the package `kernels` are. That package loads built repositories from
-its hub or a folder, which Python functions are not, so that nothing of it is used here.
+"""use_tessera(model): layers get a class whose forward calls Tessera. Which layer is replaced by
+what is a table, as the mappings of the package `kernels` are. That package loads built repositories
+from its hub or a folder, which Python functions are not, so that nothing of it is used here.
 
 A layer is known by its class' name or type, and compared: its own forward and ours must agree on
 random input of the model's type before it is replaced."""
@@ -82,12 +82,13 @@ def _word(activation: Any) -> Optional[str]:
 
 def _is_gated_mlp(module: Any) -> bool:
     return (all(isinstance(getattr(module, name, None), _PLAIN) for name in _GATED)
-            and len([*module.children()]) == 4 and _word(getattr(module, "act_fn", None)) is not None)
+            and len([*module.children()]) == 4
+            and _word(getattr(module, "act_fn", None)) is not None)
 
 
 def _activated(layer: Any, activation: Any, x: Tensor) -> Tensor:
-    """activation(layer(x)) in one kernel, where nothing else looks at the layer's result, and it has
-    no packed weight that would serve better."""
+    """activation(layer(x)) in one kernel, where nothing else looks at the layer's result, and it
+    has no packed weight that would serve better."""
     is_plain = (type(layer) in _PLAIN and not layer._forward_hooks and not layer._forward_pre_hooks
                 and not activation._forward_hooks and not activation._forward_pre_hooks
                 and "forward" not in layer.__dict__)
@@ -134,8 +135,8 @@ def _class_of(module: nn.Module, kind: str) -> type:
 
 def _tolerance(dtype: torch.dtype) -> float:
     """A part of the greatest element. A norm of transformers rounds twice and ours once; products
-    differ by the order of their sums, in which the roundings of a gated layer's three results to its
-    type are the most: half an eps each, taken twice."""
+    differ by the order of their sums, in which the roundings of a gated layer's three results to
+    its type are the most: half an eps each, taken twice."""
     return 4 * torch.finfo(dtype).eps if dtype != torch.float32 else 1e-5
 
 
@@ -183,8 +184,8 @@ def _set(model: Any, what: str) -> List[Replaced]:
 def use_tessera(model: nn.Module, *, attention: bool = True, experts: bool = True,
                 linear: bool = True, layers: Tuple[str, ...] = tuple(LAYERS), **options: Any
                 ) -> Tuple[List[Replaced], Any]:
-    """Gives attention, experts, linear layers and the layers of LAYERS to Tessera, in place. Returns
-    what was replaced or left alone, and the report of tessera.torch.optimize, which gets `options`
+    """Gives attention, experts, linear layers and the layers of LAYERS to Tessera, in place.
+    Returns what was replaced or left alone, and the report of tessera.torch.optimize, which gets `options`
     (rows, pack, example), or None with linear=False."""
     found = [*(_set(model, "attn") if attention else []),
              *(_set(model, "experts") if experts and _has_experts(model) else [])]

@@ -7,8 +7,8 @@ import torch
 
 
 class NotTaken(NamedTuple):
-    """A reason. first: the class of the module that met it first. calls: how often it was met; calls
-    of compiled code are counted where they are compiled."""
+    """A reason. first: the class of the module that met it first. calls: how often it was met;
+    calls of compiled code are counted where they are compiled."""
 
     what: str
     why: str
@@ -29,7 +29,8 @@ def leave(what: str, why: str, module: torch.nn.Module) -> None:
 
 
 def tessera_report(clear: bool = False) -> List[NotTaken]:
-    """What was left to the framework since the import, or since it was asked for with clear=True."""
+    """What was left to the framework since the import, or since it was last asked for with
+    clear=True."""
     found = [NotTaken(what, why, first, calls) for (what, why), (first, calls) in _met.items()]
     if clear:
         _met.clear()
