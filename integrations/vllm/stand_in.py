@@ -77,7 +77,7 @@ class AttentionBackendEnum(enum.Enum):
 
 
 def install() -> Dict[Any, str]:
-    """Puts the modules where `import vllm` finds them; returns what register_backend() will hold."""
+    """Puts the modules where `import vllm` finds them; returns what register_backend() fills."""
     registered: Dict[Any, str] = {}
     ops = types.SimpleNamespace(rms_norm=Op(_rms_norm), fused_add_rms_norm=Op(_fused_add_rms_norm))
 

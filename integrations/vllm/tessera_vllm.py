@@ -107,8 +107,8 @@ def write_pages(key: Tensor, value: Tensor, caches: Caches, slot_mapping: Tensor
 
 def _without_padding(key: Tensor, value: Tensor, caches: Caches, slots: Tensor, page: Tensor,
                      place: Tensor) -> Tuple[Tensor, ...]:
-    """Where the host reads no slot, padding writes what the first real token writes, and where there
-    is none, what lies in the first place."""
+    """Where the host reads no slot, padding writes what the first real token writes, and where
+    there is none, what lies in the first place."""
     is_real = slots >= 0
     pick = torch.where(is_real, torch.arange(slots.numel(), device=slots.device),
                        is_real.to(torch.uint8).argmax())

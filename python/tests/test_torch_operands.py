@@ -299,7 +299,8 @@ class Start(Case):
                 image = torch.randn(2, 4, *[4] * n, requires_grad=True)
                 transpose = getattr(tt, f"conv_transpose{n}d")
                 transpose(image, torch.randn(4, 5, *[3] * n), stride=2).sum().backward()
-            tt.attention(q, k, k, layout="bhsd", window=(2, 0), mask="bottom_right").sum().backward()
+            tt.attention(q, k, k, layout="bhsd", window=(2, 0),
+                         mask="bottom_right").sum().backward()
             ends = torch.tensor([0, 2, 5])
             tt.attention(q[0].transpose(0, 1), k[0].transpose(0, 1), k[0].transpose(0, 1),
                          seqlens_q=ends, seqlens_k=ends).sum().backward()

@@ -185,8 +185,8 @@ def use_tessera(model: nn.Module, *, attention: bool = True, experts: bool = Tru
                 linear: bool = True, layers: Tuple[str, ...] = tuple(LAYERS), **options: Any
                 ) -> Tuple[List[Replaced], Any]:
     """Gives attention, experts, linear layers and the layers of LAYERS to Tessera, in place.
-    Returns what was replaced or left alone, and the report of tessera.torch.optimize, which gets `options`
-    (rows, pack, example), or None with linear=False."""
+    Returns what was replaced or left alone, and the report of tessera.torch.optimize, which gets
+    `options` (rows, pack, example), or None with linear=False."""
     found = [*(_set(model, "attn") if attention else []),
              *(_set(model, "experts") if experts and _has_experts(model) else [])]
     for name, module in model.named_modules():
