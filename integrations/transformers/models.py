@@ -36,6 +36,14 @@ def mixtral(sizes: Tuple[int, ...] = SMALL, **more: Any) -> Any:
         transformers.MixtralConfig(**_common(sizes), **options))
 
 
+def gpt_oss(sizes: Tuple[int, ...] = SMALL, **more: Any) -> Any:
+    """With sinks, windows in each second layer, and experts with biases and transposed weights."""
+    config = transformers.GptOssConfig(
+        **_common(sizes), head_dim=sizes[0] // sizes[3], sliding_window=6, num_local_experts=4,
+        num_experts_per_tok=2, **more)
+    return transformers.GptOssForCausalLM(config)
+
+
 def vit(sizes: Tuple[int, ...] = SMALL, **more: Any) -> Any:
     config = transformers.ViTConfig(
         hidden_size=sizes[0], intermediate_size=sizes[1], num_hidden_layers=sizes[2],

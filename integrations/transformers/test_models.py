@@ -117,6 +117,20 @@ class Logits(unittest.TestCase):
         torch.manual_seed(SEED)
         self.check_bf16(models.vit, {"pixel_values": torch.randn(3, 3, 48, 48)}, SEED)
 
+    def test_sinks_and_transposed_experts(self):
+        model = models.made(models.gpt_oss, SEED)
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.2)
+        ids, mask = prompts(random.Random(SEED), 3, 14)
+        plug.tessera_report(clear=True)
+        with torch.no_grad():
+            expected = model(ids, attention_mask=mask).logits[mask.bool()]
+            found, _ = plug.use_tessera(model, rows=16)
+            self.assertEqual([row for row in found if row.note], [])
+            torch.testing.assert_close(model(ids, attention_mask=mask).logits[mask.bool()],
+                                       expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
+        self.assertEqual(plug.tessera_report(), [])
+
     def test_fp32_images(self):
         model = models.made(models.vit, SEED)
         images = torch.randn(3, 3, 48, 48)
