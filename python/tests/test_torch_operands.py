@@ -294,7 +294,20 @@ class Start(Case):
                              torch.zeros(2, dtype=torch.int32))
             meta = [torch.empty(4, 8, device="meta"), torch.empty(8, 8, device="meta")]
             tt.matmul(*meta), tt.linear(*meta), tt.softmax(meta[0])
-            tt.optimize(torch.nn.Sequential(torch.nn.Linear(8, 8)))
+            tt.optimize(torch.nn.Sequential(torch.nn.Linear(8, 8)), example=x)
+            for n in (1, 2, 3):
+                image = torch.randn(2, 4, *[4] * n, requires_grad=True)
+                transpose = getattr(tt, f"conv_transpose{n}d")
+                transpose(image, torch.randn(4, 5, *[3] * n), stride=2).sum().backward()
+            tt.attention(q, k, k, layout="bhsd", window=(2, 0),
+                         mask="bottom_right").sum().backward()
+            ends = torch.tensor([0, 2, 5])
+            tt.attention(q[0].transpose(0, 1), k[0].transpose(0, 1), k[0].transpose(0, 1),
+                         seqlens_q=ends, seqlens_k=ends).sum().backward()
+            with torch.no_grad():
+                pages = torch.randn(4, 4, 2, 8)
+                tt.attention(torch.randn(1, 1, 4, 8), pages, pages, seqlens_k=torch.tensor([5]),
+                             page_table=torch.tensor([[2, 1]]))
             found = [name for name in ("sympy", "torch.utils.flop_counter")
                      if name in sys.modules]
             assert not found, found"""

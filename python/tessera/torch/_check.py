@@ -87,8 +87,10 @@ def _gradients_of(model: nn.Module, example: Any) -> Tuple[Tensors, Tensors]:
         if not ends or not leaves:
             return [tensor.detach() for tensor in outputs], []
         torch.manual_seed(1)
-        upstream = [torch.randn_like(tensor) for tensor in ends]
-        found = torch.autograd.grad(ends, leaves, upstream, allow_unused=True)
+        # Numbers need no upstream gradients, for whose shapes PyTorch imports sympy.
+        totals = [(tensor * torch.randn_like(tensor)).sum() for tensor in ends]
+        totals = [total.real if total.is_complex() else total for total in totals]
+        found = torch.autograd.grad(totals, leaves, allow_unused=True)
         return [tensor.detach() for tensor in outputs], list(found)
 
 
