@@ -319,6 +319,8 @@ OrtStatus* ORT_API_CALL create_provider(OrtEpFactory*, const OrtHardwareDevice* 
   return guarded([&] {
     auto made = std::make_unique<Provider>();
     made->report = option(options, "report");
+    write_report(
+        *made);  // a file that cannot be written is refused here, and not when nodes are chosen
     tsr_dispatcher_options_t how = TSR_INIT(tsr_dispatcher_options_t);
     how.threads = threads_of(option(options, "threads"));
     tessera_plugs::check(tsr_dispatcher_create(&how, &made->plans.dispatcher));

@@ -4,7 +4,8 @@
     tessera_onnxruntime.add_to(options)
     session = onnxruntime.InferenceSession("model.onnx", options)
 
-Nodes that Tessera cannot take stay with ONNX Runtime's own provider; report_of() says which and why.
+Nodes that Tessera cannot take stay with ONNX Runtime's own provider; report_of() says which and
+why.
 """
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def headers() -> pathlib.Path:
         if (pathlib.Path(place) / _HEADER).is_file():
             return pathlib.Path(place)
     raise FileNotFoundError(f"{_HEADER} was found neither in ORT_INCLUDE ({places[0]}) nor in "
-                            f"ORT_HOME's include; unpack a release of ONNX Runtime from 1.24 on and "
-                            "set ORT_HOME to its folder")
+                            f"ORT_HOME's include; unpack a release of ONNX Runtime from 1.24 on "
+                            "and set ORT_HOME to its folder")
 
 
 def register() -> None:

@@ -52,6 +52,12 @@ bool are_equal(const Dim& a, const Dim& b) {
   return a.size >= 0 ? a.size == b.size : b.size < 0 && !a.name.empty() && a.name == b.name;
 }
 
+// A dimension that ONNX broadcasts: more than 1 element must be as many as the whole has, where the
+// call checks it. Less is known of others.
+bool must_be(const Dim& dim, const Dim& whole) {
+  return are_equal(dim, whole) || (dim.size > 1 && whole.size < 0);
+}
+
 std::string why_not_rank(const Node& node, size_t input, size_t least, size_t most) {
   const Value& value = node.inputs[input];
   if (!value.has_shape) {
@@ -79,10 +85,7 @@ std::string why_not_types(const Node& node) {
 
 // ---- MatMul -------------------------------------------------------------------------------------
 
-std::string why_not_matmul(const Node& node) {
-  const std::string first = why_not_rank(node, 0, 2, 8);
-  return first.empty() ? why_not_rank(node, 1, 2, 8) : first;
-}
+std::string why_not_matmul(const Node&) { return ""; }  // any shapes, which a call brings
 
 // Leading dimensions of both, as NumPy broadcasts them.
 Shape broadcast(const Shape& a, const Shape& b) {
@@ -114,15 +117,20 @@ int64_t matrix_at(const Shape& own, const Shape& lead, int64_t at) {
   return found;
 }
 
+// Vectors lack a dimension, and so do their results.
 Work matmul(const Node& node, const std::vector<Shape>& inputs) {
-  const Shape &a = inputs[0], &b = inputs[1];
+  Shape a = inputs[0], b = inputs[1];
+  require(!a.empty() && !b.empty(), "MatMul: a and b must have at least 1 dimension");
+  const bool is_row = a.size() == 1, is_column = b.size() == 1;
+  a.insert(a.begin(), is_row ? 1 : 0, 1);
+  b.insert(b.end(), is_column ? 1 : 0, 1);
   const int64_t m = a.end()[-2], k = a.back(), n = b.back();
   require(k == b.end()[-2], "MatMul: the shapes " + shown(a) + " and " + shown(b) + " do not fit");
   const Shape lead = broadcast(a, b);
   Work work;
   work.out = lead;
-  work.out.push_back(m);
-  work.out.push_back(n);
+  work.out.insert(work.out.end(), is_row ? 0 : 1, m);
+  work.out.insert(work.out.end(), is_column ? 0 : 1, n);
   if (count(work.out) == 0 || k == 0) {
     return work;
   }
@@ -167,13 +175,13 @@ std::string why_not_gemm(const Node& node) {
   const Value& c = node.inputs[2];
   const Dim& m = node.inputs[0].shape[int_or(node, "transA", 0) != 0 ? 1 : 0];
   const Dim& n = node.inputs[1].shape[int_or(node, "transB", 0) != 0 ? 0 : 1];
-  if (!c.has_shape || c.shape.empty() || c.shape.size() > 2 || !are_equal(c.shape.back(), n)) {
+  if (!c.has_shape || c.shape.empty() || c.shape.size() > 2 || !must_be(c.shape.back(), n)) {
     return "C is not known to have as many columns as the product";
   }
   if (is_row(c)) {
     return number_or(node, "beta", 1) == 1 ? "" : "C is one row, and beta is not 1";
   }
-  return are_equal(c.shape[0], m) ? "" : "C is not known to have 1 row, or those of the product";
+  return must_be(c.shape[0], m) ? "" : "C is not known to have 1 row, or those of the product";
 }
 
 Work gemm(const Node& node, const std::vector<Shape>& inputs) {
@@ -284,7 +292,7 @@ std::string why_not_norm(const Node& node) {
     const std::vector<Dim>& row = node.inputs[i].shape;
     bool fits = node.inputs[i].has_shape && static_cast<int64_t>(row.size()) == rank - axis;
     for (size_t j = 0; fits && j < row.size(); ++j) {
-      fits = are_equal(row[j], x[axis + j]);
+      fits = must_be(row[j], x[axis + j]);
     }
     if (!fits) {
       return node.inputs[i].name + " is not known to have the shape of the normalised dimensions";
@@ -331,14 +339,15 @@ std::string why_not_mask(const Node& node) {
     return why;
   }
   const size_t tokens = node.inputs[0].shape.size() - 2;  // of three or four dimensions
+  // Version 23 wants all keys in a mask, which the call checks; later ones fill up what is missing.
   const auto fits = [&](const Dim& dim, const Dim& whole) {
-    return dim.size == 1 || are_equal(dim, whole);
+    return are_equal(dim, whole) || (node.since == 23 && (dim.size < 0 || whole.size < 0));
   };
-  const Value& mask = node.inputs[3];
-  if (!are_equal(mask.shape.back(), node.inputs[1].shape[tokens])) {
+  const std::vector<Dim>& mask = node.inputs[3].shape;
+  if (!fits(mask.back(), node.inputs[1].shape[tokens])) {
     return "attn_mask is not known to have as many columns as there are keys";
   }
-  return fits(mask.shape.end()[-2], node.inputs[0].shape[tokens])
+  return mask.end()[-2].size == 1 || fits(mask.end()[-2], node.inputs[0].shape[tokens])
              ? ""
              : "attn_mask is not known to have 1 row, or as many as there are queries";
 }
@@ -353,9 +362,8 @@ std::string why_not_attention(const Node& node) {
     if (shape.size() != node.inputs[0].shape.size()) {
       return "Q, K and V have different numbers of dimensions";
     }
-    const int64_t hdim =
-        shape.back().size /
-        (shape.size() == 4 ? 1 : int_or(node, i == 0 ? "q_num_heads" : "kv_num_heads", 1));
+    const char* const count = i == 0 ? "q_num_heads" : "kv_num_heads";
+    const int64_t hdim = shape.back().size / (shape.size() == 4 ? 1 : int_or(node, count, 1));
     if (shape.back().size <= 0 || hdim > (i == 2 ? 512 : 576)) {
       return "the elements of a head are not known to be at most 576 (V: 512)";
     }
@@ -402,7 +410,7 @@ std::string bias_words(const Shape& mask, const Heads& q, const Heads& k) {
   const char* const keys[] = {"bias_stride_b", "bias_stride_h", "bias_stride_q", "bias_stride_k"};
   std::string words = " bias=elementwise";
   for (size_t i = 0; i < 4; ++i) {
-    require(whole[i] == 1 || whole[i] == wanted[i],
+    require((whole[i] == 1 && i < 3) || whole[i] == wanted[i],
             "Attention: attn_mask has the shape " + shown(mask));
     words += word(keys[i], whole[i] == 1 ? 0 : product(whole, i + 1, 4));
   }
