@@ -9,6 +9,7 @@
 
 #include <map>
 #include <sstream>
+#include <tuple>
 
 #include "plans.h"
 
@@ -18,17 +19,44 @@ using tessera_plugs::Operand;
 using tessera_plugs::Plans;
 using tessera_plugs::SharedPlan;
 
+// The kernels of a target read this device's memory alone.
+void check_memory(const tsr_dispatcher_t* dispatcher, const DLDevice& device) {
+  char* json = nullptr;
+  tessera_plugs::check(tsr_dispatcher_target(dispatcher, &json));
+  size_t at = 0;
+  const std::string backend = tessera_plugs::text_of(json, "\"backend\"", at);
+  tsr_free(json);
+  const int wanted = backend == "cpu" ? kDLCPU : backend == "cuda" ? kDLCUDA : kDLROCM;
+  if (device.device_type != wanted) {
+    TVM_FFI_THROW(ValueError) << "tessera_launch: the problem is for " << backend
+                              << ", but the first tensor lies on a device of DLPack's type "
+                              << device.device_type;
+  }
+}
+
+tsr_dispatcher_t* make_dispatcher(const std::string& target, const DLDevice& device) {
+  tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
+  options.target = target.empty() ? nullptr : target.c_str();
+  options.device = device.device_id;
+  tsr_dispatcher_t* made = nullptr;
+  tessera_plugs::check(tsr_dispatcher_create(&options, &made));
+  try {
+    check_memory(made, device);
+  } catch (...) {
+    tsr_dispatcher_destroy(made);
+    throw;
+  }
+  return made;
+}
+
 // The plans of a target on one device; "" is this machine's CPU.
-Plans& plans_for(const std::string& target, int device) {
+Plans& plans_for(const std::string& target, const DLDevice& device) {
   static std::mutex mutex;
-  static std::map<std::pair<std::string, int>, Plans> all;
+  static std::map<std::tuple<std::string, int, int>, Plans> all;
   const std::lock_guard<std::mutex> lock(mutex);
-  Plans& plans = all[{target, device}];
+  Plans& plans = all[{target, device.device_type, device.device_id}];
   if (plans.dispatcher == nullptr) {
-    tsr_dispatcher_options_t options = TSR_INIT(tsr_dispatcher_options_t);
-    options.target = target.empty() ? nullptr : target.c_str();
-    options.device = device;
-    tessera_plugs::check(tsr_dispatcher_create(&options, &plans.dispatcher));
+    plans.dispatcher = make_dispatcher(target, device);
   }
   return plans;
 }
@@ -138,7 +166,7 @@ void know(int64_t id, const std::string& target, const std::string& line,
 
 void launch(const Known& known, const std::vector<const DLTensor*>& tensors) {
   const DLDevice device = tensors.at(0)->device;
-  const SharedPlan plan = plan_of(plans_for(known.target, device.device_id), known.line);
+  const SharedPlan plan = plan_of(plans_for(known.target, device), known.line);
   std::vector<const void*> addresses(plan->operands.size());
   std::istringstream words(known.names);
   size_t given = 0;

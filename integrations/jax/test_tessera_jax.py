@@ -326,6 +326,8 @@ def test_function_of_tvm_ffi_takes_tensors_and_refuses_unfit_ones(source):
         module.tessera_launch(1, tvm_ffi.from_dlpack(numpy.zeros((3, 4), "float16")), *given[1:])
     with pytest.raises(ValueError, match="takes 3 operands, got 2"):
         module.tessera_launch(1, *given[:2])
+    module.tessera_know(3, "avx2", "gemm m=3 n=5 k=4 layout=rrr", "a b out")
+    module.tessera_launch(3, *given)  # another target, another dispatcher
     with pytest.raises(ValueError, match="no problem has the number 2"):
         module.tessera_launch(2, *given)
     with pytest.raises(ValueError, match="stands for"):

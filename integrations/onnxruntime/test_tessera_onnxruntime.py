@@ -228,6 +228,51 @@ def test_refused_node_is_left_with_a_reason(source, tmp_path, op, inputs, attrib
     assert report["taken"] == [] and why in report["left"][0]["why"]
 
 
+def test_random_shapes_agree_in_one_session(source, tmp_path):
+    groups, filters = int(source.integers(1, 4)), [int(n) for n in source.integers(1, 4, 2)]
+    w_shape = (2 * groups, int(source.integers(1, 5)), *filters)
+    how = dict(group=groups, strides=[int(n) for n in source.integers(1, 3, 2)],
+               pads=[int(n) for n in source.integers(0, 3, 4)],
+               dilations=[int(n) for n in source.integers(1, 3, 2)])
+    x_shape = ["n", w_shape[1] * groups, "h", "w"]
+    nodes = [("Conv", {"a": (x_shape, FLOAT), "b": (w_shape, FLOAT)}, how,
+              lambda: _conv_shapes(source, w_shape, groups)),
+             ("Gemm", {"a": (["k", "m"], FLOAT), "b": (["n", "k"], FLOAT)},
+              dict(transA=1, transB=1), lambda: _gemm_shapes(source)),
+             ("MatMul", {"a": (None, FLOAT), "b": (None, FLOAT)}, {},
+              lambda: _matmul_shapes(source))]
+    for op, inputs, attributes, shapes in nodes:
+        model = model_of([helper.make_node(op, ["a", "b"], ["c"], **attributes)], inputs)
+        (session, report), reference = session_of(model, tmp_path), reference_of(model)
+        assert len(report["taken"]) == 1
+        for _ in range(8):
+            a, b = (drawn(source, *shape) for shape in shapes())
+            given = {"a": a, "b": b}
+            check(session.run(None, given)[0], reference.run(None, given)[0], 90, 90)
+
+
+def _conv_shapes(source, w_shape, groups):
+    n, height, width = (int(size) for size in source.integers((1, 5, 5), (4, 30, 30)))
+    return (n, w_shape[1] * groups, height, width), w_shape
+
+
+def _gemm_shapes(source):
+    m, n, k = (int(size) for size in source.integers(1, 90, 3))
+    return (k, m), (n, k)
+
+
+def _matmul_shapes(source):
+    """Shapes of any ranks, whose leading dimensions broadcast."""
+    m, n, k = (int(size) for size in source.integers(1, 50, 3))
+    lead = [int(size) for size in source.integers(1, 4, source.integers(0, 4))]
+
+    def part():
+        kept = lead[int(source.integers(0, len(lead) + 1)):]
+        return [1 if source.integers(0, 3) == 0 else size for size in kept]
+
+    return (*part(), m, k), (*part(), k, n)
+
+
 def test_shapes_of_the_run_may_change_and_those_that_do_not_fit_are_refused(source, tmp_path):
     model = model_of([helper.make_node("MatMul", ["a", "b"], ["c"], name="product")],
                      {"a": (["m", "k"], FLOAT), "b": (["k2", "n"], FLOAT)})

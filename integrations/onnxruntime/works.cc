@@ -186,6 +186,9 @@ std::string why_not_gemm(const Node& node) {
 
 Work gemm(const Node& node, const std::vector<Shape>& inputs) {
   const bool turns_a = int_or(node, "transA", 0) != 0, turns_b = int_or(node, "transB", 0) != 0;
+  require(
+      inputs[0].size() == 2 && inputs[1].size() == 2,
+      "Gemm: a and b must have 2 dimensions, got " + shown(inputs[0]) + " and " + shown(inputs[1]));
   const int64_t m = inputs[0][turns_a ? 1 : 0], k = inputs[0][turns_a ? 0 : 1];
   const int64_t n = inputs[1][turns_b ? 0 : 1];
   require(k == inputs[1][turns_b ? 1 : 0] && k > 0,
@@ -201,7 +204,8 @@ Work gemm(const Node& node, const std::vector<Shape>& inputs) {
   const double beta = number_or(node, "beta", 1);
   if (has_input(node, 2) && beta != 0) {
     const Shape& c = inputs[2];
-    require(!c.empty() && c.back() == n && (is_row(node.inputs[2]) || c[0] == m),
+    require(!c.empty(), "Gemm: C is a single number");
+    require(count(c) == (is_row(node.inputs[2]) ? n : m * n) && c.back() == n,
             "Gemm: C has the shape " + shown(c) + ", the product " + shown(work.out));
     line += is_row(node.inputs[2]) ? " epilogue=bias" : number("beta", beta);
     places.push_back({is_row(node.inputs[2]) ? "d0" : "c", 2, 0});
@@ -223,8 +227,8 @@ std::string why_not_conv(const Node& node) {
 
 Work conv(const Node& node, const std::vector<Shape>& inputs) {
   const Shape &x = inputs[0], &w = inputs[1];
-  require(x.size() == w.size(),
-          "Conv: the shapes " + shown(x) + " and " + shown(w) + " must have as many dimensions");
+  require(x.size() == w.size() && x.size() >= 3 && x.size() <= 5,
+          "Conv: the shapes " + shown(x) + " and " + shown(w) + " must have 3 to 5 dimensions");
   const size_t ndim = x.size() - 2;
   const int64_t groups = int_or(node, "group", 1);
   require(x[1] == w[1] * groups,
@@ -233,6 +237,8 @@ Work conv(const Node& node, const std::vector<Shape>& inputs) {
   const Shape strides = ints_or(node, "strides", ndim, 1);
   const Shape dilations = ints_or(node, "dilations", ndim, 1);
   const Shape pads = is_valid ? Shape(2 * ndim, 0) : ints_or(node, "pads", 2 * ndim, 0);
+  require(strides.size() == ndim && dilations.size() == ndim && pads.size() == 2 * ndim,
+          "Conv: strides, dilations and pads must be for " + std::to_string(ndim) + " dimensions");
   const char* const sizes[] = {"d", "h", "w"};
   const char* const filters[] = {"z", "y", "x"};
   Work work{{x[0], w[0]}, {}};
@@ -241,6 +247,7 @@ Work conv(const Node& node, const std::vector<Shape>& inputs) {
                      word("g", groups);
   for (size_t i = 0; i < ndim; ++i) {
     const std::string name = sizes[3 - ndim + i];
+    require(strides[i] > 0 && dilations[i] > 0, "Conv: strides and dilations must be at least 1");
     const int64_t reach = dilations[i] * (w[2 + i] - 1) + 1;
     const int64_t space = x[2 + i] + pads[i] + pads[ndim + i] - reach;
     require(space >= 0, "Conv: the filter reaches over " + std::to_string(reach) +
@@ -267,9 +274,11 @@ Work conv(const Node& node, const std::vector<Shape>& inputs) {
 
 // ---- LayerNormalization, RMSNormalization, Softmax ----------------------------------------------
 
+// The first dimension that is normalised, or -1 where there is no such dimension.
 int64_t axis_of(const Node& node, int64_t rank) {
   const int64_t axis = int_or(node, "axis", node.op == "Softmax" && node.since < 13 ? 1 : -1);
-  return axis < 0 ? axis + rank : axis;
+  const int64_t found = axis < 0 ? axis + rank : axis;
+  return found < rank ? std::max<int64_t>(found, -1) : -1;
 }
 
 std::string why_not_norm(const Node& node) {
@@ -279,6 +288,9 @@ std::string why_not_norm(const Node& node) {
   }
   const std::vector<Dim>& x = node.inputs[0].shape;
   const int64_t rank = static_cast<int64_t>(x.size()), axis = axis_of(node, rank);
+  if (axis < 0) {
+    return "its axis is none of the dimensions";
+  }
   if (node.op == "Softmax") {
     return axis == rank - 1 ? "" : "it is not over the last dimension";
   }
@@ -303,7 +315,9 @@ std::string why_not_norm(const Node& node) {
 
 Work norm(const Node& node, const std::vector<Shape>& inputs) {
   const Shape& x = inputs[0];
-  const size_t axis = static_cast<size_t>(axis_of(node, static_cast<int64_t>(x.size())));
+  const int64_t first = axis_of(node, static_cast<int64_t>(x.size()));
+  require(first >= 0, node.op + ": the axis is no dimension of " + shown(x));
+  const size_t axis = static_cast<size_t>(first);
   const int64_t rows = product(x, 0, axis), columns = product(x, axis, x.size());
   Work work{x, {}};
   if (rows * columns == 0) {
@@ -363,7 +377,11 @@ std::string why_not_attention(const Node& node) {
       return "Q, K and V have different numbers of dimensions";
     }
     const char* const count = i == 0 ? "q_num_heads" : "kv_num_heads";
-    const int64_t hdim = shape.back().size / (shape.size() == 4 ? 1 : int_or(node, count, 1));
+    const int64_t heads = shape.size() == 4 ? 1 : int_or(node, count, 0);
+    if (heads <= 0) {
+      return std::string(count) + " is not given";
+    }
+    const int64_t hdim = shape.back().size / heads;
     if (shape.back().size <= 0 || hdim > (i == 2 ? 512 : 576)) {
       return "the elements of a head are not known to be at most 576 (V: 512)";
     }
@@ -391,7 +409,7 @@ Heads heads_of(const Shape& shape, int64_t heads) {
   if (shape.size() == 4) {
     return {shape[0], shape[1], shape[2], shape[3]};
   }
-  require(heads > 0 && shape[2] % heads == 0,
+  require(shape.size() == 3 && heads > 0 && shape[2] % heads == 0,
           "Attention: " + shown(shape) + " has no " + std::to_string(heads) + " heads");
   return {shape[0], heads, shape[1], shape[2] / heads};
 }
@@ -404,6 +422,8 @@ std::string strides(const char* name, const Heads& of) {
 }
 
 std::string bias_words(const Shape& mask, const Heads& q, const Heads& k) {
+  require(mask.size() >= 2 && mask.size() <= 4,
+          "Attention: attn_mask has the shape " + shown(mask));
   Shape whole(4 - mask.size(), 1);
   whole.insert(whole.end(), mask.begin(), mask.end());
   const int64_t wanted[] = {q.batch, q.heads, q.tokens, k.tokens};
@@ -418,6 +438,8 @@ std::string bias_words(const Shape& mask, const Heads& q, const Heads& k) {
 }
 
 Work attention(const Node& node, const std::vector<Shape>& inputs) {
+  require(inputs[1].size() == inputs[0].size() && inputs[2].size() == inputs[0].size(),
+          "Attention: Q, K and V must have equally many dimensions");
   const Heads q = heads_of(inputs[0], int_or(node, "q_num_heads", 0));
   const Heads k = heads_of(inputs[1], int_or(node, "kv_num_heads", 0));
   const Heads v = heads_of(inputs[2], int_or(node, "kv_num_heads", 0));
