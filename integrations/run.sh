@@ -26,6 +26,11 @@ failed=""
 for folder in "$@"; do
   folder=${folder%/}
   ls "$folder"/test_*.py >/dev/null 2>&1 || continue
+  if [ -e "$folder/run.sh" ]; then # it makes an environment of its own
+    echo "== $folder"
+    sh "$folder/run.sh" || failed="$failed $folder"
+    continue
+  fi
   packages=$(packages_of "$folder")
   for package in $packages; do
     "$environment/bin/python3" -c "import $package" 2>/dev/null ||

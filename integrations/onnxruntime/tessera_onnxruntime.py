@@ -1,0 +1,63 @@
+"""Tessera as an execution provider of ONNX Runtime, a plugin that is compiled at its first use.
+
+    options = onnxruntime.SessionOptions()
+    tessera_onnxruntime.add_to(options)
+    session = onnxruntime.InferenceSession("model.onnx", options)
+
+Nodes that Tessera cannot take stay with ONNX Runtime's own provider; report_of() says which and
+why.
+"""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+from typing import Any, Dict, Optional
+
+import onnxruntime
+
+_HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(_HERE.parent / "native"))
+import build  # noqa: E402
+
+NAME = "TesseraExecutionProvider"
+_SOURCES = ("provider.cc", "node.cc", "works.cc")
+_HEADER = "onnxruntime_c_api.h"
+
+
+def headers() -> pathlib.Path:
+    """The folder of ONNX Runtime's C headers, which its wheel does not have: ORT_INCLUDE, or
+    `include` beside the folder of an unpacked release that ORT_HOME names. A header of version 1.24
+    or newer serves every library from 1.24 on."""
+    places = [os.environ.get("ORT_INCLUDE"), os.environ.get("ORT_HOME", "") + "/include"]
+    for place in filter(None, places):
+        if (pathlib.Path(place) / _HEADER).is_file():
+            return pathlib.Path(place)
+    raise FileNotFoundError(f"{_HEADER} was found neither in ORT_INCLUDE ({places[0]}) nor in "
+                            f"ORT_HOME's include; unpack a release of ONNX Runtime from 1.24 on "
+                            "and set ORT_HOME to its folder")
+
+
+def register() -> None:
+    """Compiles the plugin where that was not done, and registers it; later calls do nothing."""
+    if not any(device.ep_name == NAME for device in onnxruntime.get_ep_devices()):
+        library = build.build([_HERE / source for source in _SOURCES], [str(headers())])
+        onnxruntime.register_execution_provider_library(NAME, str(library))
+
+
+def add_to(options: onnxruntime.SessionOptions, report: Optional[str] = None,
+           threads: int = 0) -> None:
+    """Makes Tessera the first provider of a session. report: a file that gets what was taken and
+    what was left, as JSON. threads: the most threads of a launch; 0: OpenMP's own limit."""
+    register()
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == NAME]
+    given: Dict[str, str] = {"threads": str(threads)}
+    if report is not None:
+        given["report"] = str(report)
+    options.add_provider_for_devices(devices[:1], given)
+
+
+def report_of(file: str) -> Dict[str, Any]:
+    """{"taken": [{"node", "op", "output"}], "left": [the same with "why"]}"""
+    return json.loads(pathlib.Path(file).read_text())
