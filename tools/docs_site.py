@@ -169,8 +169,8 @@ def navigation(pages):
 
 
 def settings(folder, output, nav):
-    """mkdocs' settings; JSON is YAML. The site works from files, without a server and without
-    anything from elsewhere."""
+    """mkdocs' settings; JSON is YAML. The site asks for nothing from elsewhere. Its pages can be read
+    as files; the search needs a server, because browsers start no workers from files."""
     return {
         "site_name": "Tessera", "docs_dir": str(folder), "site_dir": str(output), "nav": nav,
         "use_directory_urls": False, "extra_css": ["site.css"],
@@ -182,7 +182,7 @@ def settings(folder, output, nav):
                                "primary": "teal"},
                               {"media": "(prefers-color-scheme: dark)", "scheme": "slate",
                                "primary": "teal"}]},
-        "plugins": ["search", "offline"],
+        "plugins": ["search"],
         "markdown_extensions": ["tables", "sane_lists", {"toc": {"permalink": True}},
                                 "pymdownx.highlight", "pymdownx.superfences"],
         "validation": {"omitted_files": "ignore", "absolute_links": "warn", "anchors": "warn",
