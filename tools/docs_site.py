@@ -169,8 +169,8 @@ def navigation(pages):
 
 
 def settings(folder, output, nav):
-    """mkdocs' settings; JSON is YAML. The site asks for nothing from elsewhere. Its pages can be read
-    as files; the search needs a server, because browsers start no workers from files."""
+    """mkdocs' settings; JSON is YAML. The site asks for nothing from elsewhere. Its pages can
+    be read as files. The search needs a server: browsers start no workers from files."""
     return {
         "site_name": "Tessera", "docs_dir": str(folder), "site_dir": str(output), "nav": nav,
         "use_directory_urls": False, "extra_css": ["site.css"],

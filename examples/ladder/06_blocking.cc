@@ -10,7 +10,7 @@ using ladder::kColumns;
 using ladder::kRows;
 using ladder::Range;
 
-// A panel of B comes from L3 once and stays near while all panels of A, from L2, pass by.
+// A panel of B comes from L3 once. While all panels of A pass by, both are read from L2.
 void multiply_block(const ladder::Gemm& g, Range m, Range n, Range k, const float* a,
                     const float* b) {
   for (int j = n.begin; j < n.end; j += kColumns) {
@@ -23,8 +23,7 @@ void multiply_block(const ladder::Gemm& g, Range m, Range n, Range k, const floa
 
 // The five loops of Goto and van de Geijn: columns, k, rows, and the two of multiply_block.
 void multiply(const ladder::Gemm& g) {
-  std::vector<float> a(kBlockM * kBlockK);
-  std::vector<float> b(kBlockN * kBlockK);
+  auto& [a, b] = ladder::space();
   for (int j = 0; j < g.n; j += kBlockN) {
     const Range n{j, std::min(j + kBlockN, g.n)};
     for (int p = 0; p < g.k; p += kBlockK) {

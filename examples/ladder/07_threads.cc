@@ -24,8 +24,7 @@ void multiply_block(const ladder::Gemm& g, Range m, Range n, Range k, const floa
 }
 
 void multiply_rectangle(const ladder::Gemm& g, Range rows, Range columns) {
-  std::vector<float> a(kBlockM * kBlockK);
-  std::vector<float> b(kBlockN * kBlockK);
+  auto& [a, b] = ladder::space();
   for (int j = columns.begin; j < columns.end; j += kBlockN) {
     const Range n{j, std::min(j + kBlockN, columns.end)};
     for (int p = 0; p < g.k; p += kBlockK) {

@@ -63,8 +63,7 @@ void multiply_block(const ladder::Gemm& g, const Epilogue& e, Range m, Range n, 
 }
 
 void multiply_with(const ladder::Gemm& g, const Epilogue& e) {
-  std::vector<float> a(kBlockM * kBlockK);
-  std::vector<float> b(kBlockN * kBlockK);
+  auto& [a, b] = ladder::space();
   for (int j = 0; j < g.n; j += kBlockN) {
     const Range n{j, std::min(j + kBlockN, g.n)};
     for (int p = 0; p < g.k; p += kBlockK) {

@@ -8,15 +8,26 @@
 
 namespace ladder {
 
-constexpr int kBlockK = 384;   // a panel of B, 384 x 32 floats, is 48 KiB: L1 and a bit of L2
-constexpr int kBlockM = 96;    // a block of A, 96 x 384 floats, is 144 KiB: L2
-constexpr int kBlockN = 1024;  // a block of B, 384 x 1024 floats, is 1.5 MiB: L3
+constexpr int kBlockK = 768;   // a panel of B, 768 x 32 floats, is 96 KiB: L2
+constexpr int kBlockM = 96;    // a block of A, 96 x 768 floats, is 288 KiB: L2
+constexpr int kBlockN = 1024;  // a block of B, 768 x 1024 floats, is 3 MiB: L3
 static_assert(kBlockM % kRows == 0 && kBlockN % kColumns == 0, "blocks consist of whole tiles");
 
 struct Range {
   int begin, end;
   int size() const { return end - begin; }
 };
+
+// The packed blocks of a thread. They are kept for the next call, because the system takes a
+// microsecond to give and clear four pages of new memory.
+struct Space {
+  std::vector<float> a = std::vector<float>(kBlockM * kBlockK);
+  std::vector<float> b = std::vector<float>(kBlockN * kBlockK);
+};
+inline Space& space() {
+  thread_local Space kept;
+  return kept;
+}
 
 inline int round_up(int length, int tile) { return (length + tile - 1) / tile * tile; }
 

@@ -3,7 +3,7 @@
 //     example_ladder_measure [ROUNDS [SIZE...]]
 //
 // Prints a table in markdown: medians of GFLOP/s, and in brackets the least and the greatest.
-// Everything on one thread is timed by the processor time of that thread, which stays right while
+// What runs on one thread is timed by the processor time of that thread, which stays right while
 // other programs have the machine, too. What runs on all threads is timed by the wall's clock.
 #include <omp.h>
 #include <tessera/tessera.hpp>

@@ -28,17 +28,23 @@ inline Vector load(const float* from) {
 }
 inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
 
-// A panel of kRows rows of A, of which `rows` are there; the others are zeros.
+// A panel of kRows rows of A: for each p the elements of a column lie side by side. Of the rows
+// only `rows` are there; zeros take the place of the others.
 inline void pack_a(const float* a, int ld, int rows, int k, float* packed) {
-  for (int p = 0; p < k; ++p) {
-    for (int r = 0; r < kRows; ++r) *packed++ = r < rows ? a[r * ld + p] : 0.0F;
+  if (rows < kRows) std::memset(packed, 0, sizeof(float) * kRows * k);
+  for (int r = 0; r < rows; ++r) {
+    for (int p = 0; p < k; ++p) packed[p * kRows + r] = a[r * ld + p];
   }
 }
 
 // A panel of kColumns columns of B, of which `columns` are there.
 inline void pack_b(const float* b, int ld, int columns, int k, float* packed) {
-  for (int p = 0; p < k; ++p, packed += kColumns) {
-    for (int c = 0; c < kColumns; ++c) packed[c] = c < columns ? b[p * ld + c] : 0.0F;
+  for (int p = 0; p < k; ++p, b += ld, packed += kColumns) {
+    if (columns == kColumns) {
+      std::memcpy(packed, b, sizeof(float) * kColumns);
+    } else {
+      for (int c = 0; c < kColumns; ++c) packed[c] = c < columns ? b[c] : 0.0F;
+    }
   }
 }
 
