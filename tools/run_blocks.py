@@ -64,7 +64,8 @@ def blocks_of(path):
     name = path.relative_to(ROOT).as_posix()
     pattern = re.compile(
         r"^(?P<directive><!-- run:(?:(?!-->).)*-->\n+)?"
-        r"(?:```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:    [^\n]+\n|\n(?=    ))+))",
+        r"(?:```(?P<language>\w*)\n(?P<fenced>.*?)^```$"
+        r"|(?P<indented>(?:    [^\n]+\n|\n(?=    ))+))",
         re.DOTALL | re.MULTILINE)
     for found in pattern.finditer(text):
         line = text.count("\n", 0, found.start("fenced" if found["fenced"] is not None
@@ -86,8 +87,8 @@ def wrapped(block):
         return before + block.text
     lines = (before + "\n" + block.text).splitlines()
     first = [line for line in lines if line.startswith("#")]
-    first += [] if block.language == "c" else ["#include <tessera/tessera.hpp>"]
-    first += ["#include <tessera/tessera.h>"] if block.language == "c" else []
+    first += {"c": ["#include <stdio.h>", "#include <tessera/tessera.h>"],
+              "cpp": ["#include <tessera/tessera.hpp>", "#include <vector>"]}[block.language]
     rest = [line for line in lines if not line.startswith("#")]
     end = "return tsr_error()[0] != 0; }" if block.language == "c" else "return 0; }"
     return "\n".join([*first, "int main(void) {", *rest, end]) + "\n"
@@ -177,7 +178,8 @@ def unknown_options(words):
     if not file.exists():
         return [f"no file {file.relative_to(ROOT)}"]
     text = file.read_text() + "".join(path.read_text() for path in file.parent.glob("*.py"))
-    options = [word.partition("=")[0].strip("[]") for word in words if word.lstrip("[").startswith("--")]
+    options = [word.partition("=")[0].strip("[]") for word in words]
+    options = [word for word in options if word.startswith("--")]
     return [f"{file.name} has no option {word}" for word in options if word not in text]
 
 

@@ -28,8 +28,8 @@ inline Vector load(const float* from) {
 }
 inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
 
-// A panel of kRows rows of A: for each p the elements of a column lie side by side. Of the rows
-// only `rows` are there; zeros take the place of the others.
+// A panel of kRows rows of A: for each p the elements of a column lie side by side. Only
+// `rows` of its rows are there; zeros take the place of the others.
 inline void pack_a(const float* a, int ld, int rows, int k, float* packed) {
   if (rows < kRows) std::memset(packed, 0, sizeof(float) * kRows * k);
   for (int r = 0; r < rows; ++r) {
