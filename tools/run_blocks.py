@@ -145,6 +145,8 @@ class Runner:
                 script += explained(line)
             else:
                 script.append(line)
+        if block.directive == "explain" and not any("explain" in line for line in script):
+            wrong.append("no command here has a problem that can be explained")
         return "; ".join(wrong) or self.start("bash", "-c", "\n".join(script))
 
     def run(self, block):
