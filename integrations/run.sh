@@ -28,7 +28,7 @@ for folder in "$@"; do
   ls "$folder"/test_*.py >/dev/null 2>&1 || continue
   if [ -e "$folder/run.sh" ]; then # it makes an environment of its own
     echo "== $folder"
-    sh "$folder/run.sh" || failed="$failed $folder"
+    bash "$folder/run.sh" "$environment-$folder" || failed="$failed $folder"
     continue
   fi
   packages=$(packages_of "$folder")
