@@ -538,7 +538,7 @@ std::shared_ptr<const RangePlan> Dispatcher::plan_range(const Problem& problem,
   const auto observed = [&state, key_for](const ReadyKernel& kernel, const Problem& at,
                                           const Operands& operands,
                                           const runtime::LaunchOptions& how) {
-    if (is_recording()) state.count(kernel, key_for(at));
+    if (recordings != 0) state.count(kernel, key_for(at));
     const CallerMemory workspace = {.data = how.workspace, .bytes = how.workspace_bytes};
     const Launch ready = checked_launch(kernel, at, operands, workspace);
     if (!state.sampler) return kernel.loaded->launch(ready, how);

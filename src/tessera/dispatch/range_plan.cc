@@ -88,7 +88,7 @@ void RangePlan::launch(std::int64_t value, const Operands& operands,
   options.stream = given.stream;
   options.workspace = given.workspace;
   options.workspace_bytes = given.workspace_bytes;
-  if (state_->source.samples || is_recording()) {
+  if (state_->source.samples || recordings != 0) {
     return state_->launch_observed(value, bound, operands, options);
   }
   Addresses at;
