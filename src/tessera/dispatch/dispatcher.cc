@@ -527,6 +527,7 @@ std::shared_ptr<const RangePlan> Dispatcher::plan_range(const Problem& problem,
     const std::string no_compiler = state.no_compiler_for(key);
     Decision decision = state.decide(key, false);
     if (no_compiler.empty() || state.registry->is_ready(decision.spec)) return decision;
+    warn_once("a plan over a range chooses among the kernels that are ready: " + no_compiler);
     return state.decide_among_ready(key, no_compiler);
   };
   const auto is_measured = [&state, key_for](const Problem& at) {

@@ -31,22 +31,23 @@ class RangeChoices {
     Decision decision = source_.decide(at(value));
     decision.considered.clear();
     const std::lock_guard lock(mutex_);
-    specs_.try_emplace(decision.name, decision.spec);
+    const auto [known, is_new] = decisions_.try_emplace(decision.name, decision);
+    if (!is_new && known->second.source == ChoiceSource::tuned) known->second = decision;
     return (asked_[value] = std::move(decision)).name;
   }
   // Whether a part's kernel is right at a value that may not have been asked. What was measured for
   // a value decides there.
   bool serves(std::int64_t value, const std::string& kernel) const {
     const Problem problem = at(value);
-    const KernelSpec* spec = nullptr;
+    KernelSpec spec;
     {
       const std::lock_guard lock(mutex_);
       if (asked_.contains(value)) return true;
-      spec = &spec_of(kernel);
+      spec = spec_of(kernel);
     }
     family_.validate(problem);
     if (source_.is_measured(problem)) return false;
-    return serves(*spec, problem);
+    return serves(spec, problem);
   }
   // Whether a kernel that was chosen somewhere in the range may run at any of its values.
   bool serves_all(const std::string& kernel) const {
@@ -58,16 +59,23 @@ class RangeChoices {
     return true;
   }
   // The decision of a part: one that was not measured, where there is one, because what was
-  // measured counts for its own value alone.
-  const Decision& decision_of(const RangePart& part) const {
-    const Decision* first = nullptr;
+  // measured counts for its own value alone. A part between values that were measured may have none
+  // of its own: its kernel was decided elsewhere.
+  Decision decision_of(const RangePart& part) const {
+    const Decision* found = nullptr;
     for (auto entry = asked_.lower_bound(part.first);
          entry != asked_.end() && entry->first <= part.last; ++entry) {
-      if (entry->second.name != part.kernel) continue;
-      if (entry->second.source != ChoiceSource::tuned) return entry->second;
-      if (first == nullptr) first = &entry->second;
+      const Decision& decision = entry->second;
+      if (decision.name != part.kernel) continue;
+      if (decision.source != ChoiceSource::tuned) return decision;
+      if (found == nullptr) found = &decision;
     }
-    return *first;
+    if (found != nullptr) return *found;
+    Decision elsewhere = decisions_.at(part.kernel);
+    const Problem problem = computed_of(source_.options, at(part.first));
+    elsewhere.predicted_seconds =
+        family_.estimate(elsewhere.spec, problem, source_.target, source_.threads).seconds;
+    return elsewhere;
   }
   std::vector<std::int64_t> tuned() const {
     std::vector<std::int64_t> values;
@@ -76,7 +84,7 @@ class RangeChoices {
     }
     return values;
   }
-  const KernelSpec& spec_of(const std::string& kernel) const { return specs_.at(kernel); }
+  const KernelSpec& spec_of(const std::string& kernel) const { return decisions_.at(kernel).spec; }
   // Forgets the decisions for other kernels, where one takes the whole range.
   void keep_one(const std::string& kernel) {
     std::erase_if(asked_, [&](const auto& entry) { return entry.second.name != kernel; });
@@ -103,7 +111,8 @@ class RangeChoices {
   AnyBatch any_;
   mutable std::mutex mutex_;
   std::map<std::int64_t, Decision> asked_;
-  std::map<std::string, KernelSpec> specs_;  // of all names; they stay where they are
+  // One for each name, not a measured one where there is another; they stay where they are.
+  std::map<std::string, Decision> decisions_;
 };
 
 std::vector<RangePart> choose_parts(RangeChoices& choices, const FieldRange& range) {
@@ -203,11 +212,11 @@ void load_kernels(RangePlan::State& state, const RangeChoices& choices,
     kernel->place(state.source.launch);
   });
   for (const RangePart& part : parts) {
-    const Decision& decision = choices.decision_of(part);
+    Decision decision = choices.decision_of(part);
     state.parts.push_back(
         {part.first, part.last, part.kernel, decision.source, decision.predicted_seconds});
-    state.kernels.push_back(
-        std::make_shared<const RangeKernel>(RangeKernel{decision, loaded.at(part.kernel)}));
+    state.kernels.push_back(std::make_shared<const RangeKernel>(
+        RangeKernel{std::move(decision), loaded.at(part.kernel)}));
   }
 }
 

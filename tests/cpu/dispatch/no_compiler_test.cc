@@ -8,6 +8,7 @@
 #include "tessera/base/files.h"
 #include "tessera/base/log.h"
 #include "tessera/dispatch/dispatcher.h"
+#include "tessera/dispatch/range_plan.h"
 #include "tessera/families/operations.h"
 #include "tessera/jit/pack.h"
 #include "tessera/jit/toolchain.h"
@@ -81,6 +82,18 @@ TEST_F(NoCompiler, TheBestPackedKernelRuns) {
       << warnings[0];
   EXPECT_NE(warnings[0].find(name_of(best) + " among them"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[0].find("/nowhere/c++"), std::string::npos) << warnings[0];
+}
+
+TEST_F(NoCompiler, PlansOverARangeChooseAmongPackedKernels) {
+  Dispatcher dispatcher(without_compiler());
+  const auto plan = dispatcher.plan_range(kProblem, {"m", 20, 400});
+  for (const PlannedPart& part : plan->parts()) EXPECT_EQ(part.kernel, name_of(packed));
+  const measure::OwnedOperands owned = measure::random_operands(kProblem, seed);
+  plan->launch(kProblem.m, owned.operands);
+  EXPECT_TRUE(verify(kProblem, owned.operands).ok) << seed;
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("chooses among the kernels that are ready"), std::string::npos)
+      << warnings[0];
 }
 
 TEST_F(NoCompiler, ExplainSaysTheSame) {

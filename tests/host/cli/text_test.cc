@@ -148,6 +148,25 @@ TEST_F(CliText, ExplainNeedsNoDevice) {
   EXPECT_EQ(run_json((std::string(line) + " --all").c_str()).at("decisions").at(0), decision);
 }
 
+TEST_F(CliText, ExplainPrintsTheTableOfARange) {
+  const char* line = "explain gemm m=1..300 n=64 k=64 dtype=bf16 --target sm90a";
+  const CliResult text = run(line);
+  EXPECT_EQ(text.status, 0) << text.err;
+  const Json table = run_json(line);
+  EXPECT_EQ(table.at("problem"), "gemm m=1..300 n=64 k=64 dtype=bf16");
+  const Json& parts = table.at("parts");
+  EXPECT_EQ(parts.front().at("first"), 1);
+  EXPECT_EQ(parts.back().at("last"), 300);
+  for (const Json& part : parts) {
+    const std::string kernel = part.at("kernel");
+    EXPECT_NE(text.out.find(kernel), std::string::npos) << kernel;
+    EXPECT_FALSE(part.at("why").get<std::string>().empty());
+  }
+  EXPECT_NE(run("explain gemm m=1.. n=64 k=64").err.find("has no end"), std::string::npos);
+  EXPECT_NE(run("explain gemm m=1..4 n=64 k=64 --dtype bf16").err.find("write the fields into"),
+            std::string::npos);
+}
+
 TEST_F(CliText, ExplainTakesAForcedKernel) {
   const Json kernels = run_json("list --target avx2 --preselected fp32_rcr_essential")["kernels"];
   const std::string name = kernels.at(1);
