@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import sys
+import threading
 from typing import Any, Callable, List, NamedTuple, Sequence
 
 import jax
@@ -49,9 +50,17 @@ def module() -> Any:
     return tvm_ffi.load_module(str(build.build([_HERE / "tessera_tvm_ffi.cc"], folders)))
 
 
-@functools.lru_cache(maxsize=None)
 def _dispatcher(platform: str) -> tessera.Dispatcher:
-    """And registers the function for the platform of JAX's, once."""
+    with _lock:  # JAX refuses a second registration
+        return _make_dispatcher(platform)
+
+
+_lock = threading.Lock()
+
+
+@functools.lru_cache(maxsize=None)
+def _make_dispatcher(platform: str) -> tessera.Dispatcher:
+    """Registers the function for the platform of JAX's, too."""
     jax_tvm_ffi.register_ffi_target("tessera_launch", module().tessera_launch, _SPEC,
                                     platform=platform)
     if platform == "cpu":

@@ -124,6 +124,29 @@ def test_matmul_of_16_bits_is_that_of_numpy(source, tmp_path, kind):
     assert (numpy.abs(found.astype("float64") - a @ b) <= bound).all()
 
 
+SHORT = [("Conv", {"x": (2, 4, 7, 9), "w": (6, 4, 3, 3), "b": (6,)}, dict(pads=[1, 1, 1, 1])),
+         ("Gemm", {"a": (5, 40), "b": (7, 40), "c": (7,)}, dict(transB=1)),
+         ("LayerNormalization", {"x": (9, 48), "scale": (48,), "shift": (48,)}, {}),
+         ("Softmax", {"x": (9, 48)}, {}),
+         ("Attention", {"q": (1, 2, 9, 16), "k": (1, 2, 11, 16), "v": (1, 2, 11, 16)}, {})]
+
+
+@pytest.mark.parametrize("op, shapes, attributes", SHORT)
+def test_float16_is_near_float32_of_onnx_runtime(source, tmp_path, op, shapes, attributes):
+    models = [model_of([helper.make_node(op, list(shapes), ["y"], **attributes)],
+                       {name: (shape, kind) for name, shape in shapes.items()})
+              for kind in (TensorProto.FLOAT16, TensorProto.FLOAT)]
+    given = {name: drawn(source, *shape).astype("float16") for name, shape in shapes.items()}
+    session, report = session_of(models[0], tmp_path)
+    assert len(report["taken"]) == 1
+    found = session.run(None, given)[0]
+    wanted = reference_of(models[1]).run(
+        None, {name: array.astype("float32") for name, array in given.items()})[0]
+    assert found.dtype == "float16" and found.shape == wanted.shape
+    # The result is rounded, and so may be the weights of attention.
+    assert (numpy.abs(found - wanted) <= 3 * 2.0**-11 * (numpy.abs(wanted) + 1)).all()
+
+
 GEMMS = [(None, {}), ((6,), {}), ((1, 6), dict(transB=1)), ((5, 6), dict(alpha=0.5, beta=-2.0)),
          ((5, 6), dict(transA=1, transB=1)), ((6,), dict(transA=1, alpha=2.0))]
 
