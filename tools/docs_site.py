@@ -43,6 +43,7 @@ STYLE = """
 .md-typeset table:not([class]) th { min-width: 3rem; }
 .md-typeset table:not([class]) td { padding: .4em .8em; }
 .md-typeset table:not([class]) code { overflow-wrap: anywhere; }
+.md-typeset table:not([class]) td:first-child code { overflow-wrap: normal; word-break: normal; }
 .md-typeset h1, .md-typeset p, .md-typeset li { overflow-wrap: anywhere; }
 """
 
