@@ -43,6 +43,7 @@ STYLE = """
 .md-typeset table:not([class]) th { min-width: 3rem; }
 .md-typeset table:not([class]) td { padding: .4em .8em; }
 .md-typeset table:not([class]) code { overflow-wrap: anywhere; }
+.md-typeset table:not([class]) td:first-child code { overflow-wrap: normal; word-break: normal; }
 .md-typeset h1, .md-typeset p, .md-typeset li { overflow-wrap: anywhere; }
 """
 
@@ -185,8 +186,9 @@ def settings(folder, output, nav):
         "plugins": ["search"],
         "markdown_extensions": ["tables", "sane_lists", {"toc": {"permalink": True}},
                                 "pymdownx.highlight", "pymdownx.superfences"],
-        "validation": {"omitted_files": "ignore", "absolute_links": "warn", "anchors": "warn",
-                       "unrecognized_links": "warn"},
+        "validation": {"nav": {"omitted_files": "ignore"},
+                       "links": {"not_found": "warn", "absolute_links": "warn", "anchors": "warn",
+                                 "unrecognized_links": "warn"}},
     }
 
 
@@ -205,9 +207,12 @@ def main():
         sys.exit("docs: " + "\ndocs: ".join(pages.broken))
     place_of_settings = output.with_name(output.name + ".yml")
     place_of_settings.write_text(json.dumps(settings(folder, output, nav), indent=1))
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--clean",
-               "--config-file", str(place_of_settings)]
-    sys.exit(subprocess.run(command).returncode)
+    # Not --quiet: mkdocs counts only the warnings that it prints.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--config-file",
+               str(place_of_settings)]
+    found = subprocess.run(command, capture_output=True, text=True)
+    if found.returncode:
+        sys.exit(found.stdout + found.stderr)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 // What runs on one thread is timed by the processor time of that thread, which stays right while
 // other programs have the machine, too. What runs on all threads is timed by the wall's clock.
 #include <omp.h>
-#include <tessera/tessera.hpp>
 
 #include <ctime>
 #include <string>
@@ -20,19 +19,12 @@
 #include "06_blocking.cc"
 #include "07_threads.cc"
 #include "08_edges_and_epilogue.cc"
+#include "tessera_kernel.h"
 
 namespace {
 
-void tessera_on(const ladder::Gemm& g, int threads) {
-  static tessera::Dispatcher dispatcher;
-  tessera::RunOptions options;
-  options.launch.threads = threads;
-  dispatcher.run(
-      tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rrr, g.m, g.n, g.k),
-      tessera::GemmOperands{.a = g.a, .b = g.b, .out = g.c}, options);
-}
-void tessera_one(const ladder::Gemm& g) { tessera_on(g, 1); }
-void tessera_all(const ladder::Gemm& g) { tessera_on(g, omp_get_max_threads()); }
+void tessera_one(const ladder::Gemm& g) { ladder::tessera_on(g, 1); }
+void tessera_all(const ladder::Gemm& g) { ladder::tessera_on(g, omp_get_max_threads()); }
 
 struct Row {
   ladder::Step step;
