@@ -66,7 +66,7 @@ def kernels(packs):
     for pack in packs:
         data = pathlib.Path(pack).read_bytes()
         words = struct.unpack("<8Q", data[:64])
-        for entry in json.loads(data[words[3]:words[3] + words[4]]):
+        for entry in json.loads(data[words[3]:words[3] + words[4]])["kernels"]:
             parts = sections(data[entry["offset"]:entry["offset"] + entry["bytes"]])
             found[entry["name"]] = (compiler_of(parts), code_of(entry["name"], parts))
     return found

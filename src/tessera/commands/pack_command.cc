@@ -53,10 +53,11 @@ struct Parts {
   }
 };
 
+constexpr std::int64_t kDay = 86'400;  // seconds
+
 // "2026-11-30, 12 days ago".
 std::string age_text(std::int64_t made) {
   if (made == 0) return "on an unknown day";
-  constexpr std::int64_t kDay = 86'400;
   const std::int64_t days = std::max<std::int64_t>(0, (std::time(nullptr) - made) / kDay);
   return fmt::format("on {}, {} day{} ago", jit::date_of(made), days, days == 1 ? "" : "s");
 }
@@ -289,7 +290,7 @@ void check_writable(const fs::path& file) {
 // Builds that shall give equal files on different days say which day it is.
 std::int64_t day_of_making() {
   const std::string given = environment("SOURCE_DATE_EPOCH");
-  if (given.empty()) return std::time(nullptr);
+  if (given.empty()) return std::time(nullptr) / kDay * kDay;
   std::int64_t seconds = 0;
   constexpr std::int64_t kMost = 253'402'300'799;  // the end of the year 9999
   if (read_whole(given, 0, kMost, seconds)) return seconds;

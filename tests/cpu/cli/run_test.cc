@@ -214,7 +214,8 @@ TEST_F(CliRun, PackReplacesTheCompiler) {
                          "--target", "my.json", "--repeat", "1",    "--verify"};
   write("shapes.txt", "gemm m=40 n=24 k=56\n");
   const Json packed =
-      run_json("pack --target my.json --shapes shapes.txt --best 2 --output kernels.pack");
+      run_json("pack --target my.json --shapes shapes.txt --best 2 --output kernels.pack",
+               {"SOURCE_DATE_EPOCH=1700000000"});
   EXPECT_EQ(packed.at("packed"), 2);
   EXPECT_EQ(packed.at("cached"), 0);
   EXPECT_EQ(packed.at("errors").size(), 0U);
@@ -233,7 +234,8 @@ TEST_F(CliRun, PackReplacesTheCompiler) {
 
   // The same kernels again come from the cache and give the same bytes.
   const Json again =
-      run_json("pack --target my.json --shapes shapes.txt --best 2 --output again.pack --jobs 1");
+      run_json("pack --target my.json --shapes shapes.txt --best 2 --output again.pack --jobs 1",
+               {"SOURCE_DATE_EPOCH=1700000000"});
   EXPECT_EQ(again.at("cached"), 2);
   EXPECT_EQ(read_file(folder() / "again.pack"), read_file(folder() / "kernels.pack"));
 }

@@ -166,7 +166,7 @@ TEST_F(Commands, UnknownNames) {
   expect_error("swep", "{}", ErrorCode::not_found,
                "unknown command 'swep', did you mean 'sweep'? (known: run, explain, list, show, "
                "generate, export, verify, sweep, data, train, evaluate, predict, search, tune, "
-               "report, cache, pack, problems, targets, doctor, version)");
+               "report, cache, record, pack, problems, targets, doctor, version)");
   const std::string known = " (known: action, folder, pattern)";
   expect_invalid("cache", R"({"patern": "*"})",
                  "cache: unknown option 'patern', did you mean 'pattern'?" + known);
