@@ -224,7 +224,7 @@ def fake(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> Tuple[Tensor, Tensor,
     is_packed = q.dim() == 3 and seqlens_q is not None
     check(not (is_packed and options.random and options.longest_k is None),
           "random values of packed tokens need max_seqlen_k here")
-    return _new_results(q, k, v, options, False, out_dtype)
+    return _new_results(q, k, v, options, False, out_dtype)[0]
 
 
 # ---- Mixed precision -----------------------------------------------------------------------------
