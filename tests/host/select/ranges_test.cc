@@ -205,8 +205,8 @@ TEST(RangeParts, AreRightAtEveryValueThatWasAsked) {
       EXPECT_NE(parts[i].kernel, parts[i - 1].kernel);
     }
     for (const auto& [value, kernel] : asked) {
-      const auto part =
-          std::find_if(parts.begin(), parts.end(), [&](auto& p) { return value <= p.last; });
+      const auto part = std::find_if(parts.begin(), parts.end(),
+                                     [last = value](auto& p) { return last <= p.last; });
       EXPECT_EQ(part->kernel, kernel) << value;
     }
     EXPECT_EQ(parts_of(range, name_at, 1), parts);
