@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import nn
 
-from tessera.torch import _run
+from tessera.torch import _run, _warm
 
 # Sums of at most 100 products of about 1, in another order, through a few layers.
 NEAR = dict(rtol=1e-3, atol=2e-5)
@@ -243,6 +243,14 @@ BLOCKS = ((BertLayer, WORDS), (GPT2MLP, WORDS), (LlamaMLP, WORDS), (ByFunction, 
 
 
 @contextlib.contextmanager
+def run_gemm_as(function):
+    """Products run by this function meanwhile, also those of calls that were seen before."""
+    with mock.patch.object(_run, "run_gemm", function), \
+            mock.patch.object(_warm, "find", lambda *_: False):
+        yield
+
+
+@contextlib.contextmanager
 def products():
     """The (activation, whether the weight is packed) of each product that runs meanwhile."""
     found, run = [], _run.run_gemm
@@ -250,5 +258,5 @@ def products():
     def look(*arguments):
         found.append((arguments[3], len(arguments) > 6 and arguments[6] is not None))
         return run(*arguments)
-    with mock.patch.object(_run, "run_gemm", look):
+    with run_gemm_as(look):
         yield found
