@@ -122,7 +122,10 @@ def licences():
     missing = [name for name, path in texts.items() if not path.is_file()]
     if missing:
         sys.exit(f"wheel: no licence of {', '.join(missing)} in /usr/share/doc")
-    return {f"licenses/{name}.txt": read(path) for name, path in texts.items()}
+    names = {}  # packages of one source have one text
+    for name, path in texts.items():
+        names.setdefault(path.read_bytes(), []).append(name)
+    return {f"licenses/{'_and_'.join(same)}.txt": (text, False) for text, same in names.items()}
 
 
 def make_library(files, folder, output):
@@ -139,7 +142,7 @@ def make_library(files, folder, output):
     files = {**files, "tessera/lib/libgomp.so.1": add_openmp(folder)}
     raw = write_wheel(folder, field("name"), tag, {k: read(p) for k, p in files.items()},
                       {**info, **licences()})
-    run_tool("auditwheel", "repair", "--plat", OLDEST, "--only-plat", "--wheel-dir",
+    run_tool("auditwheel", "repair", "-z", "9", "--plat", OLDEST, "--only-plat", "--wheel-dir",
              str(output), str(raw))
     return next(output.glob(f"{field('name')}-{field('version')}-cp39-abi3-manylinux*.whl"))
 
