@@ -66,7 +66,8 @@ std::string html(std::string_view text) {
 
 constexpr std::string_view kOwnStyle =
     ".share { display: inline-block; height: 0.7em; background: var(--learned); }\n"
-    "#problems td.word { white-space: normal; overflow-wrap: anywhere; max-width: 22rem; }\n";
+    "#problems td.word { white-space: normal; overflow-wrap: anywhere; max-width: 22rem; }\n"
+    "#problems td.name { text-align: left; }\n";
 
 std::string fact(std::string_view name, const std::string& value) {
   return fmt::format("<dt>{}</dt><dd>{}</dd>\n", html(name), html(value));
@@ -140,10 +141,10 @@ std::string row_of(const TimedProblem& timed, double total) {
       "<td>{:.1f}%</td><td class=\"word\"><span class=\"share\" "
       "style=\"width:{:.2f}rem\"></span></td>",
       100 * share, 10 * share);
-  text += timed.peer_seconds > 0 ? fmt::format("<td>{:.2f}</td><td class=\"word\">{}</td>",
+  text += timed.peer_seconds > 0 ? fmt::format("<td>{:.2f}</td><td class=\"name\">{}</td>",
                                                timed.peer_seconds / timed.seconds, html(timed.peer))
                                  : std::string("<td></td><td></td>");
-  text += fmt::format("<td class=\"word\">{}</td><td class=\"word\">{}</td></tr>\n",
+  text += fmt::format("<td class=\"word\">{}</td><td class=\"name\">{}</td></tr>\n",
                       html(taken.row.kernel.empty() ? "none" : taken.row.kernel),
                       html(to_string(taken.row.source)));
   return text;

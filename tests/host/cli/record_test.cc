@@ -153,7 +153,7 @@ TEST_F(CliRecord, ReportsOnAPageThatNeedsNoOtherFile) {
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   }
   EXPECT_NE(page.find("gemm m=512 n=512 k=512"), std::string::npos);
-  EXPECT_NE(page.find("0.50</td><td class=\"word\">&#60;peer&#62;"), std::string::npos) << page;
+  EXPECT_NE(page.find("0.50</td><td class=\"name\">&#60;peer&#62;"), std::string::npos) << page;
 }
 
 TEST_F(CliRecord, ARangesKernelsAreThoseThatChoosingTakes) {
