@@ -27,7 +27,7 @@ SECTIONS = {
     "Performance": ["docs/benchmarks.md", "docs/ladder/*", "docs/performance/*", "docs/results/*"],
     "Decisions": ["docs/design.md", "docs/decisions/*"],
     "Contributing": ["CONTRIBUTING.md", "docs/add_a_target.md", "docs/add_an_operation.md",
-                     "docs/status.md", "data/README.md", "compat/ck_dispatcher/README.md"],
+                     "docs/status*.md", "data/README.md", "compat/ck_dispatcher/README.md"],
 }
 FOLDERS = {"docs/ladder": "A GEMM step by step", "docs/performance": "What was tried",
            "docs/results": "Results", "docs/decisions": "By subject"}

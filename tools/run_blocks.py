@@ -176,6 +176,8 @@ def unknown_words(line):
 
 
 def unknown_options(words):
+    if words[1] == "-m":
+        return [] if (ROOT / "python" / words[2]).is_dir() else [f"no module {words[2]}"]
     file = ROOT / (words[1] if words[0].startswith("python") else words[0])
     if not file.exists():
         return [f"no file {file.relative_to(ROOT)}"]
