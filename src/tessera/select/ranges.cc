@@ -216,7 +216,8 @@ std::vector<std::int64_t> grid_of(const FieldRange& range) {
   std::vector<std::int64_t> grid;
   const bool all = count_of(range) <= kAskedAll;
   const std::int64_t dense = all ? range.last : std::min(range.last, kDense);
-  for (std::int64_t value = range.first; value <= dense; ++value) grid.push_back(value);
+  // No loop counts past the last value, which may be the last number of 64 bits.
+  for (std::int64_t i = 0; i <= dense - range.first; ++i) grid.push_back(range.first + i);
   if (all) return grid;
   const auto add = [&](std::int64_t value) {
     if (value > dense && value >= range.first && value <= range.last) grid.push_back(value);
@@ -226,7 +227,8 @@ std::vector<std::int64_t> grid_of(const FieldRange& range) {
   const auto from = std::bit_floor(static_cast<std::uint64_t>(std::max(range.first, kDense)));
   for (auto octave = static_cast<std::int64_t>(from); octave <= range.last; octave *= 2) {
     const std::int64_t edge = std::max(kLeastEdge, octave / kEdgesOfOctave);
-    for (std::int64_t at = octave; at < 2 * octave; at += edge) {
+    for (std::int64_t i = 0; i < octave / edge; ++i) {
+      const std::int64_t at = octave + i * edge;
       for (const std::int64_t value : {at - 1, at, at + 1, at + edge / 2}) add(value);
     }
     if (octave > range.last / 2) break;  // twice as much may not be a number of 64 bits
@@ -286,7 +288,8 @@ std::vector<RangePart> with_served(const std::vector<RangePart>& parts, const Se
   std::vector<std::vector<RangePart>> made(parts.size());
   in_parallel(parts.size(), jobs, [&](std::size_t i) {
     const RangePart& part = parts[i];
-    for (std::int64_t value = part.first; value <= part.last; ++value) {
+    for (std::int64_t at = 0; at <= part.last - part.first; ++at) {
+      const std::int64_t value = part.first + at;
       const bool served = serves(value, part.kernel);
       append(made[i], value, served ? part.kernel : kernel_of(value));
     }
