@@ -1,17 +1,14 @@
 // A node of ONNX as plain data, and its reading through ONNX Runtime's C API.
 #pragma once
 
-#include <onnxruntime_c_api.h>
-
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-namespace tessera_ort {
+#include "ort_abi.h"
 
-// The version of the C API that this file needs, whatever the header's is.
-constexpr uint32_t kApiVersion = 24;
+namespace tessera_ort {
 
 // One dimension as a graph knows it: a size, or -1 and perhaps a name for it.
 struct Dim {

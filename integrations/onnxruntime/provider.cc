@@ -1,8 +1,6 @@
 // Tessera as a plugin execution provider of ONNX Runtime: CreateEpFactories and ReleaseEpFactory.
 // Every node that it takes becomes a fused node of its own, whose plans are made for the shapes
 // that its calls bring.
-#include <onnxruntime_c_api.h>
-
 #include <fstream>
 #include <memory>
 
@@ -119,8 +117,7 @@ std::vector<const OrtNode*> nodes_of(const OrtGraph* graph) {
   return nodes;
 }
 
-OrtStatus* ORT_API_CALL choose(OrtEp* self, const OrtGraph* graph,
-                               OrtEpGraphSupportInfo* info) noexcept {
+OrtStatus* choose(OrtEp* self, const OrtGraph* graph, OrtEpGraphSupportInfo* info) noexcept {
   return guarded([&] {
     auto& provider = *reinterpret_cast<Provider*>(self);
     OrtNodeFusionOptions options = {};
@@ -229,16 +226,14 @@ void run(Compiled& compiled, OrtKernelContext* context) {
   }
 }
 
-OrtStatus* ORT_API_CALL create_state(OrtNodeComputeInfo* self, OrtNodeComputeContext*,
-                                     void** state) noexcept {
+OrtStatus* create_state(OrtNodeComputeInfo* self, OrtNodeComputeContext*, void** state) noexcept {
   *state = self;
   return nullptr;
 }
 
-void ORT_API_CALL release_state(OrtNodeComputeInfo*, void*) noexcept {}
+void release_state(OrtNodeComputeInfo*, void*) noexcept {}
 
-OrtStatus* ORT_API_CALL compute(OrtNodeComputeInfo* self, void*,
-                                OrtKernelContext* context) noexcept {
+OrtStatus* compute(OrtNodeComputeInfo* self, void*, OrtKernelContext* context) noexcept {
   auto& compiled = *reinterpret_cast<Compiled*>(self);
   return guarded([&] {
     try {
@@ -266,8 +261,8 @@ std::unique_ptr<Compiled> compile_one(Provider& provider, const OrtGraph* graph,
   return compiled;
 }
 
-OrtStatus* ORT_API_CALL compile(OrtEp* self, const OrtGraph** graphs, const OrtNode** fused,
-                                size_t count, OrtNodeComputeInfo** infos, OrtNode**) noexcept {
+OrtStatus* compile(OrtEp* self, const OrtGraph** graphs, const OrtNode** fused, size_t count,
+                   OrtNodeComputeInfo** infos, OrtNode**) noexcept {
   return guarded([&] {
     std::vector<std::unique_ptr<Compiled>> made;
     for (size_t i = 0; i < count; ++i) {
@@ -279,7 +274,7 @@ OrtStatus* ORT_API_CALL compile(OrtEp* self, const OrtGraph** graphs, const OrtN
   });
 }
 
-void ORT_API_CALL release_infos(OrtEp*, OrtNodeComputeInfo** infos, size_t count) noexcept {
+void release_infos(OrtEp*, OrtNodeComputeInfo** infos, size_t count) noexcept {
   for (size_t i = 0; i < count; ++i) {
     delete reinterpret_cast<Compiled*>(infos[i]);
   }
@@ -310,12 +305,11 @@ int threads_of(const std::string& text) {
   return static_cast<int>(threads);
 }
 
-const char* ORT_API_CALL provider_name(const OrtEp*) noexcept { return kName; }
+const char* provider_name(const OrtEp*) noexcept { return kName; }
 
-OrtStatus* ORT_API_CALL create_provider(OrtEpFactory*, const OrtHardwareDevice* const*,
-                                        const OrtKeyValuePairs* const*, size_t,
-                                        const OrtSessionOptions* options, const OrtLogger*,
-                                        OrtEp** provider) noexcept {
+OrtStatus* create_provider(OrtEpFactory*, const OrtHardwareDevice* const*,
+                           const OrtKeyValuePairs* const*, size_t, const OrtSessionOptions* options,
+                           const OrtLogger*, OrtEp** provider) noexcept {
   return guarded([&] {
     auto made = std::make_unique<Provider>();
     made->report = option(options, "report");
@@ -333,21 +327,20 @@ OrtStatus* ORT_API_CALL create_provider(OrtEpFactory*, const OrtHardwareDevice* 
   });
 }
 
-void ORT_API_CALL release_provider(OrtEpFactory*, OrtEp* provider) noexcept {
+void release_provider(OrtEpFactory*, OrtEp* provider) noexcept {
   auto* made = reinterpret_cast<Provider*>(provider);
   tsr_dispatcher_t* dispatcher = made->plans.dispatcher;
   delete made;
   tsr_dispatcher_destroy(dispatcher);
 }
 
-const char* ORT_API_CALL factory_name(const OrtEpFactory*) noexcept { return kName; }
-const char* ORT_API_CALL vendor(const OrtEpFactory*) noexcept { return "Tessera"; }
-uint32_t ORT_API_CALL vendor_id(const OrtEpFactory*) noexcept { return 0; }
-const char* ORT_API_CALL version(const OrtEpFactory*) noexcept { return tsr_version(); }
+const char* factory_name(const OrtEpFactory*) noexcept { return kName; }
+const char* vendor(const OrtEpFactory*) noexcept { return "Tessera"; }
+uint32_t vendor_id(const OrtEpFactory*) noexcept { return 0; }
+const char* version(const OrtEpFactory*) noexcept { return tsr_version(); }
 
-OrtStatus* ORT_API_CALL devices_of(OrtEpFactory* self, const OrtHardwareDevice* const* devices,
-                                   size_t count, OrtEpDevice** found, size_t most,
-                                   size_t* found_count) noexcept {
+OrtStatus* devices_of(OrtEpFactory* self, const OrtHardwareDevice* const* devices, size_t count,
+                      OrtEpDevice** found, size_t most, size_t* found_count) noexcept {
   *found_count = 0;
   for (size_t i = 0; i < count && *found_count < most; ++i) {
     if (api->HardwareDevice_Type(devices[i]) == OrtHardwareDeviceType_CPU) {
@@ -362,20 +355,20 @@ OrtStatus* ORT_API_CALL devices_of(OrtEpFactory* self, const OrtHardwareDevice* 
   return nullptr;
 }
 
-OrtStatus* ORT_API_CALL no_allocator(OrtEpFactory*, const OrtMemoryInfo*, const OrtKeyValuePairs*,
-                                     OrtAllocator** allocator) noexcept {
+OrtStatus* no_allocator(OrtEpFactory*, const OrtMemoryInfo*, const OrtKeyValuePairs*,
+                        OrtAllocator** allocator) noexcept {
   *allocator = nullptr;  // ONNX Runtime's own memory is the host's, where the kernels run
   return nullptr;
 }
 
-void ORT_API_CALL release_allocator(OrtEpFactory*, OrtAllocator*) noexcept {}
+void release_allocator(OrtEpFactory*, OrtAllocator*) noexcept {}
 
-OrtStatus* ORT_API_CALL no_transfer(OrtEpFactory*, OrtDataTransferImpl** transfer) noexcept {
+OrtStatus* no_transfer(OrtEpFactory*, OrtDataTransferImpl** transfer) noexcept {
   *transfer = nullptr;
   return nullptr;
 }
 
-bool ORT_API_CALL has_no_streams(const OrtEpFactory*) noexcept { return false; }
+bool has_no_streams(const OrtEpFactory*) noexcept { return false; }
 
 OrtEpFactory* factory() {
   static OrtEpFactory made = [] {
@@ -399,9 +392,10 @@ OrtEpFactory* factory() {
 
 }  // namespace
 
-extern "C" TSR_API OrtStatus* CreateEpFactories(const char*, const OrtApiBase* base,
-                                                const OrtLogger*, OrtEpFactory** factories,
-                                                size_t most, size_t* count) {
+extern "C" TSR_API tessera_ort::OrtStatus* CreateEpFactories(const char*, const OrtApiBase* base,
+                                                             const OrtLogger*,
+                                                             OrtEpFactory** factories, size_t most,
+                                                             size_t* count) {
   api = base->GetApi(kApiVersion);
   if (api == nullptr) {  // the oldest API has the function that makes a status
     return base->GetApi(1)->CreateStatus(

@@ -1,4 +1,5 @@
-"""Tessera as an execution provider of ONNX Runtime, a plugin that is compiled at its first use.
+"""Tessera as an execution provider of ONNX Runtime, a plugin that is compiled at its first use,
+without ONNX Runtime's headers.
 
     options = onnxruntime.SessionOptions()
     tessera_onnxruntime.add_to(options)
@@ -10,7 +11,6 @@ why.
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import sys
 from typing import Any, Dict, Optional
@@ -23,26 +23,22 @@ import build  # noqa: E402
 
 NAME = "TesseraExecutionProvider"
 _SOURCES = ("provider.cc", "node.cc", "works.cc")
-_HEADER = "onnxruntime_c_api.h"
+_OLDEST = (1, 24)  # kApiVersion of ort_abi.h
 
 
-def headers() -> pathlib.Path:
-    """The folder of ONNX Runtime's C headers, which its wheel does not have: ORT_INCLUDE, or
-    `include` beside the folder of an unpacked release that ORT_HOME names. A header of version 1.24
-    or newer serves every library from 1.24 on."""
-    places = [os.environ.get("ORT_INCLUDE"), os.environ.get("ORT_HOME", "") + "/include"]
-    for place in filter(None, places):
-        if (pathlib.Path(place) / _HEADER).is_file():
-            return pathlib.Path(place)
-    raise FileNotFoundError(f"{_HEADER} was found neither in ORT_INCLUDE ({places[0]}) nor in "
-                            f"ORT_HOME's include; unpack a release of ONNX Runtime from 1.24 on "
-                            "and set ORT_HOME to its folder")
+def _check_version() -> None:
+    """The library itself is asked too, when it loads the plugin."""
+    found = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+    if found < _OLDEST:
+        raise RuntimeError(f"Tessera's provider needs ONNX Runtime {_OLDEST[0]}.{_OLDEST[1]} or "
+                           f"newer, got {onnxruntime.__version__}")
 
 
 def register() -> None:
     """Compiles the plugin where that was not done, and registers it; later calls do nothing."""
+    _check_version()
     if not any(device.ep_name == NAME for device in onnxruntime.get_ep_devices()):
-        library = build.build([_HERE / source for source in _SOURCES], [str(headers())])
+        library = build.build([_HERE / source for source in _SOURCES])
         onnxruntime.register_execution_provider_library(NAME, str(library))
 
 
