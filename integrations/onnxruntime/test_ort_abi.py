@@ -37,7 +37,7 @@ def test_library_that_is_too_old_is_refused_with_its_version(monkeypatch):
     sentences = []
     Create = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_uint, ctypes.c_char_p)
     Get = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_uint32)
-    Version = ctypes.CFUNCTYPE(ctypes.c_char_p)
+    Version = ctypes.CFUNCTYPE(ctypes.c_size_t)
 
     @Create
     def create_status(code, sentence):
@@ -46,7 +46,8 @@ def test_library_that_is_too_old_is_refused_with_its_version(monkeypatch):
 
     table = (ctypes.c_void_p * 1)(ctypes.cast(create_status, ctypes.c_void_p).value)
     get = Get(lambda version: ctypes.addressof(table) if version <= 22 else 0)
-    version = Version(lambda: b"1.22.1")
+    text = ctypes.create_string_buffer(b"1.22.1")
+    version = Version(lambda: ctypes.addressof(text))
     base = (ctypes.c_void_p * 2)(*(ctypes.cast(one, ctypes.c_void_p).value
                                    for one in (get, version)))
     plugin = ctypes.CDLL(str(tessera_onnxruntime.build.build(

@@ -2,21 +2,23 @@
 written after vLLM's sources; what those check when something is registered is checked here, too."""
 from __future__ import annotations
 
+import contextlib
 import enum
 import inspect
 import sys
 import types
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterator, List
 
 import torch
 from torch.library import infer_schema
 
 
 class Op:
-    """An operator of vllm.ir: providers must have its schema and as many parameters."""
+    """An operator of vllm.ir: providers must have its schema, and as many parameters."""
 
     def __init__(self, native: Callable[..., Any]) -> None:
-        self.native_fn, self.impls = native, {}
+        self.impls = {"native": types.SimpleNamespace(impl_fn=native)}
+        self.priority: List[str] = ["native"]
         self.schema = infer_schema(native, mutates_args=[])
 
     def register_impl(self, provider: str, *, supported: bool = True, supports_args: Any = None,
@@ -24,17 +26,26 @@ class Op:
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             assert provider not in self.impls and provider not in ("native", "unfused")
             assert infer_schema(function, mutates_args=[]) == self.schema
-            count = len(inspect.signature(supports_args).parameters)
-            assert count == len(inspect.signature(self.native_fn).parameters)
-            self.impls[provider] = (function, supports_args, supported, batch_invariant)
+            given, native = (inspect.signature(one).parameters.values()
+                             for one in (supports_args, self.impls["native"].impl_fn))
+            assert [(p.name, p.default) for p in given] == [(p.name, p.default) for p in native]
+            self.impls[provider] = types.SimpleNamespace(
+                impl_fn=function, supports_args=supports_args, supported=supported)
             return function
         return register
 
+    @contextlib.contextmanager
+    def set_priority(self, priority: List[str]) -> Iterator[None]:
+        former, self.priority = self.priority, priority
+        yield
+        self.priority = former
+
     def __call__(self, *arguments: Any) -> Any:
-        for function, takes, supported, _ in self.impls.values():
-            if supported and takes(*arguments):
-                return function(*arguments)
-        return self.native_fn(*arguments)
+        for name in self.priority:
+            impl = self.impls[name]
+            if name == "native" or (impl.supported and impl.supports_args(*arguments)):
+                return impl.impl_fn(*arguments)
+        raise RuntimeError("no provider takes the arguments")
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor | None, epsilon: float,
@@ -75,16 +86,21 @@ class AttentionType(str, enum.Enum):
 class AttentionBackendEnum(enum.Enum):
     CUSTOM = None
 
+    def get_path(self) -> str:
+        return _registered[self]
 
-def install() -> Dict[Any, str]:
-    """Puts the modules where `import vllm` finds them; returns what register_backend() fills."""
-    registered: Dict[Any, str] = {}
+
+_registered: Dict[Any, str] = {}
+
+
+def install() -> None:
+    """Puts the modules where `import vllm` finds them."""
     ops = types.SimpleNamespace(rms_norm=Op(_rms_norm), fused_add_rms_norm=Op(_fused_add_rms_norm))
 
     def register_backend(backend: Any, class_path: str) -> None:
-        registered[backend] = class_path
+        _registered[backend] = class_path
     contents = {
-        "vllm": {"ir": types.SimpleNamespace(ops=ops)},
+        "vllm": {"ir": types.SimpleNamespace(ops=ops), "__version__": "stand-in"},
         "vllm.v1": {}, "vllm.v1.attention": {}, "vllm.v1.attention.backends": {},
         "vllm.v1.attention.backend": {
             "AttentionBackend": Backend, "AttentionImpl": Impl, "AttentionType": AttentionType,
@@ -96,4 +112,3 @@ def install() -> Dict[Any, str]:
         module: Any = types.ModuleType(name)
         vars(module).update(members)
         sys.modules[name] = module
-    return registered

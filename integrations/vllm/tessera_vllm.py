@@ -1,12 +1,12 @@
 """What vLLM's plug computes, over tensors of PyTorch: nothing here imports vLLM.
 
-Caches are (2, pages, heads_kv, page size, head size) as vLLM's backend for CPUs has them, or
-(2, pages, page size, heads_kv, head size) as its backends for GPUs do; `layout` says which.
+Caches are (pages, heads_kv, page size, 2 * head size) with any strides, keys before values, as
+vLLM 0.33 gives them, or (2, pages, page size, heads_kv, head size) as versions before did.
 """
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import tessera.torch
 import torch
@@ -17,6 +17,32 @@ TYPES = (torch.float32, torch.float16, torch.bfloat16)
 LONGEST_HEAD = 512
 
 
+# ---- The report ----------------------------------------------------------------------------------
+
+class NotTaken(NamedTuple):
+    """A reason for which vLLM was told that it should take another provider. calls: how often;
+    calls of compiled code are counted where they are compiled."""
+
+    what: str
+    why: str
+    calls: int
+
+
+_met: Dict[Tuple[str, str], int] = {}
+
+
+def report(clear: bool = False) -> List[NotTaken]:
+    """What was left to vLLM since the import, or since it was last asked for with clear=True."""
+    found = [NotTaken(what, why, calls) for (what, why), calls in _met.items()]
+    if clear:
+        _met.clear()
+    return found
+
+
+def _leave(what: str, why: str) -> None:
+    _met[what, why] = _met.get((what, why), 0) + 1
+
+
 # ---- Operators of vLLM's IR ----------------------------------------------------------------------
 
 def rms_norm(x: Tensor, weight: Optional[Tensor], epsilon: float,
@@ -25,11 +51,27 @@ def rms_norm(x: Tensor, weight: Optional[Tensor], epsilon: float,
     return tessera.torch.rms_norm(x, weight, epsilon=epsilon)
 
 
+def _why_not(x: Tensor, weight: Optional[Tensor], variance_size: Optional[int],
+             residual: Optional[Tensor] = None) -> str:
+    if variance_size is not None:
+        return "variance_size asks for the mean of a part of each row"
+    if x.dtype not in TYPES:
+        return f"x has the type {x.dtype}, and may have float32, float16 and bfloat16"
+    for name, other in (("weight", weight), ("x_residual", residual)):
+        if other is not None and other.dtype != x.dtype:
+            return f"{name} has the type {other.dtype}, and x has {x.dtype}"
+    return "" if x.shape[-1] > 0 else "the rows have no elements"
+
+
+def _takes(what: str, why: str) -> bool:
+    if why:
+        _leave(what, why)
+    return not why
+
+
 def takes_rms_norm(x: Tensor, weight: Optional[Tensor], epsilon: float,
                    variance_size: Optional[int] = None) -> bool:
-    """The mean of a part of the row is left to others."""
-    return (variance_size is None and x.dtype in TYPES and x.shape[-1] > 0
-            and (weight is None or weight.dtype == x.dtype))
+    return _takes("rms_norm", _why_not(x, weight, variance_size))
 
 
 def fused_add_rms_norm(x: Tensor, x_residual: Tensor, weight: Optional[Tensor], epsilon: float,
@@ -40,7 +82,7 @@ def fused_add_rms_norm(x: Tensor, x_residual: Tensor, weight: Optional[Tensor], 
 
 def takes_fused_add_rms_norm(x: Tensor, x_residual: Tensor, weight: Optional[Tensor],
                              epsilon: float, variance_size: Optional[int] = None) -> bool:
-    return takes_rms_norm(x, weight, epsilon, variance_size) and x_residual.dtype == x.dtype
+    return _takes("fused_add_rms_norm", _why_not(x, weight, variance_size, x_residual))
 
 
 OPERATORS = {"rms_norm": (rms_norm, takes_rms_norm),
@@ -56,6 +98,8 @@ def register_ir(ops: Any, supported: bool = True) -> Tuple[str, ...]:
     for name, (function, takes) in OPERATORS.items():
         op = getattr(ops, name, None)
         if op is None or not _has_parameters_of(op, function):
+            _leave(name, "this vLLM has no such operator" if op is None else
+                   "the operator of this vLLM has other parameters")
             continue
         more = {}
         if "batch_invariant" in inspect.signature(op.register_impl).parameters:
@@ -66,9 +110,9 @@ def register_ir(ops: Any, supported: bool = True) -> Tuple[str, ...]:
 
 
 def _has_parameters_of(op: Any, function: Callable[..., Any]) -> bool:
-    native = getattr(op, "native_fn", None)
-    return native is None or (list(inspect.signature(native).parameters)
-                              == list(inspect.signature(function).parameters))
+    native = op.impls["native"].impl_fn
+    return (list(inspect.signature(native).parameters)
+            == list(inspect.signature(function).parameters))
 
 
 # ---- Caches of pages -----------------------------------------------------------------------------
@@ -80,11 +124,12 @@ class Caches(NamedTuple):
     values: Tensor
 
 
-def caches_of(kv_cache: Tensor, layout: str) -> Caches:
-    """layout: "NHD" where a page holds its tokens first, "HND" where it holds its heads first."""
-    keys, values = kv_cache.unbind(0)
-    if layout == "HND":
-        return Caches(keys.transpose(1, 2), values.transpose(1, 2))
+def caches_of(kv_cache: Tensor) -> Caches:
+    """Views of a layer's cache, of either number of dimensions."""
+    if kv_cache.dim() == 4:
+        keys, values = kv_cache.transpose(1, 2).chunk(2, dim=-1)
+    else:
+        keys, values = kv_cache.unbind(0)
     return Caches(keys, values)
 
 

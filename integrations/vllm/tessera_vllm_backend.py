@@ -84,7 +84,7 @@ class TesseraImpl(AttentionImpl):
             output = torch.empty_like(query)
         if attn_metadata is None:  # vLLM measures the memory of an empty run
             return output.zero_()
-        caches = tessera_vllm.caches_of(kv_cache, TesseraBackend.LAYOUT)
+        caches = tessera_vllm.caches_of(kv_cache)
         if not self.shares_cache and key is not None and value is not None:
             tessera_vllm.write_pages(key, value, caches, attn_metadata.slot_mapping)
         tokens = attn_metadata.num_actual_tokens
@@ -102,7 +102,6 @@ class TesseraImpl(AttentionImpl):
 
 
 class TesseraBackend(AttentionBackend):
-    LAYOUT = "NHD"
     accept_output_buffer = True
     forward_includes_kv_cache_update = True
     supported_dtypes = list(tessera_vllm.TYPES)
@@ -123,11 +122,16 @@ class TesseraBackend(AttentionBackend):
     @staticmethod
     def get_kv_cache_shape(num_blocks: int, block_size: int, num_kv_heads: int, head_size: int,
                            cache_dtype_str: str = "auto") -> Tuple[int, ...]:
+        """Versions before 0.33 ask for it."""
         return 2, num_blocks, block_size, num_kv_heads, head_size
 
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:
         return 0 < head_size <= tessera_vllm.LONGEST_HEAD
+
+    @classmethod
+    def supports_sliding_window(cls) -> bool:
+        return True
 
     @classmethod
     def supports_sink(cls) -> bool:

@@ -1,7 +1,8 @@
-"""The functions on a CPU, and the classes against a stand-in of vLLM's interface."""
+"""The functions on a CPU, and the classes against vLLM's own where it is installed, and against a
+stand-in of its interface where it is not. The first line that is printed says which."""
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 import random
 import types
@@ -13,9 +14,13 @@ import stand_in
 import tessera_vllm
 
 SEED = random.SystemRandom().randrange(10**6)
-print(f"seed {SEED}, torch {torch.__version__}")
-REGISTERED = stand_in.install()
-import tessera_vllm_backend as plug  # noqa: E402  it imports vLLM
+if importlib.util.find_spec("vllm") is None:
+    stand_in.install()
+import vllm  # noqa: E402
+from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
+
+import tessera_vllm_backend as plug  # noqa: E402
+print(f"seed {SEED}, torch {torch.__version__}, vLLM {vllm.__version__}")
 
 
 def batch_of(draw: random.Random, size: int):
@@ -54,6 +59,20 @@ def by_hand(q, keys, values, before, scale, causal, window, soft_cap, slopes, si
     return torch.einsum("hqk,khd->qhd", weights, values)
 
 
+def cache_of(form, pages, size, heads_kv, hdim, dtype):
+    """A cache as vLLM before 0.33 gives it, and since then with the heads or the tokens of a page
+    first in memory."""
+    if form == "before":
+        return torch.randn(plug.TesseraBackend.get_kv_cache_shape(
+            pages, size, heads_kv, hdim)).to(dtype)
+    if form == "heads":
+        return torch.randn(pages, heads_kv, size, 2 * hdim).to(dtype)
+    return torch.randn(pages, size, heads_kv, 2 * hdim).to(dtype).transpose(1, 2)
+
+
+FORMS = ("before", "heads", "tokens")
+
+
 class Backend(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(SEED)
@@ -61,8 +80,8 @@ class Backend(unittest.TestCase):
     def run_one(self, draw, dtype, causal, **options):
         size, heads, heads_kv, hdim = draw.choice((4, 16)), 4, 2, 16
         queries, lengths, table, pages = batch_of(draw, size)
-        cache = torch.randn(plug.TesseraBackend.get_kv_cache_shape(
-            pages, size, heads_kv, hdim)).to(dtype)
+        form = draw.choice(FORMS)
+        cache = cache_of(form, pages, size, heads_kv, hdim, dtype)
         tokens = sum(queries)
         q = torch.randn(tokens + 3, heads, hdim).to(dtype)  # with room that is padding
         k, v = (torch.randn(tokens + 3, heads_kv, hdim).to(dtype) for _ in range(2))
@@ -79,14 +98,16 @@ class Backend(unittest.TestCase):
         metadata = plug.TesseraMetadataBuilder(None, [], None, "cpu").build(0, common)
         scale = 0.3
         impl = plug.TesseraImpl(heads, hdim, scale, heads_kv, **options)
-        before, output = cache.clone(), torch.full_like(q, 7)
+        caches = tessera_vllm.caches_of(cache)
+        before, output = [part.clone() for part in caches], torch.full_like(q, 7)
         impl.forward(None, q, k, v, cache, metadata, output)
         self.assertTrue((output[tokens:] == 7).all())
-        changed = (cache != before).flatten(3).any(-1).sum()
-        self.assertEqual(int(changed), 2 * tokens)  # nothing but the new places
+        changed = sum(int((part != former).flatten(2).any(-1).sum())
+                      for part, former in zip(caches, before))
+        self.assertEqual(changed, 2 * tokens)  # nothing but the new places
         slopes = options.get("alibi_slopes")
         for row, (new, length) in enumerate(zip(queries, lengths)):
-            keys, values = (part[table[row].long()].flatten(0, 1)[:length] for part in cache)
+            keys, values = (part[table[row].long()].flatten(0, 1)[:length] for part in caches)
             self.assertTrue(torch.equal(keys[length - new:], k[starts[row]:starts[row + 1]]))
             expected = by_hand(q[starts[row]:starts[row + 1]], keys, values, length - new, scale,
                                causal, options.get("sliding_window"),
@@ -126,17 +147,19 @@ class Backend(unittest.TestCase):
         impl.forward(None, output, None, None, torch.empty(0), None, output)
         self.assertFalse(output.any())
 
-    def test_pages_that_hold_heads_first(self):
-        caches = torch.randn(2, 3, 2, 8, 16)
-        keys, _ = tessera_vllm.caches_of(caches, "HND")
-        self.assertEqual(keys.shape, (3, 8, 2, 16))
-        self.assertEqual(keys.data_ptr(), caches.data_ptr())
+    def test_views_of_caches(self):
+        for form in FORMS:
+            cache = cache_of(form, 3, 8, 2, 16, torch.float32)
+            keys, values = tessera_vllm.caches_of(cache)
+            self.assertEqual(keys.shape, (3, 8, 2, 16))
+            self.assertEqual(keys.data_ptr(), cache.data_ptr())
+            self.assertEqual(values.shape, keys.shape)
 
     def test_padding_where_no_slot_is_read(self):
         """As a GPU has it, where padding writes again what is there."""
         k = torch.randn(4, 2, 16)
         for slots in ([-1, 5, -1, 9], [-1] * 4, [0, 1, 2, 3]):
-            caches = tessera_vllm.caches_of(torch.randn(2, 3, 8, 2, 16), "NHD")
+            caches = tessera_vllm.caches_of(torch.randn(2, 3, 8, 2, 16))
             found, expected = caches.keys.clone(), caches.keys.clone()
             slots = torch.tensor(slots)
             key, _, page, place = tessera_vllm._without_padding(
@@ -149,37 +172,56 @@ class Backend(unittest.TestCase):
 
 
 class Registration(unittest.TestCase):
-    def test_operators_and_backend(self):
-        ops = importlib.import_module("vllm").ir.ops
-        self.assertEqual(plug.register(), ("rms_norm", "fused_add_rms_norm"))
-        path = REGISTERED[stand_in.AttentionBackendEnum.CUSTOM]
-        module, name = path.rsplit(".", 1)
+    @classmethod
+    def setUpClass(cls):
+        cls.registered = plug.register()
+
+    def test_backend_is_the_one_that_vllm_finds(self):
+        module, name = AttentionBackendEnum.CUSTOM.get_path().rsplit(".", 1)
         self.assertIs(getattr(importlib.import_module(module), name), plug.TesseraBackend)
+
+    def test_operators_compute_what_the_native_ones_do(self):
+        ops = vllm.ir.ops
+        self.assertEqual(self.registered, ("rms_norm", "fused_add_rms_norm"))
         torch.manual_seed(SEED)
         x, more, weight = torch.randn(5, 32), torch.randn(5, 32), torch.randn(32)
         for dtype in (torch.float32, torch.bfloat16):
             inputs = tuple(tensor.to(dtype) for tensor in (x, more, weight))
             bound = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 4 * torch.finfo(dtype).eps}
-            torch.testing.assert_close(ops.rms_norm(inputs[0], inputs[2], 1e-6),
-                                       ops.rms_norm.native_fn(inputs[0], inputs[2], 1e-6), **bound)
-            for ours, theirs in zip(ops.fused_add_rms_norm(*inputs, 1e-6),
-                                    ops.fused_add_rms_norm.native_fn(*inputs, 1e-6)):
-                torch.testing.assert_close(ours, theirs, **bound)
-        takes = ops.rms_norm.impls["tessera"][1]
-        self.assertFalse(takes(x, weight, 1e-6, 16))
-        self.assertFalse(takes(x.double(), weight.double(), 1e-6))
-        self.assertFalse(takes(x, weight.half(), 1e-6))
+            for op, given in ((ops.rms_norm, (inputs[0], inputs[2], 1e-6)),
+                              (ops.fused_add_rms_norm, (*inputs, 1e-6))):
+                expected = op.impls["native"].impl_fn(*given)
+                with op.set_priority(["tessera", "native"]):
+                    torch.testing.assert_close(op(*given), expected, **bound)
+        self.assertEqual(tessera_vllm.report(clear=True), [])
+
+    def test_what_is_left_to_vllm_is_its_result_and_reported(self):
+        op = vllm.ir.ops.rms_norm
+        x, weight = torch.randn(5, 32), torch.randn(32)
+        for given, why in (((x, weight, 1e-6, 16), "variance_size"),
+                           ((x.double(), weight.double(), 1e-6), "torch.float64"),
+                           ((x, weight.half(), 1e-6), "weight has the type torch.float16")):
+            with op.set_priority(["tessera", "native"]):
+                found = op(*given)
+            self.assertTrue(torch.equal(found, op.impls["native"].impl_fn(*given)))
+            (left,) = tessera_vllm.report(clear=True)
+            self.assertEqual((left.what, left.calls), ("rms_norm", 1))
+            self.assertIn(why, left.why)
 
     def test_an_operator_with_other_parameters_is_left_out(self):
         def rms_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return x
         ops = types.SimpleNamespace(rms_norm=stand_in.Op(rms_norm))
         self.assertEqual(tessera_vllm.register_ir(ops), ())
+        self.assertEqual([(row.what, row.why) for row in tessera_vllm.report(clear=True)],
+                         [("rms_norm", "the operator of this vLLM has other parameters"),
+                          ("fused_add_rms_norm", "this vLLM has no such operator")])
 
     def test_what_the_selector_asks(self):
         backend = plug.TesseraBackend
         self.assertEqual([backend.supports_head_size(size) for size in (64, 96, 512, 576)],
                          [True, True, True, False])
+        self.assertTrue(backend.supports_sliding_window() and backend.supports_sink())
         self.assertEqual(backend.get_name(), "CUSTOM")
         self.assertIs(backend.get_impl_cls(), plug.TesseraImpl)
         self.assertIs(backend.get_builder_cls(), plug.TesseraMetadataBuilder)
