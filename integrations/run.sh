@@ -1,7 +1,8 @@
 #!/bin/sh
 # Tests the plugs on the CPU: ./run.sh [FOLDER...], all without one. Makes an environment in
 # build/integrations, in which pip installs the frameworks (the newest versions, and torch as
-# TESSERA_TORCH says), or takes the one that TESSERA_PLUGS_ENV names.
+# TESSERA_TORCH says), or takes the one that TESSERA_PLUGS_ENV names. Then it runs the blocks of
+# README.md there, if build/release is built.
 set -eu
 cd "$(dirname "$0")"
 root=$(cd .. && pwd)
@@ -22,6 +23,13 @@ fi
 export TESSERA_LIBRARY="${TESSERA_LIBRARY:-$root/build/release/src/libtessera.so.0}"
 [ $# -gt 0 ] || set -- */
 
+# The blocks of README.md whose frameworks a Python has.
+blocks() {
+  [ ! -x "$root/build/release/bin/tessera" ] ||
+    "$1" "$root/tools/run_blocks.py" "$root/build/release" integrations/README.md ||
+    failed="$failed README.md"
+}
+
 failed=""
 for folder in "$@"; do
   folder=${folder%/}
@@ -29,6 +37,7 @@ for folder in "$@"; do
   if [ -e "$folder/run.sh" ]; then # it makes an environment of its own
     echo "== $folder"
     bash "$folder/run.sh" "$environment-$folder" || failed="$failed $folder"
+    blocks "$environment-$folder/bin/python3"
     continue
   fi
   packages=$(packages_of "$folder")
@@ -42,4 +51,5 @@ for folder in "$@"; do
       "$environment/bin/python3" "$test" || failed="$failed $test"
   done
 done
+blocks "$environment/bin/python3"
 [ -z "$failed" ] || { echo "failed:$failed" >&2; exit 1; }
