@@ -191,10 +191,8 @@ class Runner:
 
 
 def command_of(line):
-    """The words of a command, without assignments and the processors that `taskset` gives it."""
+    """The words of a command, without the processors that `taskset` gives it."""
     words = line.split()
-    while words and re.match(r"\w+=", words[0]):
-        words = words[1:]
     return words[3:] if words[:1] == ["taskset"] else words
 
 
