@@ -36,7 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINKED = ("bench", "data", "models", "examples", "compat", "tools", "integrations")
 PAGES = ("README.md", "docs/*.md", "docs/ladder/*.md", "integrations/README.md")
 SHELL = re.compile(r"(?:\w+=\S+ )*(?:tessera|\./dev|python3?|pip|cc|g\+\+|ctest|tools/\S+|export"
-                   r"|taskset|vllm|\$EDITOR|for|done|build/\S+)(?:\s|$)|\$EDITOR")
+                   r"|taskset|vllm|\$EDITOR|for \w+ in|done|build/\S+)(?:\s|$)|\$EDITOR")
 DIRECTIVE = re.compile(r"<!-- run: (no|explain|before|with|needs)\b,?\s*(.*?)\s*-->", re.DOTALL)
 # Why a block may be left out: the beginning of its reason.
 REASONS = ("it needs a GPU", "it takes minutes", "tested by ")
