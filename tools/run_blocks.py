@@ -251,7 +251,7 @@ def left_out(block, modules):
             return f"no file {tests}"
         return f"tested by {tests}" if missing(names.split()) else ""
     torch = block.language == "python" and "torch" in block.text + pathlib.Path(block.page).stem
-    return "tested by ./dev test-torch" if torch and missing(["torch"]) else ""
+    return "tested by this after ./dev setup --torch" if torch and missing(["torch"]) else ""
 
 
 def run_block(runner, block, counts, modules):
