@@ -2,7 +2,8 @@
 # Tests the plugs on the CPU: ./run.sh [FOLDER...], all without one. Makes an environment in
 # build/integrations with what requirements.txt names and with PyTorch, which comes from build/python
 # where './dev setup --torch' has put it there, or takes the environment that TESSERA_PLUGS_ENV
-# names. A package that cannot be installed, and a test that fails, is a failure of this script.
+# names. Then it runs the blocks of README.md there, if build/release is built. A package that
+# cannot be installed, and a test that fails, is a failure of this script.
 set -eu
 cd "$(dirname "$0")"
 root=$(cd .. && pwd)
@@ -47,6 +48,12 @@ export TESSERA_PLUG_DIR="${TESSERA_PLUG_DIR:-$environment/plugs}"
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 [ $# -gt 0 ] || set -- inductor jax onnxruntime transformers vllm
 
+# The blocks of README.md whose frameworks the environment has.
+blocks() {
+  "$environment/bin/python3" "$root/tools/run_blocks.py" "$root/build/release" integrations/README.md ||
+    failed="$failed README.md"
+}
+
 failed=""
 for folder in "$@"; do
   folder=${folder%/}
@@ -55,5 +62,6 @@ for folder in "$@"; do
   test_folder "$folder" || failed="$failed $folder"
   echo "== $folder: $(($(date +%s) - begin)) s"
 done
+[ ! -x "$root/build/release/bin/tessera" ] || blocks
 [ -z "$failed" ] || { echo "run.sh: these failed:$failed" >&2; exit 1; }
 echo "run.sh: every test of the plugs passed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a site with a search of README.md, CONTRIBUTING.md and docs/, by mkdocs-material.
+"""Makes a site with a search of README.md, docs/ and what they link to, by mkdocs-material.
 
 The pages stay as they are. A copy of them is laid where mkdocs reads it. There, links to files
 outside docs/ lead to pages that show these files, and each folder that a link names has an index.
@@ -20,8 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Which pages of docs/ a section of the navigation has, in this order. A word with a star may match
 # nothing. Pages that no section names are shown in `Use`.
 SECTIONS = {
-    "Start": ["README.md", "docs/python.md", "docs/c.md", "docs/torch.md", "examples/README.md",
-              "docs/from_ck_dispatcher.md"],
+    "Start": ["README.md", "docs/python.md", "docs/c.md", "docs/torch.md", "integrations/README.md",
+              "examples/README.md", "docs/from_ck_dispatcher.md"],
     "Use": ["docs/vocabulary.md", "docs/attention.md", "docs/tuning.md", "docs/amd.md"],
     "Operations": ["docs/serving*.md", "docs/environment.md", "docs/security.md"],
     "Performance": ["docs/benchmarks.md", "docs/ladder/*", "docs/performance/*", "docs/results/*"],
@@ -39,10 +39,15 @@ LIST_ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 MOST_SHOWN = 200_000  # bytes of a file that is shown as a page
 STYLE = """
 .md-grid { max-width: 78rem; }
+@media screen and (min-width: 76.25em) {
+  .md-sidebar--primary { width: 10.5rem; }
+  .md-sidebar--secondary { width: 10rem; }
+}
 .md-typeset table:not([class]) { font-size: .66rem; }
 .md-typeset table:not([class]) th { min-width: 3rem; }
 .md-typeset table:not([class]) td { padding: .4em .8em; }
 .md-typeset table:not([class]) code { overflow-wrap: anywhere; }
+.md-typeset table:not([class]) th code,
 .md-typeset table:not([class]) td:first-child code { overflow-wrap: normal; word-break: normal; }
 .md-typeset h1, .md-typeset p, .md-typeset li { overflow-wrap: anywhere; }
 """

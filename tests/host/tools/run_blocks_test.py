@@ -39,6 +39,35 @@ class Blocks(unittest.TestCase):
         self.assertEqual(run_blocks.explained(line),
                          ["tessera explain gemm m=8 n=8 k=8 --target sm90a >/dev/null"])
 
+    def test_shapes_are_explained_and_other_commands_run(self):
+        line = "tessera bench conv --shapes resnet50 --set n=1 --dtype bf16 --peers cudnn"
+        self.assertEqual(run_blocks.explained(line),
+                         ["tessera explain --shapes resnet50 --set n=1 --dtype bf16 >/dev/null"])
+        self.assertEqual(run_blocks.explained("tessera doctor"), ["tessera doctor"])
+        self.assertEqual(run_blocks.explained("export A=1"), [])
+
+    def test_what_takes_a_words_place_must_be_there(self):
+        small, missing = block("shell", "tessera tune --budget 30m\n", "with",
+                               "30m => 2s; models => one.txt\necho a >one.txt").smaller()
+        self.assertEqual(small.text, "tessera tune --budget 2s\n")
+        self.assertEqual(small.before(), "echo a >one.txt")
+        self.assertEqual(missing, ["the block has no 'models'"])
+
+    def test_a_block_runs_where_its_modules_are(self):
+        detail = "{}, tools/run_blocks.py\nx = 1"
+        here = block("python", "print(x)\n", "needs", detail.format("json"))
+        self.assertEqual((run_blocks.left_out(here, {}), here.before()), ("", "x = 1"))
+        elsewhere = here._replace(detail=detail.format("json no_such_module"))
+        self.assertEqual(run_blocks.left_out(elsewhere, {}), "tested by tools/run_blocks.py")
+        wrong = here._replace(detail="json, tools/no_such_file.py")
+        self.assertEqual(run_blocks.left_out(wrong, {}), "no file tools/no_such_file.py")
+
+    def test_a_reason_that_nobody_knows_is_a_failure(self):
+        counts = {"left out": 0, "failed": 0}
+        for reason in ("it needs a GPU", "it rains"):
+            run_blocks.run_block(None, block("shell", "x\n", "no", reason), counts, {})
+        self.assertEqual(counts, {"left out": 1, "failed": 1})
+
     def test_unknown_commands_and_options_are_named(self):
         self.assertEqual(run_blocks.unknown_words("./dev build   # all"), [])
         self.assertEqual(len(run_blocks.unknown_words("./dev bulid")), 1)
