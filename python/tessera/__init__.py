@@ -19,6 +19,7 @@ from ._doctor import Report, doctor
 from ._explain import Explanation
 from ._fmha_builder import FmhaProblemBuilder
 from ._functions import autotune, explain, gemm, on_compile, preload, run, select
+from ._grouped import grouped_matmul
 from ._kv_cache import KvCache
 from ._matmul import matmul
 from ._model import Model
@@ -37,6 +38,6 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "append_kv", "attention", "attention_backward", "attention_problem", "autotune",
            "command", "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
-           "evaluate", "explain", "gemm", "layer_norm", "matmul", "measurements", "on_compile",
-           "preload", "prepack", "record", "report", "rms_norm", "run", "search", "select",
-           "softmax", "sweep", "targets", "train"]
+           "evaluate", "explain", "gemm", "grouped_matmul", "layer_norm", "matmul", "measurements",
+           "on_compile", "preload", "prepack", "record", "report", "rms_norm", "run", "search",
+           "select", "softmax", "sweep", "targets", "train"]

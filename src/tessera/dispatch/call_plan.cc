@@ -142,13 +142,20 @@ Launch LaunchPlan::launch_at(const Addresses& at) const {
   return launch;
 }
 
+ValueCheck value_check_of(const ReadyKernel& kernel, const Problem& problem) {
+  const Extras* const extras = kernel.family->extras;
+  const bool asks = extras != nullptr && extras->value_check != nullptr;
+  return asks && kernel.target->backend == "cpu" ? extras->value_check(problem) : nullptr;
+}
+
 Launch checked_launch(const ReadyKernel& kernel, const Problem& problem, const Operands& operands,
                       const CallerMemory& workspace) {
   const CallPlan& plan = *kernel.plan;
   Addresses at;
   const bool usual = plan.pointers.are_usual(operands, at);
-  if (!usual || workspace.bytes > 0) {
+  if (!usual || workspace.bytes > 0 || plan.value_check != nullptr) {
     validate_operands(*kernel.family, problem, operands, workspace);
+    if (plan.value_check != nullptr) plan.value_check(problem, operands);
   }
   if (usual && plan.launch && plan.launch->serves(at)) return plan.launch->launch_at(at);
   return launch_of(kernel, problem, operands);

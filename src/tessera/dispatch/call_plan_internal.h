@@ -78,11 +78,18 @@ class LaunchPlan {
 
 struct Tally;
 
+// Extras::value_check() where the kernel's operands lie in the host's memory; otherwise null.
+ValueCheck value_check_of(const ReadyKernel& kernel, const Problem& problem);
+
 struct CallPlan {
   CallPlan(const ReadyKernel& kernel, const Problem& problem)
-      : pointers(*kernel.family, problem), launch(LaunchPlan::of(kernel, problem, pointers)) {}
+      : pointers(*kernel.family, problem),
+        launch(LaunchPlan::of(kernel, problem, pointers)),
+        value_check(value_check_of(kernel, problem)) {}
   PointerRules pointers;
   std::optional<LaunchPlan> launch;
+  // Not null where the values of operands must be looked at before each launch, in host memory.
+  ValueCheck value_check;
   // Where its calls are counted, the last time that they were; see recorder_internal.h.
   mutable std::atomic<Tally*> tally = nullptr;
 };

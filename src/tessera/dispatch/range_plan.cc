@@ -93,8 +93,8 @@ void RangePlan::launch(std::int64_t value, const Operands& operands,
   }
   Addresses at;
   const CallPlan& plan = bound.plan;
-  if (plan.launch && given.workspace_bytes == 0 && plan.pointers.are_usual(operands, at) &&
-      plan.launch->serves(at)) {
+  if (plan.launch && given.workspace_bytes == 0 && plan.value_check == nullptr &&
+      plan.pointers.are_usual(operands, at) && plan.launch->serves(at)) {
     return bound.loaded.launch(plan.launch->launch_at(at), options);
   }
   const CallerMemory workspace = {.data = given.workspace, .bytes = given.workspace_bytes};
@@ -118,8 +118,9 @@ Launch RangePlan::State::unusual_launch(std::int64_t value, const BoundValue& of
                                         const CallerMemory& workspace) const {
   const Problem problem = problem_at(ranged.problem, ranged.range, value);
   validate_operands(family, problem, operands, workspace);
-  Addresses at;
   const CallPlan& plan = of.plan;
+  if (plan.value_check != nullptr) plan.value_check(problem, operands);
+  Addresses at;
   if (plan.launch && plan.pointers.are_usual(operands, at) && plan.launch->serves(at)) {
     return plan.launch->launch_at(at);
   }

@@ -29,6 +29,8 @@ struct Prepack {
   Operands operands;      // the operands of the launches: the packed one has replaced its original
 };
 
+using ValueCheck = void (*)(const Problem&, const Operands&);
+
 // A null function stands for nothing, or for what its comment says.
 struct Extras {
   // What frameworks ask of the operation.
@@ -61,6 +63,10 @@ struct Extras {
   // kind with the same algorithms, so that its models can be asked; the estimate accounts for the
   // other differences. Returns the problem itself when there is none.
   Problem (*twin)(const Problem&, const Target&) = nullptr;
+  // Looks at operands whose values say what is computed, such as the ends of groups, where they lie
+  // in the host's memory. Throws Error{invalid_argument} for those that do not fit. Null for a
+  // problem without such operands.
+  ValueCheck (*value_check)(const Problem&) = nullptr;
   // How graphs of AMD's hipDNN ask for the operation; null: kernels are refused.
   const hipdnn::Export* hipdnn = nullptr;
 };

@@ -28,6 +28,8 @@ enum class Access : std::uint8_t { read, write, update };
 //   prefix_sums: 0 and the sums of the first one, two, ... of them
 //   even_sums:   the same where all of them are as long as the longest
 //   indices:     numbers from 0 to `most`, each of which comes once before any of them comes again
+//   ends:        sums of the first one, two, ... of random lengths, at most `total`
+//   runs:        numbers from 0 to `most` in their order, each as often as it comes, and some -1
 // or, in fp32,
 //   positive:    numbers without their sign
 //   log_sums:    logarithms of `most` and up to e times more, as of a sum of exponentials
@@ -38,7 +40,9 @@ enum class Fill : std::uint8_t {
   even_sums,
   indices,
   positive,
-  log_sums
+  log_sums,
+  ends,
+  runs
 };
 
 // A stride that is less than the elements that all smaller strides span.

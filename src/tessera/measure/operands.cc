@@ -101,6 +101,42 @@ void fill_lengths(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
   }
 }
 
+// A random share of the room for each group, nothing for a quarter of them. Mostly the room is
+// full.
+std::vector<std::int32_t> random_ends(std::int64_t groups, std::int64_t room, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<double> sums;
+  double sum = 0;
+  for (std::int64_t i = 0; i < groups; ++i) {
+    sum += random.next() >> 62 == 0 ? 0.0 : 0.1 + random.uniform();
+    sums.push_back(sum);
+  }
+  const double used = random.next() >> 61 == 0 ? random.uniform() : 1.0;
+  std::vector<std::int32_t> ends;
+  for (const double x : sums) {
+    const double share = sum > 0 ? x / sum : 0.0;
+    ends.push_back(static_cast<std::int32_t>(share * used * static_cast<double>(room)));
+  }
+  return ends;
+}
+
+// The ends themselves, or for each row the group that it is of.
+void fill_groups(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
+  const bool by_row = tensor.fill == Fill::runs;
+  const std::int64_t count = tensor.sizes[0];
+  const auto ends =
+      random_ends(by_row ? tensor.most + 1 : count, by_row ? count : tensor.total, seed);
+  if (!by_row) {
+    std::copy(ends.begin(), ends.end(), to);
+    return;
+  }
+  std::fill_n(to, count, -1);
+  for (std::size_t group = 0; group < ends.size(); ++group) {
+    std::fill(to + (group == 0 ? 0 : ends[group - 1]), to + ends[group],
+              static_cast<std::int32_t>(group));
+  }
+}
+
 template <class T>
 void shuffle(std::vector<T>& list, Random& random) {
   for (std::size_t i = list.size(); i > 1; --i) {
@@ -137,6 +173,9 @@ void fill_random(const Tensor& all, Fp8Encoding fp8, void* data, std::uint64_t s
   const Tensor tensor = without_copies(all);
   if (tensor.fill == Fill::indices) {
     return fill_indices(tensor, static_cast<std::int32_t*>(data), seed);
+  }
+  if (tensor.fill == Fill::ends || tensor.fill == Fill::runs) {
+    return fill_groups(tensor, static_cast<std::int32_t*>(data), seed);
   }
   const bool are_numbers = tensor.fill == Fill::numbers || tensor.fill == Fill::positive ||
                            tensor.fill == Fill::log_sums;

@@ -52,6 +52,9 @@ struct Fields<GemmProblem> {
       field("clamp_hi", &S::clamp_hi),
       field("preshuffle", &S::preshuffled_b),
       field("pointer_arrays", &S::pointer_arrays),
+      field("groups", &S::groups),
+      field("grouping", &S::grouping),
+      field("check_groups", &S::check_groups),
   };
 };
 
@@ -67,6 +70,7 @@ struct Fields<GemmSignature> {
       field("layout", &S::layout, kRequired),
       field("epilogue", &S::epilogue),
       field("preshuffle", &S::preshuffled_b),
+      field("grouping", &S::grouping),
   };
 };
 

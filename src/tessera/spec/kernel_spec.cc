@@ -18,7 +18,8 @@ Signature signature(const GemmProblem& p) {
                        .d = p.d,
                        .layout = p.layout,
                        .epilogue = p.epilogue,
-                       .preshuffled_b = p.preshuffled_b};
+                       .preshuffled_b = p.preshuffled_b,
+                       .grouping = p.grouping};
 }
 
 Signature signature(const NormProblem& p) {

@@ -77,6 +77,7 @@ struct GemmSignature {
   GemmLayout layout = GemmLayout::rcr;
   Epilogue epilogue;
   bool preshuffled_b = false;
+  GemmGrouping grouping = GemmGrouping::none;
   friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
 };
 

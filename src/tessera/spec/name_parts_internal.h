@@ -79,7 +79,7 @@ struct NameParts<GemmSignature> {
   static constexpr auto kOptions = std::tuple{
       part("an accumulator", &S::acc, "acc"),       part("an output", &S::out, "out"),
       part("a dtype of the D tensors", &S::d, "d"), flag("presh", &S::preshuffled_b),
-      part("an epilogue op", &S::epilogue),
+      part("a grouping", &S::grouping, "groups"),   part("an epilogue op", &S::epilogue),
   };
 };
 

@@ -13,6 +13,7 @@
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
 #include "tessera/spec/fmha_problem.h"
+#include "tessera/spec/norm_problem.h"
 #include "tessera/spec/packed.h"
 
 #pragma GCC visibility push(default)
@@ -30,6 +31,15 @@ std::string_view to_string(GemmLayout layout);
 GemmLayout parse_gemm_layout(std::string_view text);
 constexpr bool a_is_row_major(GemmLayout l) { return l == GemmLayout::rcr || l == GemmLayout::rrr; }
 constexpr bool b_is_row_major(GemmLayout l) { return l == GemmLayout::rrr || l == GemmLayout::crr; }
+
+// How one launch computes several products of unequal sizes, which lie in the kernel's memory.
+// contiguous: rows of A and out go by groups, which end at group_ends; B is groups x n x k.
+// indexed:    the same, and group_index names the group of each row; -1: of none.
+// masked:     every operand has a matrix for each group; the first group_rows rows of it count.
+// along_k:    A and B are cut along k at group_ends; out is groups x m x n.
+// Rows of no group are left alone.
+enum class GemmGrouping : std::uint8_t { none, contiguous, indexed, masked, along_k };
+std::string_view to_string(GemmGrouping grouping);
 
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D0[b], ...), for b in [0, batch).
 // A is m x k, B is k x n, C, D and out are m x n, row-major. Strides count elements.
@@ -62,6 +72,10 @@ struct GemmProblem {
   bool preshuffled_b = false;  // B was packed by the chosen kernel, see Dispatcher::pack()
   // Each operand is an array of `batch` pointers, see GemmOperands; batch strides stay kPacked.
   bool pointer_arrays = false;
+  // With groups batch is 1, and batch strides are the distances between the groups' matrices.
+  std::int64_t groups = 0;
+  GemmGrouping grouping = GemmGrouping::none;
+  bool check_groups = false;  // whether bad_group is written
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
@@ -71,37 +85,6 @@ GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_
 
 // Replaces every kPacked by the stride that it stands for.
 GemmProblem with_strides(const GemmProblem& problem);
-
-// What is computed of each row of a matrix.
-enum class NormKind : std::uint8_t { softmax, rmsnorm, layernorm };
-std::string_view to_string(NormKind kind);
-
-// x is `in`, or with a residual sum = in + residual, rounded to the type of both. For each row:
-// softmax:   out = exp(x - max(x)) / sum(exp(x - max(x)))
-// rmsnorm:   out = x / sqrt(mean(x^2) + epsilon) * scale + shift
-// layernorm: out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + shift
-// in, residual, out and sum are rows x columns, row-major; scale and shift have an element for each
-// column. Strides count elements.
-struct NormProblem {
-  NormKind kind = NormKind::softmax;
-  DType in = DType::fp32;      // of residual and sum too
-  DType weight = DType::fp32;  // of scale and shift
-  DType out = DType::fp32;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t ld_in = kPacked;
-  std::int64_t ld_residual = kPacked;
-  std::int64_t ld_out = kPacked;
-  std::int64_t ld_sum = kPacked;
-  float epsilon = 1e-5F;  // softmax: not used
-  bool scale = false;
-  bool shift = false;
-  bool residual = false;
-  friend bool operator==(const NormProblem&, const NormProblem&) = default;
-};
-
-// Replaces every kPacked by the number of columns.
-NormProblem with_strides(const NormProblem& problem);
 
 // Which tensor of a convolution is computed from the other two.
 enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
@@ -216,6 +199,14 @@ struct GemmOperands {
   const void* c = nullptr;
   std::array<const void*, kMaxD> d{};
   void* out = nullptr;
+  // Groups, where the kernel can read them; see GemmGrouping.
+  const std::int32_t* group_ends = nullptr;  // one for each group: the sum of its and earlier sizes
+  const std::int32_t* group_index = nullptr;  // one for each row
+  const std::int32_t* group_rows = nullptr;   // one for each group
+  // check_groups: {1, place, number, bound} of the first number that does not fit, where `bound` is
+  // what it must be at least or at most; nothing else is then written. {0, -1, -1, -1} where all
+  // fit.
+  std::int32_t* bad_group = nullptr;
 };
 
 // The pointers a normalisation reads and writes. Those that the problem does not use may be null.

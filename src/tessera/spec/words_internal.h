@@ -56,6 +56,14 @@ struct Words<GemmLayout> {
 };
 
 template <>
+struct Words<GemmGrouping> {
+  static constexpr std::string_view kNoun = "grouping";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "contiguous", "indexed", "masked", "along_k"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmGrouping::along_k) + 1);
+};
+
+template <>
 struct Words<NormKind> {
   static constexpr std::string_view kNoun = "kind";
   static constexpr auto kAll = std::to_array<std::string_view>({"softmax", "rmsnorm", "layernorm"});

@@ -103,7 +103,8 @@ class RandomSpecs {
                          .d = word<DType>(),
                          .layout = word<GemmLayout>(),
                          .epilogue = epilogue(),
-                         .preshuffled_b = coin()};
+                         .preshuffled_b = coin(),
+                         .grouping = word<GemmGrouping>()};
   }
 
   KernelSpec spec() {

@@ -69,14 +69,16 @@ std::vector<tile::CpuObject> tile_objects(const KernelSpec& spec, const CpuTypes
   return {
       {"tile_block.h",
        {{"void", "multiply_tiles", std::string(t.math), "const BlockTask&, i64, int"}}},
-      packed_driver("gemm/tile_kernel.h", t, s),
+      blocked_driver({"gemm/tile_kernel.h", "gemm/grouped_tile_kernel.h"}, t, s),
       packed_panel("tile_block.h", "pack_a_tiles", t.a, arguments(t.a, a_is_row_major(s.layout))),
       packed_panel("tile_block.h", "pack_b_tiles", t.b, arguments(t.b, !b_is_row_major(s.layout)))};
 }
 
 Source emit_amx(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
-  return cpu_source(spec, target, {"tile", "Tile"}, types, tile_objects(spec, types));
+  const CpuTemplate from =
+      has_groups(spec) ? CpuTemplate{"grouped_tile", "GroupedTile"} : CpuTemplate{"tile", "Tile"};
+  return cpu_source(spec, target, from, types, tile_objects(spec, types));
 }
 
 void amx_variants(const Target&, const Algorithm& shape, std::vector<Algorithm>& all) {
@@ -316,6 +318,7 @@ const Way kAmxWay = {.backend = "cpu",
                      .own = {.add_variants = amx_variants,
                              .packed_bytes = amx_packed_bytes,
                              .pack = pack_on_cpu,
+                             .bind_groups = bind_groups_on_cpu,
                              .is_described = no_feature_does,
                              .packs_a = true,
                              .packs_b = true,

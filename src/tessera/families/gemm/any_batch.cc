@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/small.h"
 
 namespace tessera::gemm {
 namespace {
+
+// Whether each group has a k of its own.
+bool cut_along_k(const GemmProblem& p) { return p.grouping == GemmGrouping::along_k; }
 
 // ---- orders of sums ----
 
@@ -14,18 +18,18 @@ namespace {
 // operands are packed, and how many rows and columns a register block has, does not matter.
 std::string order_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
   const Algorithm& a = spec.algorithm;
+  const bool in_blocks = p.k > a.tile.k || cut_along_k(p);
   switch (a.pipeline) {
     case Pipeline::packab:
     case Pipeline::packa:
     case Pipeline::packb:
     case Pipeline::direct:
-      return fmt::format("words of {} in blocks of {}", a.warp_tile.k,
-                         p.k <= a.tile.k ? 0 : a.tile.k);
+      return fmt::format("words of {} in blocks of {}", a.warp_tile.k, in_blocks ? a.tile.k : 0);
     case Pipeline::small:
       if (small_kind(a, target) != SmallKind::blocks) return name_of(spec);
       return fmt::format("words of {} in blocks of 0", a.warp_tile.k);
     case Pipeline::amx:
-      return fmt::format("tiles in blocks of {}", p.k <= a.tile.k ? 0 : a.tile.k);
+      return fmt::format("tiles in blocks of {}", in_blocks ? a.tile.k : 0);
     default:
       return name_of(spec);
   }
@@ -66,7 +70,7 @@ void settle_rows(const GemmProblem& dense, GemmProblem& p) {
   for (std::size_t i = 0; i < kMaxD; ++i) follow(p.ld_d[i], dense.ld_d[i]);
 }
 void settle_batches(const GemmProblem& dense, GemmProblem& p) {
-  const bool is_single = p.batch <= 1 || p.pointer_arrays;
+  const bool is_single = !has_groups(p) && (p.batch <= 1 || p.pointer_arrays);
   const auto settle = [is_single](std::int64_t& stride, std::int64_t without_gaps) {
     if (is_single) stride = kPacked;
     follow(stride, without_gaps);
@@ -123,7 +127,8 @@ AnyBatch any_batch(const Problem& problem) {
   GemmProblem p = without_sizes(std::get<GemmProblem>(problem));
   const std::int64_t more = a_is_row_major(p.layout) ? 0 : 1;
   const auto with = [&](const Batch& batch, std::int64_t rows) {
-    p.m = batch.m + rows, p.batch = batch.batch;
+    (cut_along_k(p) ? p.k : p.m) = batch.m + rows;
+    p.batch = has_groups(p) ? 1 : batch.batch;
     return p;
   };
   AnyBatch any{problem, {}, {}};

@@ -1,4 +1,5 @@
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/groups.h"
 
 namespace tessera::gemm {
 namespace {
@@ -31,10 +32,15 @@ double bytes_of(const GemmProblem& p) {
   return sum;
 }
 
-double flops(const Problem& problem) { return flops_of(std::get<GemmProblem>(problem)); }
+// Only a launch knows how much of their room groups fill: these are all of it.
+double flops(const Problem& problem) {
+  const auto& p = std::get<GemmProblem>(problem);
+  return has_groups(p) ? flops_of(as_batches(p)) : flops_of(p);
+}
 
 double bytes(const Problem& problem) {
-  return bytes_of(with_strides(std::get<GemmProblem>(problem)));
+  const auto& p = std::get<GemmProblem>(problem);
+  return bytes_of(with_strides(has_groups(p) ? as_batches(p) : p));
 }
 
 }  // namespace tessera::gemm

@@ -29,7 +29,9 @@ std::span<const Feature> features() { return kFeatures; }
 
 // No feature describes the cost of reading pointers first, or of batches at arbitrary addresses.
 Verdict features_fit(const Problem& problem) {
-  if (!std::get<GemmProblem>(problem).pointer_arrays) return {};
+  const auto& p = std::get<GemmProblem>(problem);
+  if (p.grouping != GemmGrouping::none) return {"no feature describes groups of unequal sizes"};
+  if (!p.pointer_arrays) return {};
   return {"no feature describes pointer_arrays"};
 }
 

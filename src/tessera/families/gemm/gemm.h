@@ -39,6 +39,11 @@ std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, c
                                const Operands& operands, void* packed);
 Problem unpacked(const Problem& problem);
 
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads);
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands);
+
 // any_batch.cc
 Verdict is_batch_invariant(const KernelSpec& spec, const Target& target);
 std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -87,6 +88,18 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
   return all;
 }
 
+// Kernels of groups are listed where a wish names the grouping. A packed B has no groups.
+void add_groupings(std::vector<GemmSignature>& all) {
+  const std::vector<GemmSignature> plain = all;
+  for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
+                                      GemmGrouping::masked, GemmGrouping::along_k}) {
+    for (GemmSignature signature : plain) {
+      signature.grouping = grouping;
+      if (!signature.preshuffled_b) all.push_back(signature);
+    }
+  }
+}
+
 // Wishes as enumeration reads them. When a wish names an epilogue, which need not be a listed one,
 // `chains` holds every epilogue that the wishes accept; otherwise it is empty.
 struct Wanted {
@@ -130,6 +143,7 @@ bool takes_chain(const KernelFilter& wanted, const GemmSignature& bare) {
 std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, const Target& target,
                                              const Wanted& wanted) {
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
+  if (wanted.fields.has("grouping")) add_groupings(all);
   if (wanted.chains.empty()) {
     std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
     return all;
@@ -337,8 +351,11 @@ KernelSpec general(const Problem& problem, const Target& target) {
   if (found) return *found;
   throw Error(
       ErrorCode::unsupported,
-      fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}", target.name,
-                  to_string(signature.a), to_string(signature.b), to_string(signature.layout)));
+      fmt::format("gemm: {} lists no legal kernel for {} x {} with layout {}{}", target.name,
+                  to_string(signature.a), to_string(signature.b), to_string(signature.layout),
+                  signature.grouping == GemmGrouping::none
+                      ? ""
+                      : fmt::format(" and grouping {}", to_string(signature.grouping))));
 }
 
 // Not deterministic are sums over K whose order depends on the number of threads or on timing. On
@@ -368,6 +385,22 @@ Verdict supports(const KernelSpec& spec, const Problem& problem, const Target& t
   without_d.d = std::get<GemmSignature>(wanted).d;
   if (std::string why = tile::signature_mismatch(without_d, wanted); !why.empty()) return {why};
   return tile::serves<Types>(spec, problem, target);
+}
+
+// Groups cost about as much as batches of equal sizes.
+Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
+                  int threads) {
+  const auto& p = std::get<GemmProblem>(problem);
+  if (has_groups(p)) return tile::estimate<Types>(spec, as_batches(p), target, threads);
+  return tile::estimate<Types>(spec, problem, target, threads);
+}
+
+Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
+            const Operands& operands) {
+  const auto& p = std::get<GemmProblem>(problem);
+  if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
+  return tile::way_of<Types>(spec, target)
+      .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));
 }
 
 // B is packed in a kernel's own form, once for many launches.

@@ -9,6 +9,7 @@
 
 #include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
@@ -240,7 +241,7 @@ std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
                                    const GemmSignature& s, int vector_bytes) {
   const Algorithm& a = spec.algorithm;
   std::vector<Object> objects = block_objects(spec, t, s, vector_bytes);
-  objects.push_back(packed_driver("gemm/packed_gemm.h", t, s));
+  objects.push_back(blocked_driver({"gemm/packed_gemm.h", "gemm/grouped_gemm.h"}, t, s));
   objects.push_back(
       packed_panel("pack.h", "pack_a_panel", t.a,
                    fmt::format("{}, {}, {}, {}, {}", t.a, t.math, a.warp_tile.m,
@@ -254,7 +255,8 @@ std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
 Source emit_packed(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
   return cpu_source(
-      spec, target, {"packed", "Packed"}, types,
+      spec, target,
+      has_groups(spec) ? CpuTemplate{"grouped", "Grouped"} : CpuTemplate{"packed", "Packed"}, types,
       packed_objects(spec, types, std::get<GemmSignature>(spec.signature), target.vector_bytes));
 }
 
@@ -287,6 +289,7 @@ constexpr Way packed_way(Pipeline pipeline) {
           .own = {.add_variants = cpu_variants,
                   .packed_bytes = panels_bytes,
                   .pack = pack_on_cpu,
+                  .bind_groups = bind_groups_on_cpu,
                   .packs_a = packs_a(pipeline),
                   .packs_b = packs_b(pipeline)}};
 }
@@ -335,6 +338,14 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& t, const 
                  {"i64", "packed_workspace_bytes", "", ", int"},
                  {"i64", "packed_b_bytes", "", ""},
                  {"void", "packed_b", "", ", void*"}});
+}
+
+tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
+                               const GemmSignature& s) {
+  if (s.grouping == GemmGrouping::none) return packed_driver(headers.dense, t, s);
+  return driver("Packed", headers.grouped, t, s,
+                {{"void", "grouped_run", "", ", const CpuThread&"},
+                 {"i64", "grouped_workspace_bytes", "", ", int"}});
 }
 
 tile::CpuObject packed_panel(std::string_view header, std::string_view function,
@@ -389,6 +400,15 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
   launch.arguments.set(g);
   launch.max_threads = most_threads(spec.algorithm.wave);
   if (p.m > 0 && p.n > 0 && p.batch > 0) launch.steps.push({});
+  return launch;
+}
+
+// With numbers to report there is always something to write.
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  Launch launch;
+  launch.arguments.set(group_arguments(p, o));
+  launch.max_threads = most_threads(spec.algorithm.wave);
+  if (p.check_groups || (p.m > 0 && p.n > 0 && p.groups > 0)) launch.steps.push({});
   return launch;
 }
 

@@ -45,11 +45,23 @@ Source cpu_source_around(const std::string& config, const KernelSpec& spec,
 // The driver of blocked kernels in a header, and the function that packs a panel of an operand.
 tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,
                               const GemmSignature& signature);
+// The same of dense kernels and of those for groups.
+struct CpuDrivers {
+  std::string_view dense, grouped;
+};
+tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& types,
+                               const GemmSignature& signature);
+inline bool has_groups(const KernelSpec& spec) {
+  return std::get<GemmSignature>(spec.signature).grouping != GemmGrouping::none;
+}
 tile::CpuObject packed_panel(std::string_view header, std::string_view function,
                              std::string_view type, std::string arguments);
 
 Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                 const device::GemmArguments& arguments);
+
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+                          const GemmOperands& operands);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.
 std::int64_t cpu_packed_bytes(const KernelSpec& spec, const GemmProblem& problem,

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/types.h"
 #include "tessera/spec/fields_internal.h"
@@ -68,13 +69,19 @@ constexpr std::size_t kOperandB = 1;
 constexpr std::size_t kOperandC = 2;
 constexpr std::size_t kOperandD = 3;  // operand of D0; D1 to D3 follow
 constexpr std::size_t kOperandOut = kOperandD + kMaxD;
+constexpr std::size_t kOperandEnds = kOperandOut + 1;
+constexpr std::size_t kOperandIndex = kOperandEnds + 1;
+constexpr std::size_t kOperandRows = kOperandIndex + 1;
+constexpr std::size_t kOperandBad = kOperandRows + 1;
 
-constexpr std::array<std::string_view, kOperandOut + 1> kOperandNames = {"a",  "b",  "c",  "d0",
-                                                                         "d1", "d2", "d3", "out"};
+constexpr std::array<std::string_view, kOperandBad + 1> kOperandNames = {
+    "a",  "b",   "c",          "d0",          "d1",         "d2",
+    "d3", "out", "group_ends", "group_index", "group_rows", "bad_group"};
 
 // A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
 struct Runs {
   std::int64_t rows, row, ld, batch_stride;
+  bool of_groups = false;  // with groups: whether each has a matrix
 };
 
 // The tensor is written in its place field by field, because copies would cost a good part of a
@@ -90,7 +97,7 @@ Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const
   tensor.sizes[1] = matrix.rows;
   tensor.strides[0] = 1;
   tensor.strides[1] = matrix.ld;
-  tensor.batches = p.batch;
+  tensor.batches = matrices(p, matrix.of_groups);
   tensor.batch_stride = matrix.batch_stride;
   tensor.in_array = p.pointer_arrays;
   return tensor;
@@ -100,13 +107,15 @@ Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const
 
 void add_a(const GemmProblem& p, Tensors& all) {
   const bool by_row = a_is_row_major(p.layout);
-  const Runs a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a};
+  const Runs a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a,
+                  group_matrices(p.grouping).a};
   add_matrix(p, kOperandA, p.a, a, all);
 }
 
 void add_b(const GemmProblem& p, Tensors& all) {
   const bool by_row = b_is_row_major(p.layout);
-  const Runs b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b};
+  const Runs b = {by_row ? p.k : p.n, by_row ? p.n : p.k, p.ld_b, p.batch_stride_b,
+                  group_matrices(p.grouping).b};
   Tensor& tensor = add_matrix(p, kOperandB, p.b, b, all);
   if (!p.preshuffled_b) return;
   tensor.strides[1] = tensor.sizes[0];  // packed B: at least as many 32-bit words
@@ -115,7 +124,7 @@ void add_b(const GemmProblem& p, Tensors& all) {
 }
 
 void add_c(const GemmProblem& p, Tensors& all) {
-  const Runs c = {p.m, p.n, p.ld_c, p.batch_stride_c};
+  const Runs c = {p.m, p.n, p.ld_c, p.batch_stride_c, group_matrices(p.grouping).out};
   add_matrix(p, kOperandC, p.out, c, all).may_be_output = true;
 }
 
@@ -126,7 +135,7 @@ void add_d(const GemmProblem& p, Tensors& all) {
     const bool is_matrix = uses[i].shape == DShape::matrix;
     const std::int64_t length = uses[i].shape == DShape::along_m ? p.m : p.n;
     const Runs d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
-                    p.batch_stride_d[i]};
+                    p.batch_stride_d[i], group_matrices(p.grouping).d(uses[i].shape)};
     Tensor& tensor = add_matrix(p, kOperandD + i, p.d, d, all);
     tensor.rank = is_matrix ? 2 : 1;
     tensor.may_be_output = is_matrix;
@@ -134,9 +143,60 @@ void add_d(const GemmProblem& p, Tensors& all) {
 }
 
 void add_out(const GemmProblem& p, Tensors& all) {
-  const Runs out = {p.m, p.n, p.ld_out, p.batch_stride_out};
+  const Runs out = {p.m, p.n, p.ld_out, p.batch_stride_out, group_matrices(p.grouping).out};
   add_matrix(p, kOperandOut, p.out, out, all).access = Access::write;
 }
+
+namespace {
+
+Tensor& add_words(std::size_t operand, std::int64_t count, Tensors& all) {
+  Tensor& tensor = all.add();
+  tensor.name = kOperandNames[operand];
+  tensor.operand = operand;
+  tensor.dtype = DType::int32;
+  tensor.sizes[0] = count, tensor.strides[0] = 1;
+  return tensor;
+}
+
+// What measurements fill the numbers with: groups of random sizes, some of them empty.
+void add_numbers(const GemmProblem& p, Tensors& all) {
+  if (p.grouping == GemmGrouping::indexed) {
+    Tensor& index = add_words(kOperandIndex, p.m, all);
+    index.fill = Fill::runs, index.most = p.groups - 1;
+  } else if (p.grouping == GemmGrouping::masked) {
+    Tensor& rows = add_words(kOperandRows, p.groups, all);
+    rows.fill = Fill::lengths, rows.most = p.m;
+  } else {
+    Tensor& ends = add_words(kOperandEnds, p.groups, all);
+    ends.fill = Fill::ends, ends.total = p.grouping == GemmGrouping::along_k ? p.k : p.m;
+  }
+}
+
+void add_bad_group(Tensors& all) {
+  Tensor& tensor = add_words(kOperandBad, 4, all);
+  tensor.access = Access::write, tensor.is_report = true;
+}
+
+// Of C and the D tensors.
+const void* added_pointer(const GemmOperands& o, std::size_t operand) {
+  return operand == kOperandC ? o.c : o.d.at(operand - kOperandD);
+}
+
+const void* group_pointer(const GemmOperands& o, std::size_t operand) {
+  const std::array<const void*, 4> pointers = {o.group_ends, o.group_index, o.group_rows,
+                                               o.bad_group};
+  return pointers.at(operand - kOperandEnds);
+}
+
+void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
+  auto* const words = static_cast<std::int32_t*>(data);
+  if (operand == kOperandEnds) o.group_ends = words;
+  if (operand == kOperandIndex) o.group_index = words;
+  if (operand == kOperandRows) o.group_rows = words;
+  if (operand == kOperandBad) o.bad_group = words;
+}
+
+}  // namespace
 
 Tensors tensors(const Problem& problem) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
@@ -145,7 +205,9 @@ Tensors tensors(const Problem& problem) {
   add_b(p, all);
   if (p.beta != 0) add_c(p, all);
   add_d(p, all);
+  if (has_groups(p)) add_numbers(p, all);
   add_out(p, all);
+  if (p.check_groups) add_bad_group(all);
   return all;
 }
 
@@ -153,12 +215,13 @@ const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<GemmOperands>(operands);
   if (operand == kOperandA) return o.a;
   if (operand == kOperandB) return o.b;
-  if (operand == kOperandC) return o.c;
-  return operand == kOperandOut ? o.out : o.d.at(operand - kOperandD);
+  if (operand == kOperandOut) return o.out;
+  return operand > kOperandOut ? group_pointer(o, operand) : added_pointer(o, operand);
 }
 
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
   auto& o = std::get<GemmOperands>(operands);
+  if (operand > kOperandOut) return set_group_pointer(o, operand, data);
   const std::array<const void**, kOperandOut> inputs = {&o.a,    &o.b,    &o.c,   &o.d[0],
                                                         &o.d[1], &o.d[2], &o.d[3]};
   if (operand == kOperandOut) {
@@ -184,7 +247,7 @@ bool has_output(const GemmProblem& p) { return p.m > 0 && p.n > 0 && p.batch > 0
 
 void check_sizes(const GemmProblem& p) {
   const std::pair<std::string_view, std::int64_t> sizes[] = {
-      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", std::max(p.batch, p.groups)}};
   for (const auto& [name, size] : sizes) {
     if (size < 0) refuse("{} must be at least 0, got {}", name, size);
   }
@@ -216,11 +279,12 @@ void check_strides(const Tensor& tensor, std::string_view row_name) {
 
 // Batches of the output may lie one after the other or interleaved within a row.
 void check_output_batches(const GemmProblem& p) {
-  if (p.batch <= 1 || p.pointer_arrays || !has_output(p)) return;
+  const std::int64_t batch = matrices(p, group_matrices(p.grouping).out);
+  if (batch <= 1 || p.pointer_arrays || !has_output(p)) return;
   const std::int64_t behind = (p.m - 1) * p.ld_out + p.n;
   const bool after = p.batch_stride_out >= behind;
-  const bool within_row = p.batch_stride_out >= p.n &&
-                          (p.m == 1 || p.ld_out >= (p.batch - 1) * p.batch_stride_out + p.n);
+  const bool within_row =
+      p.batch_stride_out >= p.n && (p.m == 1 || p.ld_out >= (batch - 1) * p.batch_stride_out + p.n);
   if (after || within_row) return;
   refuse("batch_stride_out must be at least {} so that batches do not overlap, got {}", behind,
          p.batch_stride_out);
@@ -256,6 +320,7 @@ void validate(const Problem& problem) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
+  if (std::string why = groups_reason(given); !why.empty()) refuse("{}", why);
   check_sizes(given);
   const tile::Scalars scalars = {given.out, given.alpha, given.beta, given.clamp_lo,
                                  given.clamp_hi};
@@ -283,6 +348,7 @@ constexpr Extras kExtras = {.instances = instances,
                             .prepack = prepack,
                             .unpacked = unpacked,
                             .twin = twin,
+                            .value_check = value_check,
                             .hipdnn = &kHipdnn};
 }  // namespace
 
@@ -308,12 +374,12 @@ constinit const Family kFamily = {
     .legal_candidates = legal_candidates,
     .general = general,
     .emit = tile::emit<Types>,
-    .estimate = tile::estimate<Types>,
+    .estimate = estimate,
     .features = features,
     .features_fit = features_fit,
     .is_described = is_described,
     .extract = extract,
-    .bind = tile::bind<Types>,
+    .bind = bind,
     .verify = verify,
     .reference = reference,
     .compare = compare,

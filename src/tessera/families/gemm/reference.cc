@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
@@ -337,6 +338,7 @@ Reference reference(const Problem& problem, const Operands& operands,
   const GemmProblem p = as_stored(problem);
   require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
+  if (has_groups(p)) return grouped_reference(p, o, limits);
   auto elements = std::make_shared<Elements>(Computation(p, o, limits).run(plan(p, limits)));
   Reference found;
   const std::size_t tensor = tensors(problem).size() - 1;  // out
@@ -356,6 +358,7 @@ Reference reference(const Problem& problem, const Operands& operands,
 
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
   const GemmProblem p = as_stored(problem);
+  if (has_groups(p)) return grouped_compare(p, std::get<GemmOperands>(operands), reference);
   const auto& elements = *static_cast<const Elements*>(reference.elements.get());
   Comparison comparison(p, std::get<GemmOperands>(operands).out);
   const Bounded* x = elements.wanted.data();

@@ -49,6 +49,11 @@ bool lists_pipeline(const Case& c) {
   return std::find(all.begin(), all.end(), c.algorithm.pipeline) != all.end();
 }
 
+bool runs_groups(const Case& c) {
+  const Way* const way = c.by_cktile ? nullptr : tile::find_way<Types>(c);
+  return way != nullptr && way->own.bind_groups != nullptr;
+}
+
 constexpr Rule kCommon[] = {
     {[](const Case& c) { return lists_pipeline(c); },
      [](const Case& c) {
@@ -83,6 +88,31 @@ constexpr Rule kCommon[] = {
      [](const Case& c) {
        return fmt::format("{} is not a pipeline of {}", to_string(c.algorithm.pipeline),
                           backend_facts(c.target).plural);
+     }},
+    {[](const Case& c) { return c.signature.grouping == GemmGrouping::none || runs_groups(c); },
+     [](const Case& c) {
+       return fmt::format("{} has no {} kernels for groups of unequal sizes, got grouping={}",
+                          c.target.name, to_string(c.algorithm.pipeline),
+                          to_string(c.signature.grouping));
+     }},
+    {[](const Case& c) {
+       return c.signature.grouping == GemmGrouping::none || c.algorithm.wave.k == 1 ||
+              !backend_facts(c.target).waves_are_threads;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "threads do not share the k of groups: wave_k must be 1 with grouping={}, "
+           "got {}",
+           to_string(c.signature.grouping), c.algorithm.wave.k);
+     }},
+    {[](const Case& c) {
+       return c.signature.grouping == GemmGrouping::none || !c.signature.preshuffled_b;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "a preshuffled B has no groups: preshuffle must be 0 with grouping={}, "
+           "got 1",
+           to_string(c.signature.grouping));
      }},
 };
 

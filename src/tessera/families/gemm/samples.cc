@@ -15,6 +15,8 @@ constexpr std::array kSampleSizes = {SampleSize{64, 64, 64},  SampleSize{127, 12
                                      SampleSize{5, 7, 3},     SampleSize{33, 65, 1},
                                      SampleSize{16, 16, 0},   SampleSize{0, 8, 8}};
 
+constexpr std::int64_t kSampleGroups = 5;
+
 }  // namespace
 
 GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int64_t n,
@@ -26,6 +28,8 @@ GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int6
   problem.d = signature.d;
   problem.epilogue = signature.epilogue;
   problem.preshuffled_b = signature.preshuffled_b;
+  problem.grouping = signature.grouping;
+  if (signature.grouping != GemmGrouping::none) problem.groups = kSampleGroups;
   return problem;
 }
 

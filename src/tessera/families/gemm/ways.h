@@ -55,6 +55,8 @@ struct Types {
     // Where kernels take a preshuffled B: the bytes of a packed batch, and the launch that packs.
     std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
     Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
+    // The launch of a kernel on groups of unequal sizes; null: the way has no such kernels.
+    Launch (*bind_groups)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
     Served (*served)(const KernelSpec&) = nullptr;
     // Whether features describe the kernel; null: they describe all.

@@ -1,0 +1,144 @@
+// Groups of unequal sizes in one launch: what kernels of every backend are told of them, where each
+// group lies, and which numbers do not fit. See GemmGrouping in src/tessera/spec/problem.h.
+#pragma once
+
+#include "tessera/device/gemm/gemm_arguments.h"
+
+namespace tessera::device {
+
+// The values of GemmGrouping.
+enum class Grouping : int { none, contiguous, indexed, masked, along_k };
+
+// An operand of group i begins at i times its batch stride, and at its step times the place where
+// the group begins among the rows, or along k. One of both is 0.
+struct GroupArguments {
+  GemmArguments gemm;  // m, or k where groups lie along k, is the room for all groups, or for each
+  i64 groups;
+  i64 step_a, step_b, step_c, step_out, step_d[4];
+  const int* numbers;  // ends, an index for each row, or rows
+  int* bad_group;      // null: not checked
+  Grouping grouping;
+};
+
+// A part of a group without gaps: so many rows from `begin` on, or so much of k.
+struct GroupPart {
+  i64 group, begin, size;
+};
+
+inline i64 clamped(i64 value, i64 least, i64 most) {
+  return value < least ? least : value > most ? most : value;
+}
+
+// The room that the groups share, or that each has.
+inline i64 group_room(const GroupArguments& x) {
+  return x.grouping == Grouping::along_k ? x.gemm.k : x.gemm.m;
+}
+
+// Calls visit(part) for each group in its order; empty ones are left out unless `also_empty`.
+// Numbers that do not fit are clamped, so that nothing outside of an operand is accessed.
+template <class Visit>
+void for_each_end(const GroupArguments& x, bool also_empty, const Visit& visit) {
+  i64 begin = 0;
+  for (i64 i = 0; i < x.groups; ++i) {
+    const i64 end = clamped(x.numbers[i], begin, group_room(x));
+    if (end > begin || also_empty) visit(GroupPart{i, begin, end - begin});
+    begin = end;
+  }
+}
+
+// Each run of rows with the same index is a part.
+template <class Visit>
+void for_each_run(const GroupArguments& x, const Visit& visit) {
+  for (i64 begin = 0, end = 0; begin < x.gemm.m; begin = end) {
+    const int group = x.numbers[begin];
+    for (end = begin + 1; end < x.gemm.m && x.numbers[end] == group;) ++end;
+    if (group >= 0 && group < x.groups) visit(GroupPart{group, begin, end - begin});
+  }
+}
+
+// A group without rows has no part; one without k has an empty one, because its output is written.
+template <class Visit>
+void for_each_part(const GroupArguments& x, const Visit& visit) {
+  if (x.grouping == Grouping::indexed) return for_each_run(x, visit);
+  if (x.grouping != Grouping::masked) {
+    return for_each_end(x, x.grouping == Grouping::along_k, visit);
+  }
+  for (i64 i = 0; i < x.groups; ++i) {
+    const i64 rows = clamped(x.numbers[i], 0, x.gemm.m);
+    if (rows > 0) visit(GroupPart{i, 0, rows});
+  }
+}
+
+// ---- numbers that do not fit ----
+
+// The first number that does not fit, where it is, and what it must be at least or at most.
+struct BadGroup {
+  bool found;
+  i64 place, number, bound;
+};
+inline BadGroup no_bad_group() { return {false, -1, -1, -1}; }
+
+// What the numbers must be: at most `most`, and at least `least` or, where they ascend, the one
+// before.
+struct GroupRule {
+  i64 count, least, most;
+  bool ascends;
+};
+inline GroupRule group_rule(const GroupArguments& x) {
+  if (x.grouping == Grouping::indexed) return {x.gemm.m, -1, x.groups - 1, true};
+  return {x.groups, 0, group_room(x), x.grouping != Grouping::masked};
+}
+
+// Rows of no group may lie anywhere between the others.
+inline BadGroup first_bad_group(const GroupArguments& x) {
+  const GroupRule rule = group_rule(x);
+  i64 before = 0;
+  for (i64 i = 0; i < rule.count; ++i) {
+    const i64 number = x.numbers[i];
+    const bool is_none = x.grouping == Grouping::indexed && number == -1;
+    if (number > rule.most) return {true, i, number, rule.most};
+    const i64 least = rule.ascends && !is_none ? before : rule.least;
+    if (number < least) return {true, i, number, least};
+    if (!is_none) before = number;
+  }
+  return no_bad_group();
+}
+
+inline void report(const BadGroup& bad, int* to) {
+  to[0] = bad.found ? 1 : 0;
+  to[1] = static_cast<int>(bad.place);
+  to[2] = static_cast<int>(bad.number);
+  to[3] = static_cast<int>(bad.bound);
+}
+
+// ---- the product of one part ----
+
+// The bytes of an element of each matrix.
+struct GroupElements {
+  int a, b, d, out;
+};
+
+inline const void* moved(const void* pointer, i64 bytes) {
+  return pointer == nullptr ? pointer : static_cast<const char*>(pointer) + bytes;
+}
+
+// The arguments of a part as one product: its matrices as operands, its size as m or k.
+inline GemmArguments product_of(const GroupArguments& x, const GroupPart& part,
+                                const GroupElements& sizes) {
+  const auto at = [&](i64 stride, i64 step, int size) {
+    return (part.group * stride + part.begin * step) * size;
+  };
+  const GemmArguments& all = x.gemm;
+  GemmArguments g = all;
+  (x.grouping == Grouping::along_k ? g.k : g.m) = part.size;
+  g.a = moved(all.a, at(all.batch_stride_a, x.step_a, sizes.a));
+  g.b = moved(all.b, at(all.batch_stride_b, x.step_b, sizes.b));
+  g.c = moved(all.c, at(all.batch_stride_c, x.step_c, sizes.out));
+  for (int i = 0; i < 4; ++i) {
+    g.d[i] = moved(all.d[i], at(all.batch_stride_d[i], x.step_d[i], sizes.d));
+  }
+  g.out = const_cast<void*>(moved(all.out, at(all.batch_stride_out, x.step_out, sizes.out)));
+  return g;
+}
+
+}  // namespace tessera::device

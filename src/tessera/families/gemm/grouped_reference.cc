@@ -1,0 +1,109 @@
+// The reference of groups: each group is one product, whose reference is computed by itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/families/gemm/groups.h"
+
+namespace tessera::gemm {
+namespace {
+
+using device::GroupPart;
+
+// The product of one part of a group.
+struct Product {
+  std::int64_t group;
+  GemmProblem problem;
+  GemmOperands operands;
+  std::int64_t offset;  // of its output, in bytes
+};
+
+struct PartReference {
+  Product product;
+  Reference reference;
+};
+using PartReferences = std::vector<PartReference>;
+
+Product product_of_part(const GemmProblem& p, const GemmOperands& o,
+                        const device::GroupArguments& x, const GroupPart& part) {
+  const device::GroupElements sizes = {size_of(p.a), size_of(p.b), size_of(p.d), size_of(p.out)};
+  const device::GemmArguments g = device::product_of(x, part, sizes);
+  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0};
+  std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
+  GemmProblem& q = made.problem;
+  q.m = g.m, q.k = g.k;
+  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = false;
+  made.offset = static_cast<const std::byte*>(g.out) - static_cast<const std::byte*>(o.out);
+  return made;
+}
+
+std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
+  const device::GroupArguments x = group_arguments(p, o);
+  std::vector<Product> all;
+  if (x.numbers == nullptr || p.n == 0 || p.m == 0) return all;
+  device::for_each_part(
+      x, [&](const GroupPart& part) { all.push_back(product_of_part(p, o, x, part)); });
+  return all;
+}
+
+// With few rows, some of the parts, the first and the last one among them.
+std::vector<Product> some_of(std::vector<Product> all, std::int64_t rows) {
+  const std::size_t most =
+      rows == 0 ? all.size() : static_cast<std::size_t>(std::max<std::int64_t>(2, rows / 2));
+  if (all.size() <= most) return all;
+  std::vector<Product> some;
+  for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * (all.size() - 1) / (most - 1)]);
+  return some;
+}
+
+ReferenceLimits share_of(ReferenceLimits limits, std::size_t parts) {
+  const auto count = static_cast<std::int64_t>(std::max<std::size_t>(parts, 1));
+  limits.multiplications /= static_cast<double>(count);
+  limits.elements = std::max<std::int64_t>(1, limits.elements / count);
+  if (limits.rows > 0) limits.rows = std::max<std::int64_t>(1, limits.rows / count);
+  return limits;
+}
+
+}  // namespace
+
+Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
+                            const ReferenceLimits& limits) {
+  refuse_bad_group(p, o);
+  auto parts = std::make_shared<PartReferences>();
+  Reference found;
+  const std::size_t out = tensors(p).size() - (p.check_groups ? 2 : 1);
+  const std::vector<Product> all = some_of(products_of(p, o), limits.rows);
+  const ReferenceLimits each = share_of(limits, all.size());
+  for (const Product& product : all) {
+    Reference one = reference(product.problem, product.operands, each);
+    for (Reference::Run run : one.runs) {
+      run.tensor = out, run.batch = 0, run.offset += product.offset;
+      found.runs.push_back(run);
+    }
+    parts->push_back({product, std::move(one)});
+  }
+  found.elements = std::move(parts);
+  return found;
+}
+
+Mismatch grouped_compare(const GemmProblem& p, const GemmOperands& o, const Reference& reference) {
+  Mismatch all;
+  for (const PartReference& part : *static_cast<const PartReferences*>(reference.elements.get())) {
+    GemmOperands operands = part.product.operands;
+    operands.out = static_cast<std::byte*>(o.out) + part.product.offset;
+    const Mismatch one = compare(part.product.problem, operands, part.reference);
+    const bool is_worse = !one.ok && (all.ok || one.worst_ratio > all.worst_ratio);
+    if (is_worse) all.message = fmt::format("{} (of group {})", one.message, part.product.group);
+    all.ok = all.ok && one.ok;
+    all.bad += one.bad, all.checked += one.checked;
+    all.worst_ratio = std::max(all.worst_ratio, one.worst_ratio);
+  }
+  if (!p.check_groups || o.bad_group == nullptr || o.bad_group[0] == 0) return all;
+  all.ok = false, ++all.bad;
+  all.message =
+      fmt::format("gemm: bad_group is {} {} {} {}, but all numbers fit: it must be 0 -1 -1 -1",
+                  o.bad_group[0], o.bad_group[1], o.bad_group[2], o.bad_group[3]);
+  return all;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,159 @@
+#include "tessera/families/gemm/groups.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tessera/base/error.h"
+#include "tessera/families/gemm/ways.h"
+
+namespace tessera::gemm {
+namespace {
+
+// Of the numbers, which have 32 bits.
+constexpr std::int64_t kMostNumber = std::numeric_limits<std::int32_t>::max();
+
+// ---- what is valid ----
+
+std::string without_grouping_reason(const GemmProblem& p) {
+  if (p.groups != 0) {
+    return fmt::format(
+        "grouping must be contiguous, indexed, masked or along_k with groups={}, got none",
+        p.groups);
+  }
+  return p.check_groups ? "check_groups must be 0 with grouping=none, got 1" : "";
+}
+
+std::string together_reason(const GemmProblem& p) {
+  const std::string_view kind = to_string(p.grouping);
+  if (p.batch != 1) return fmt::format("batch must be 1 with grouping={}, got {}", kind, p.batch);
+  for (const auto& [name, value] :
+       {std::pair{"pointer_arrays", p.pointer_arrays}, std::pair{"preshuffle", p.preshuffled_b}}) {
+    if (value) return fmt::format("{} must be 0 with grouping={}, got 1", name, kind);
+  }
+  return {};
+}
+
+// ---- arguments ----
+
+struct Steps {
+  std::int64_t a, b, out;  // out counts for everything that goes along its rows
+};
+Steps steps_of(const GemmProblem& p) {
+  const bool a_rows = a_is_row_major(p.layout), b_rows = b_is_row_major(p.layout);
+  if (p.grouping == GemmGrouping::masked) return {0, 0, 0};
+  if (p.grouping == GemmGrouping::along_k) return {a_rows ? 1 : p.ld_a, b_rows ? p.ld_b : 1, 0};
+  return {a_rows ? p.ld_a : 1, 0, 1};
+}
+
+void drop_shared_strides(const GemmProblem& p, device::GemmArguments& g) {
+  const GroupMatrices has = group_matrices(p.grouping);
+  if (!has.a) g.batch_stride_a = 0;
+  if (!has.b) g.batch_stride_b = 0;
+  if (!has.out) g.batch_stride_c = g.batch_stride_out = 0;
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    if (!has.d(uses[i].shape)) g.batch_stride_d[i] = 0;
+  }
+}
+
+// ---- numbers that do not fit ----
+
+std::string bound_of(const GemmProblem& p, const device::BadGroup& bad) {
+  if (bad.number > bad.bound) {
+    if (p.grouping == GemmGrouping::indexed) return fmt::format("with groups={}", p.groups);
+    const bool along_k = p.grouping == GemmGrouping::along_k;
+    return fmt::format("the room, {}={}", along_k ? "k" : "m", along_k ? p.k : p.m);
+  }
+  if (p.grouping == GemmGrouping::indexed) {
+    return bad.bound == 0 ? "the first group, or -1" : "the index before it, or -1";
+  }
+  const bool follows = bad.place > 0 && p.grouping != GemmGrouping::masked;
+  return follows ? "the end before it, so that ends do not decrease" : "the least number";
+}
+
+}  // namespace
+
+GroupMatrices group_matrices(GemmGrouping grouping) {
+  if (grouping == GemmGrouping::masked) return {true, true, true};
+  if (grouping == GemmGrouping::along_k) return {false, false, true};
+  return {false, true, false};
+}
+
+std::string_view numbers_name(GemmGrouping grouping) {
+  if (grouping == GemmGrouping::indexed) return "group_index";
+  return grouping == GemmGrouping::masked ? "group_rows" : "group_ends";
+}
+
+std::int64_t numbers_count(const GemmProblem& p) {
+  return p.grouping == GemmGrouping::indexed ? p.m : p.groups;
+}
+
+const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o) {
+  if (p.grouping == GemmGrouping::indexed) return o.group_index;
+  return p.grouping == GemmGrouping::masked ? o.group_rows : o.group_ends;
+}
+
+std::string groups_reason(const GemmProblem& p) {
+  if (!has_groups(p)) return without_grouping_reason(p);
+  if (p.groups < 0 || p.groups > kMostNumber) {
+    return fmt::format("groups must be between 0 and {}, got {}", kMostNumber, p.groups);
+  }
+  if (std::string why = together_reason(p); !why.empty()) return why;
+  const bool along_k = p.grouping == GemmGrouping::along_k;
+  const std::int64_t room = along_k ? p.k : p.m;
+  if (room <= kMostNumber) return {};
+  return fmt::format(
+      "{} must be at most {} with grouping={}, since {} has numbers of 32 bits, "
+      "got {}",
+      along_k ? "k" : "m", kMostNumber, to_string(p.grouping), numbers_name(p.grouping), room);
+}
+
+device::GroupArguments group_arguments(const GemmProblem& p, const GemmOperands& o) {
+  device::GroupArguments x{};
+  x.gemm = gemm_arguments(p, o);
+  drop_shared_strides(p, x.gemm);
+  x.groups = p.groups;
+  x.grouping = static_cast<device::Grouping>(p.grouping);
+  x.numbers = numbers_of(p, o);
+  x.bad_group = p.check_groups ? o.bad_group : nullptr;
+  const Steps steps = steps_of(p);
+  x.step_a = steps.a, x.step_b = steps.b;
+  x.step_c = steps.out * p.ld_c, x.step_out = steps.out * p.ld_out;
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    const DShape shape = uses[i].shape;
+    x.step_d[i] =
+        shape == DShape::along_n ? 0 : steps.out * (shape == DShape::along_m ? 1 : p.ld_d[i]);
+  }
+  return x;
+}
+
+void refuse_bad_group(const Problem& problem, const Operands& operands) {
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  const device::GroupArguments x = group_arguments(p, std::get<GemmOperands>(operands));
+  if (x.numbers == nullptr) return;  // nothing is computed
+  const device::BadGroup bad = device::first_bad_group(x);
+  if (!bad.found) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("gemm: {}[{}] must be at {} {}, {}, got {}", numbers_name(p.grouping),
+                          bad.place, bad.number > bad.bound ? "most" : "least", bad.bound,
+                          bound_of(p, bad), bad.number));
+}
+
+void (*value_check(const Problem& problem))(const Problem&, const Operands&) {
+  return has_groups(std::get<GemmProblem>(problem)) ? refuse_bad_group : nullptr;
+}
+
+GemmProblem as_batches(const GemmProblem& p) {
+  GemmProblem q = p;
+  q.grouping = GemmGrouping::none;
+  q.groups = 0, q.check_groups = false;
+  q.batch = p.groups;
+  if (p.groups == 0 || p.grouping == GemmGrouping::masked) return q;
+  std::int64_t& cut = p.grouping == GemmGrouping::along_k ? q.k : q.m;
+  cut = tiles(cut, p.groups);
+  return q;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,257 @@
+// Kernels for groups of unequal sizes against the fp64 reference: fresh random groups, empty ones,
+// one that has everything, strides, scalars, epilogues, threads, and rows that are left alone.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "cpu/gemm/sample.h"
+#include "cpu/kernel_folder.h"
+#include "tessera/families/gemm/gemm.h"
+#include "tessera/families/gemm/groups.h"
+#include "tessera/families/operands.h"
+
+namespace tessera {
+namespace {
+
+using testing_support::registry_in;
+
+constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::indexed,
+                                       GemmGrouping::masked, GemmGrouping::along_k};
+
+// A kernel of the sample, made for groups. The others of a usual run have one grouping each.
+struct Kernels {
+  std::vector<KernelSpec> usual, others;
+};
+
+Kernels kernels() {
+  Kernels all;
+  std::size_t next = 0;
+  for (const Target& target : testing_support::targets_here()) {
+    std::set<std::tuple<DType, Pipeline, std::string>> seen;
+    for (KernelSpec spec : gemm_sample::sample(target)) {
+      auto& s = std::get<GemmSignature>(spec.signature);
+      s.grouping = kGroupings[next % 4];
+      if (!family_of(Op::gemm).is_legal(spec, target)) continue;
+      const bool is_first = target.name == host_target().name && size_of(s.a) != 1 &&
+                            seen.insert({s.a, spec.algorithm.pipeline, target.name}).second;
+      (is_first ? all.usual : all.others).push_back(spec);
+      next += 1;
+    }
+  }
+  return all;
+}
+
+// Numbers of 1 to `most` groups: random, empty, or all of the room in one group.
+std::vector<std::int32_t> sizes_of_groups(std::mt19937_64& random, std::int64_t groups,
+                                          std::int64_t room) {
+  const auto draw = [&](std::int64_t most) {
+    return std::uniform_int_distribution<std::int64_t>(0, most)(random);
+  };
+  std::vector<std::int32_t> sizes(static_cast<std::size_t>(groups), 0);
+  if (groups == 0) return sizes;
+  const std::int64_t kind = draw(3);
+  if (kind == 0) sizes[static_cast<std::size_t>(draw(groups - 1))] = static_cast<int>(room);
+  if (kind == 0) return sizes;
+  std::int64_t left = kind == 1 ? room : draw(room);
+  for (std::int32_t& size : sizes) {
+    size =
+        static_cast<std::int32_t>(draw(3) == 0 ? 0 : draw(std::min(left, 1 + 2 * room / groups)));
+    left -= size;
+  }
+  return sizes;
+}
+
+class GroupedKernel : public testing::TestWithParam<KernelSpec> {
+ protected:
+  const KernelSpec& spec = GetParam();
+  const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
+  const Target target = load_target_named(spec.target);
+  const Family& family = family_of(Op::gemm);
+  std::uint64_t seed = testing_support::seed_of_run();
+  std::mt19937_64 random{seed};
+  std::shared_ptr<const runtime::LoadedKernel> kernel = registry_in("grouped_test").get(spec);
+
+  static Target load_target_named(const std::string& name) {
+    return name == host_target().name ? host_target() : load_target(name);
+  }
+
+  std::int64_t draw(std::int64_t low, std::int64_t high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  }
+
+  GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups) {
+    GemmProblem p = gemm::problem_of(signature, m, n, k);
+    p.groups = groups;
+    p.clamp_lo = -0.5F, p.clamp_hi = 1.5F;
+    if (p.out == DType::int8) p.alpha = 0x1p-9F;
+    return p;
+  }
+
+  // Strides that are longer than the sizes, and C.
+  void loosen(GemmProblem& p) {
+    p = with_strides(p);
+    for (std::int64_t* ld : {&p.ld_a, &p.ld_b, &p.ld_c, &p.ld_out}) *ld += draw(0, 5);
+    p.batch_stride_a = 60 * p.ld_a, p.batch_stride_b = 60 * p.ld_b;
+    p.batch_stride_c = 60 * p.ld_c + 1, p.batch_stride_out = 60 * p.ld_out + 1;
+    for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+      if (!d_uses(p.epilogue)[i].is_vector()) p.ld_d[i] += draw(0, 5);
+      p.batch_stride_d[i] = draw(0, 3) == 0 ? 0 : 60 * p.ld_d[i];
+    }
+    p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
+  }
+
+  void fill_numbers(const GemmProblem& p, const Operands& operands) {
+    const auto& o = std::get<GemmOperands>(operands);
+    auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
+    if (to == nullptr) return;
+    const bool along_k = p.grouping == GemmGrouping::along_k;
+    std::vector<std::int32_t> sizes = sizes_of_groups(random, p.groups, along_k ? p.k : p.m);
+    if (p.grouping == GemmGrouping::masked) {
+      for (std::int32_t& size : sizes) size = static_cast<std::int32_t>(draw(0, p.m));
+    }
+    if (p.grouping == GemmGrouping::indexed) return fill_index(p, sizes, to);
+    if (p.grouping != GemmGrouping::masked)
+      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
+    std::copy(sizes.begin(), sizes.end(), to);
+  }
+
+  // Rows of no group lie behind the others, or between them.
+  void fill_index(const GemmProblem& p, const std::vector<std::int32_t>& sizes, std::int32_t* to) {
+    std::fill_n(to, p.m, -1);
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      for (std::int32_t j = 0; j < sizes[i] && row < p.m; ++j) to[row++] = static_cast<int>(i);
+      if (draw(0, 3) == 0) ++row;
+    }
+  }
+
+  // Which elements of out, all of its matrices one behind the other, belong to a group.
+  std::vector<bool> written(const GemmProblem& p, const GemmOperands& o) const {
+    const bool has_matrices = gemm::group_matrices(p.grouping).out;
+    std::vector<bool> is(static_cast<std::size_t>((has_matrices ? p.groups : 1) * p.m * p.n));
+    const device::GroupArguments x = gemm::group_arguments(with_strides(p), o);
+    if (x.numbers == nullptr) return is;
+    device::for_each_part(x, [&](const device::GroupPart& part) {
+      const bool all = p.grouping == GemmGrouping::along_k;
+      const std::int64_t first = has_matrices ? part.group * p.m : part.begin;
+      const std::int64_t rows = all ? p.m : part.size;
+      for (std::int64_t i = first * p.n; i < (first + rows) * p.n; ++i) {
+        is[static_cast<std::size_t>(i)] = true;
+      }
+    });
+    return is;
+  }
+
+  // The bytes of elements that belong to no group have not changed.
+  void expect_left_alone(const GemmProblem& given, const GemmOperands& o, const std::byte* before) {
+    const GemmProblem p = with_strides(given);
+    const std::vector<bool> is = written(given, o);
+    const auto bytes = static_cast<std::size_t>(size_of(p.out));
+    std::size_t touched = 0;
+    for (std::size_t i = 0; i < is.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t offset =
+          at / (p.m * p.n) * p.batch_stride_out + at / p.n % p.m * p.ld_out + at % p.n;
+      const auto* const now = static_cast<const std::byte*>(o.out) + offset * size_of(p.out);
+      const auto* const was = before + offset * size_of(p.out);
+      if (!is[i] && std::memcmp(now, was, bytes) != 0) ++touched;
+    }
+    EXPECT_EQ(touched, 0U) << "elements of no group changed";
+  }
+
+  void launch(const Problem& p, const Operands& operands, int threads) {
+    const OpenMpLimit limit(threads);
+    runtime::LaunchOptions options;
+    options.threads = threads;
+    kernel->launch(family.bind(spec, p, target, operands), options);
+  }
+
+  void check(const GemmProblem& p, int threads) {
+    SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
+    family.validate(p);
+    measure::OwnedOperands owned = measure::random_operands(p, random());
+    if (draw(0, 3) != 0) fill_numbers(p, owned.operands);
+    validate_operands(family, p, owned.operands);
+    const auto& o = std::get<GemmOperands>(owned.operands);
+    const std::size_t out_bytes = bytes_of_out(owned);
+    std::vector<std::byte> before(out_bytes);
+    if (out_bytes > 0) std::memcpy(before.data(), o.out, out_bytes);
+    launch(p, owned.operands, threads);
+    EXPECT_EQ(measure::gaps_intact(owned), "");
+    const Mismatch mismatch = family.verify(p, owned.operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    expect_left_alone(p, o, before.data());
+  }
+
+  static std::size_t bytes_of_out(const measure::OwnedOperands& owned) {
+    for (const Tensor& tensor : owned.tensors) {
+      if (tensor.name == "out") return tensor.bytes();
+    }
+    return 0;
+  }
+};
+
+TEST_P(GroupedKernel, MatchesTheReferenceAtAnySizes) {
+  const Shape3& tile = spec.algorithm.tile;
+  const auto threads = [&] { return static_cast<int>(draw(1, 3)); };
+  check(problem(0, 5, 7, 3), threads());
+  check(problem(5, 0, 7, 3), threads());
+  check(problem(5, 6, 0, 2), threads());
+  check(problem(7, 5, 3, 0), threads());
+  check(problem(1, 1, 1, 1), threads());
+  check(problem(draw(1, 90), draw(1, 70), draw(1, 90), draw(1, 9)), threads());
+  check(problem(draw(30, 200), draw(1, 50), draw(1, 60), draw(10, 300)), threads());
+  check(problem(tile.m + draw(1, 90), draw(1, 40), draw(1, 20), draw(1, 4)), threads());
+  check(problem(draw(1, 40), draw(1, 40), tile.k + draw(1, 90), draw(1, 3)), threads());
+  GemmProblem checked = problem(draw(1, 90), draw(1, 70), draw(1, 90), draw(1, 9));
+  checked.check_groups = true;
+  check(checked, threads());
+}
+
+TEST_P(GroupedKernel, ReadsStridesAndC) {
+  for (int i = 0; i < 6; ++i) {
+    GemmProblem p = problem(draw(1, 50), draw(1, 50), draw(1, 50), draw(1, 7));
+    loosen(p);
+    check(p, static_cast<int>(draw(1, 3)));
+  }
+}
+
+// What the numbers say that do not fit is written, and nothing else.
+TEST_P(GroupedKernel, ReportsNumbersThatDoNotFit) {
+  GemmProblem p = problem(20, 9, 30, 4);
+  p.check_groups = true;
+  measure::OwnedOperands owned = measure::random_operands(p, random());
+  const auto& o = std::get<GemmOperands>(owned.operands);
+  const std::vector<std::int32_t> ends = {3, 2, 5, 6}, index = {0, 1, 0}, rows = {1, 21, 0, -1};
+  const auto& bad = p.grouping == GemmGrouping::indexed  ? index
+                    : p.grouping == GemmGrouping::masked ? rows
+                                                         : ends;
+  std::copy(bad.begin(), bad.end(), const_cast<std::int32_t*>(gemm::numbers_of(p, o)));
+  std::vector<std::byte> before(bytes_of_out(owned));
+  std::memcpy(before.data(), o.out, before.size());
+  launch(p, owned.operands, 2);
+  EXPECT_EQ(std::memcmp(before.data(), o.out, before.size()), 0);
+  const std::int32_t places[] = {1, 2, 1, 1}, numbers[] = {2, 0, 21, 2}, bounds[] = {3, 1, 20, 3};
+  const auto kind = static_cast<std::size_t>(p.grouping) - 1;
+  EXPECT_EQ(o.bad_group[0], 1);
+  EXPECT_EQ(o.bad_group[1], places[kind]);
+  EXPECT_EQ(o.bad_group[2], numbers[kind]);
+  EXPECT_EQ(o.bad_group[3], bounds[kind]);
+}
+
+std::string name_of_row(const testing::TestParamInfo<KernelSpec>& row) {
+  return name_of(row.param);
+}
+const Kernels& all_kernels() {
+  static const Kernels all = kernels();
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Usual, GroupedKernel, testing::ValuesIn(all_kernels().usual), name_of_row);
+INSTANTIATE_TEST_SUITE_P(Long, GroupedKernel, testing::ValuesIn(all_kernels().others), name_of_row);
+
+}  // namespace
+}  // namespace tessera
