@@ -37,7 +37,6 @@ constexpr tile::Rule<Case> kCommonRules[] = {
        return fmt::format("slices must be between 1 and {}, got {}", kMostSlices,
                           c.algorithm.slices);
      }},
-    tile::kRowOf<Case, tile::kWarpTileOfOne>,
 };
 
 std::string config_text(const KernelSpec& spec) {
@@ -56,14 +55,16 @@ std::string config_text(const KernelSpec& spec) {
 
 // A CPU runs the same steps, and takes no notice of blocks and of the workspace.
 void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
-  constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
-  const int height = std::max(1, a.wave.m);
+  const std::int64_t most_blocks = std::numeric_limits<std::int32_t>::max() / a.cluster_n;
+  const int height = std::max(1, a.wave.m) * a.warp_tile.m;
   const std::int64_t blocks = tile::ceil_div(p.rows, height);
-  const std::int64_t layers = tile::ceil_div(blocks, kMostBlocks);
+  const std::int64_t layers = tile::ceil_div(blocks, most_blocks);
   Step step;
-  step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers)),
+  step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers) * a.cluster_n),
                static_cast<unsigned>(a.slices), static_cast<unsigned>(layers)};
-  step.block = {static_cast<unsigned>(a.wave.n * kWarp), static_cast<unsigned>(height), 1};
+  step.block = {static_cast<unsigned>(a.wave.n * kWarp),
+                static_cast<unsigned>(std::max(1, a.wave.m)), 1};
+  step.cluster = {static_cast<unsigned>(a.cluster_n), 1, 1};
   launch.steps.push(step);
   if (a.slices == 1) return;
   step.entry = 1;

@@ -146,14 +146,16 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
 // Rows that a block holds and rows that it does not, odd ones, one row, and nothing at all.
 std::vector<Problem> samples(const KernelSpec& spec, const Target&) {
   const auto& s = std::get<NormSignature>(spec.signature);
-  const std::int64_t held = spec.algorithm.tile.n;
+  const Algorithm& a = spec.algorithm;
+  const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
+  const bool serves_longer = a.warp_tile.m == 1 && a.cluster_n == 1;
   const std::pair<std::int64_t, std::int64_t> sizes[] = {
       {5, held}, {3, 2 * held + 77}, {33, 257}, {7, 1}, {1, 3 * held}, {0, 8}, {4, 0}};
   NormProblem p = {s.kind, s.in, s.weight, s.out};
   p.scale = s.scale, p.shift = s.shift, p.residual = s.residual;
   std::vector<Problem> problems;
   for (const auto& [rows, columns] : sizes) {
-    p.rows = rows, p.columns = columns;
+    p.rows = rows, p.columns = serves_longer ? columns : std::min(columns, held);
     problems.emplace_back(p);
   }
   return problems;

@@ -18,6 +18,8 @@ constexpr double kCyclesOfChunk = 60;
 int lanes_of(const Target& target) { return std::max(1, target.vector_bytes / 4); }
 
 constexpr tile::Rule<Case> kCpuRules[] = {
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
+    tile::kRowOf<Case, kClusterOfOne>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m <= 1 && w.n == 1 && w.k == 1;

@@ -42,6 +42,8 @@ int hip_tile_unit(const Case& c) {
 }
 
 constexpr tile::Rule<Case> kHipRules[] = {
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
+    tile::kRowOf<Case, kClusterOfOne>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        const int most = c.target.max_threads_per_block;
