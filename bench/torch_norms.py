@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Normalisations drawn by a seed, beside PyTorch and a copy of the same bytes, on a GPU.
 
-    python3 bench/torch_norms.py --seed 20261130 [--count 64] [--every 8] [--seconds 200] [--json FILE]
+    python3 bench/torch_norms.py --seed 7 [--count 64] [--every 8] [--seconds 200] [--json FILE]
 
-Half of the problems move from 8 MB to 512 MB; the others are drawn by rows and columns. Every result is compared with fp64
-before anything is timed. Each round takes a reading of ours, of PyTorch and of the copy in random order; a reading is a CUDA
-graph whose calls go from operands to operands, so that the second-level cache holds none of them. --every N: of each N-th
-problem all kernels that serve it are verified and timed. The floor is an addition to one element.
+Half of the problems move from 8 MB to 512 MB; the others are drawn by rows and columns. Every
+result is compared with fp64 before anything is timed. Each round takes a reading of ours, of
+PyTorch and of the copy in random order. A reading is a CUDA graph whose calls go from operands to
+operands, so that the second-level cache holds none of them. --every N: of each N-th problem all
+kernels that serve it are verified and timed. The floor is an addition to one element.
 """
 import argparse
 import concurrent.futures
@@ -170,15 +171,14 @@ def measure(line, plans, device, numbers):
     return row, case
 
 
-def measure_all(case, kernels, plans, numbers):
-    """{kernel: seconds}; a wrong one has its error as a text."""
-    found = {}
-    for kernel in kernels:
+def measure_all(case, built, seconds, numbers):
+    """{kernel: seconds}; one that is wrong or was not built in time has a text."""
+    found, end = {}, time.monotonic() + seconds
+    for kernel, plan in built.items():
         try:
-            plan = plans(case.problem.line, kernel)
-            graph, error = case.ours(plan)
-        except tessera.Error as reason:
-            found[kernel] = str(reason)
+            graph, error = case.ours(plan.result(max(0.0, end - time.monotonic())))
+        except (tessera.Error, concurrent.futures.TimeoutError) as reason:
+            found[kernel] = f"{type(reason).__name__} {reason}"
             continue
         found[kernel] = f"wrong by {error}" if graph is None else \
             timed({"ours": graph}, case.calls, 3, numbers)["ours"]
@@ -201,8 +201,9 @@ def summary(rows, floor):
         text += (f"; beside PyTorch: mean {statistics.geometric_mean(speedups):.3f}, least "
                  f"{min(speedups):.3f}, below 0.95: {sum(s < 0.95 for s in speedups)}")
     if large:
-        text += (f"; from 8 MB on, shares of the copy: median {statistics.median(large):.3f}, least "
-                 f"{min(large):.3f}, below 0.85: {sum(s < 0.85 for s in large)} of {len(large)}")
+        text += (f"; from 8 MB on, shares of the copy: median {statistics.median(large):.3f}, "
+                 f"least {min(large):.3f}, below 0.85: {sum(s < 0.85 for s in large)} of "
+                 f"{len(large)}")
     if small:
         text += f"; below 8 MB, times the floor: median {statistics.median(small):.2f}"
     return text
@@ -213,8 +214,9 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")))
     parser.add_argument("--count", type=int, default=64)
     parser.add_argument("--every", type=int, default=8, help="all kernels of each N-th; 0: of none")
-    parser.add_argument("--most", type=int, default=40, help="kernels of such a problem")
-    parser.add_argument("--seconds", type=float, default=200, help="start no problem past this time")
+    parser.add_argument("--most", type=int, default=32, help="kernels of such a problem")
+    parser.add_argument("--seconds", type=float, default=200,
+                        help="start no problem past this time")
     parser.add_argument("--jobs", type=int, default=16, help="kernels that are built at a time")
     parser.add_argument("--json", default="", help="write the rows into this file")
     parser.add_argument("--list", action="store_true", help="print the problems and stop")
@@ -250,8 +252,9 @@ def run(given, lines, device):
         with torch.no_grad():
             row, case = measure(line, plans, device, numbers)
             if line in lists:
-                row["all"] = measure_all(case, lists[line], lambda *key: builds[key].result(),
-                                         numbers)
+                left = given.seconds - time.monotonic() + start
+                built = {kernel: builds[line, kernel] for kernel in lists[line]}
+                row["all"] = measure_all(case, built, left, numbers)
         rows.append(row)
         report(row, floor)
         del case
@@ -268,13 +271,13 @@ def report(row, floor):
     if row.get("wrong"):
         print(f"WRONG by {row['error']:.1e} steps: {row['problem']}  {row['kernel']}", flush=True)
         return
-    best = min((s for s in row.get("all", {}).values() if isinstance(s, float)), default=None)
     print(f"{row['ours'] * 1e6:9.2f} us  peer {row['theirs'] / row['ours']:5.2f}  copy "
           f"{row['copy'] / row['ours']:5.2f}  {row['bytes'] / row['ours'] / 1e9:6.0f} GB/s  floor "
-          f"x{row['ours'] / floor:6.1f}  {row['problem'][5:]}  {row['kernel']}"
-          + (f"  best of {len(row['all'])}: {row['ours'] / best:.2f} faster, "
-             f"{min(row['all'], key=lambda k: row['all'][k] if isinstance(row['all'][k], float) else 1e9)}"
-             if best else ""), flush=True)
+          f"x{row['ours'] / floor:6.1f}  {row['problem'][5:]}  {row['kernel']}", flush=True)
+    seconds = {k: s for k, s in row.get("all", {}).items() if isinstance(s, float)}
+    if seconds:
+        best = min(seconds, key=seconds.get)
+        print(f"  best of {len(seconds)}: {row['ours'] / seconds[best]:.2f} times as fast, {best}")
     for kernel, seconds in row.get("all", {}).items():
         if isinstance(seconds, str):
             print(f"  {kernel}: {seconds}", flush=True)

@@ -15,10 +15,10 @@ namespace {
 constexpr int kVectorBytes = 16;    // that a thread moves at once
 constexpr int kMoreRegisters = 48;  // than the values that a thread holds
 constexpr int kLeastRegisters = 40;
-constexpr int kMostTile = 32768;
+constexpr int kMostCudaTile = 32768;
 constexpr int kMostCluster = 8;  // blocks of a cluster, of every device
 
-// Of the estimate. The shares are of what an H200 was seen to do.
+// What the estimate counts, by what an H200 was seen to do.
 constexpr double kBlockSeconds = 1.0e-6;   // from a block's first load to its last store
 constexpr double kMergeSeconds = 7e-8;     // the lanes of a warp
 constexpr double kMeetSeconds = 5e-8;      // the warps of a block
@@ -94,12 +94,12 @@ constexpr tile::Rule<Case> kCudaRules[] = {
     {[](const Case& c) {
        const Shape3& t = c.algorithm.tile;
        const int unit = tile_unit(c);
-       return t.m == rows_of(c.algorithm) && t.k == 1 && t.n >= unit && t.n <= kMostTile &&
+       return t.m == rows_of(c.algorithm) && t.k == 1 && t.n >= unit && t.n <= kMostCudaTile &&
               t.n % unit == 0;
      },
      [](const Case& c) {
        return fmt::format("tile must be {} x n x 1, n a multiple of {} up to {}, got {}",
-                          rows_of(c.algorithm), tile_unit(c), kMostTile,
+                          rows_of(c.algorithm), tile_unit(c), kMostCudaTile,
                           to_string(c.algorithm.tile));
      }},
     {[](const Case& c) { return registers_needed(c.algorithm) <= registers_of_thread(c); },
@@ -110,7 +110,7 @@ constexpr tile::Rule<Case> kCudaRules[] = {
      }},
 };
 
-// Of all that is legal, what is best somewhere by the estimate.
+// What is best somewhere by the estimate, among all that is legal.
 bool is_listed(const Algorithm& a) {
   const int values = values_of(a);
   if (values < 4 || values > 64) return false;
