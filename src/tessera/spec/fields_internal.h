@@ -88,6 +88,8 @@ struct Fields<NormProblem> {
       field("scale", &S::scale),
       field("shift", &S::shift),
       field("residual", &S::residual),
+      field("quant", &S::quant),
+      field("scales_by_column", &S::scales_by_column),
   };
 };
 
@@ -102,6 +104,7 @@ struct Fields<NormSignature> {
       field("scale", &S::scale),
       field("shift", &S::shift),
       field("residual", &S::residual),
+      field("quant", &S::quant),
   };
 };
 

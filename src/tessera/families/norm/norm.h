@@ -18,7 +18,7 @@ extern const Family kFamily;
 inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/norm.h, the entries.
-inline constexpr int kAbi = 3;
+inline constexpr int kAbi = 4;
 inline constexpr int kWarp = 32;  // threads of an NVIDIA GPU that step together
 
 // problem.cc: the table, and what it says of problems
@@ -35,7 +35,8 @@ using Case = tile::SpecCase<NormSignature>;
 
 struct Types : tile::UsualTypes<Op::norm, NormSignature, NormProblem, NormOperands> {
   struct Own {
-    Algorithm general;  // serves every problem
+    Algorithm general;    // serves every problem
+    Algorithm quantised;  // the same, of those with quant
   };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const tile::Rule<Case>> common_rules();

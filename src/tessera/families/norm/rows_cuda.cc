@@ -145,7 +145,7 @@ std::vector<Algorithm> cuda_algorithms(const Target& target) {
 Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& target) {
   const Algorithm& a = spec.algorithm;
   const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
-  if (holds_all(a) && p.columns > held) {
+  if ((holds_all(a) || p.quant != NormQuant::none) && p.columns > held) {
     return {fmt::format("columns must be at most {}, which {} threads of {} blocks hold, got {}",
                         held, threads_of_row(a), a.cluster_n, p.columns)};
   }
@@ -166,7 +166,8 @@ std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& tar
   const bool residual = std::get<NormSignature>(spec.signature).residual;
   if (a.slices > 1) return {{"", "run_slice"}, {"_result", "run_result"}};
   std::vector<tile::GpuEntry> all = {{"", "run", resident_blocks(a, residual, target)}};
-  if (!holds_all(a)) all.push_back({"_long", "run_long"});
+  const bool is_quantised = std::get<NormSignature>(spec.signature).quant != NormQuant::none;
+  if (!holds_all(a) && !is_quantised) all.push_back({"_long", "run_long"});
   return all;
 }
 
@@ -253,7 +254,11 @@ const Way kRowsCuda = {
     .emit = emit_cuda,
     .bind = bind_cuda,
     .estimate = estimate_cuda,
-    .own = {
-        {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 8, 1}, .warp_tile = {}}}};
+    .own = {{.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 8, 1}, .warp_tile = {}},
+            {.pipeline = Pipeline::rows,
+             .tile = {1, 32768, 1},
+             .wave = {1, 16, 1},
+             .warp_tile = {},
+             .cluster_n = 8}}};
 
 }  // namespace tessera::norm

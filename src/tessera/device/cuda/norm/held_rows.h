@@ -3,6 +3,7 @@
 // where its squares overflow or vanish.
 #pragma once
 
+#include "tessera/device/cuda/eight_bits.h"
 #include "tessera/device/cuda/math.h"
 #include "tessera/device/cuda/ptx.h"
 #include "tessera/device/cuda/row_part.h"
@@ -28,7 +29,9 @@ struct HeldRows {
   static constexpr int kWeightBytes =
       (C::kScale + C::kShift) * kRuns * kWidth * static_cast<int>(sizeof(Weight));
   static constexpr bool kAsksEarly = kWidth > 1 && kWeightBytes > 0 && kWeightBytes <= 32;
-  static constexpr int kMeetings = kMayOverflow ? 4 : 2;  // of the threads of a row, at most
+  static constexpr bool kQuantised = C::kQuant != NormQuant::none;
+  static constexpr float kLargest = kSame<Out, fp8> ? 448.0F : 57344.0F;
+  static constexpr int kMeetings = kQuantised ? 5 : kMayOverflow ? 4 : 2;  // of a row, at most
 
   struct Place {
     i64 row;
@@ -109,8 +112,11 @@ struct HeldRows {
                                                                           const Place& p, int run) {
     if constexpr (!kUsed) return {};
     const Weight* const from = static_cast<const Weight*>(weights) + p.first + Place::offset(run);
-    if constexpr (kWidth == 1) return {{*from}};
-    return load_constants<kWidth>(from, true, kWidth);
+    if constexpr (kWidth == 1) {
+      return {{*from}};
+    } else {
+      return load_constants<kWidth>(from, true, kWidth);
+    }
   }
 
   // ---- what the threads of a row have together ----
@@ -126,8 +132,7 @@ struct HeldRows {
   static __device__ __forceinline__ float of_row(float mine, Meet meet) {
     constexpr int kLanes = kThreads < 32 ? kThreads : 32;
     const unsigned lane = threadIdx.x % 32;
-    const unsigned mask =
-        kLanes == 32 ? ~0U : ((1U << (kLanes % 32)) - 1U) << (lane / kLanes * kLanes);
+    const unsigned mask = lanes_of_row();
 #pragma unroll
     for (int distance = kLanes / 2; distance > 0; distance /= 2) {
       mine = merged<kMerge>(mine, __shfl_xor_sync(mask, mine, distance));
@@ -213,22 +218,132 @@ struct HeldRows {
   }
 
   static __device__ __forceinline__ void write(const NormArguments& g, const Place& p, float factor,
-                                               const Weights& early,
-                                               const float (&x)[kRuns][kWidth]) {
+                                               const Weights& early, float (&x)[kRuns][kWidth]) {
     Out* const out = at<Out>(g.out, p, g.ld_out);
 #pragma unroll
     for (int v = 0; v < kRuns; ++v) {
       if (!p.has(v)) continue;
       const auto scale = kAsksEarly ? early.scale[v] : weights_at<C::kScale>(g.scale, p, v);
       const auto shift = kAsksEarly ? early.shift[v] : weights_at<C::kShift>(g.shift, p, v);
-      float y[kWidth];
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
-        y[i] = x[v][i] * factor;
-        if (C::kScale) y[i] *= to_float(scale.x[i]);
-        if (C::kShift) y[i] += to_float(shift.x[i]);
+        x[v][i] *= factor;
+        if (C::kScale) x[v][i] *= to_float(scale.x[i]);
+        if (C::kShift) x[v][i] += to_float(shift.x[i]);
       }
-      store(out + Place::offset(v), y);
+      if constexpr (!kQuantised) store(out + Place::offset(v), x[v]);
+    }
+    if constexpr (C::kQuant == NormQuant::block) {
+      write_blocks(g, p, out, x);
+    } else if constexpr (kQuantised) {
+      write_over(g, p, out, x);
+    }
+  }
+
+  // ---- outputs of 8 bits ----
+
+  // The rows of a block may have come here by ways of their own.
+  static __device__ __forceinline__ void meet_here() {
+    if constexpr (C::kWaveN > 1) {
+      meet_row<C::kWaveM, C::kWaveN>();
+    } else {
+      __syncwarp(lanes_of_row());
+    }
+  }
+  static __device__ __forceinline__ unsigned lanes_of_row() {
+    constexpr int kLanes = kThreads < 32 ? kThreads : 32;
+    const unsigned lane = threadIdx.x % 32;
+    return kLanes == 32 ? ~0U : ((1U << (kLanes % 32)) - 1U) << (lane / kLanes * kLanes);
+  }
+
+  // NaN does not count.
+  static __device__ __forceinline__ float most_of(const float (&y)[kWidth]) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) most = fmaxf(most, fabsf(y[i]));
+    return most;
+  }
+
+  static __device__ __forceinline__ void store_over(Out* to, const float (&y)[kWidth],
+                                                    float factor) {
+    if constexpr (kWidth == 1) {
+      *to = rounded_output<Out>(y[0] * factor);
+    } else {
+      Neighbours<PairBits<Out>, kWidth / 2> run;
+#pragma unroll
+      for (int i = 0; i < kWidth / 2; ++i) {
+        run.x[i] = round_output<Out>(y[2 * i] * factor, y[2 * i + 1] * factor);
+      }
+      *reinterpret_cast<Neighbours<PairBits<Out>, kWidth / 2>*>(to) = run;
+    }
+  }
+
+  // One scale for the row, or a given one.
+  static __device__ __forceinline__ void write_over(const NormArguments& g, const Place& p,
+                                                    Out* out, const float (&y)[kRuns][kWidth]) {
+    float scale;
+    if constexpr (C::kQuant == NormQuant::tensor) {
+      scale = *g.out_scale;
+    } else {
+      float most = 0;
+#pragma unroll
+      for (int v = 0; v < kRuns; ++v) most = p.has(v) ? fmaxf(most, most_of(y[v])) : most;
+      scale = quant_scale(of_row<Merge::most, 4>(most, [] { meet_here(); }), kLargest);
+      if (p.columns > 0 && p.first == 0) g.out_scales[p.row * g.row_of_scales] = scale;
+    }
+    const float factor = 1.0F / scale;
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {
+      if (p.has(v)) store_over(out + Place::offset(v), y[v], factor);
+    }
+  }
+
+  // So many neighbouring lanes have runs of one block of columns.
+  static constexpr int kRunsOfBlock = kQuantBlock / kWidth;
+  static constexpr int kRowLanes = kThreads < 32 ? kThreads : 32;
+  static constexpr int kBlockLanes = kRunsOfBlock < kRowLanes ? kRunsOfBlock : kRowLanes;
+  static constexpr int kBlocks = (C::kTileN + kQuantBlock - 1) / kQuantBlock;
+
+  static __device__ __forceinline__ void write_blocks(const NormArguments& g, const Place& p,
+                                                      Out* out, const float (&y)[kRuns][kWidth]) {
+    float most[kRuns];
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {
+      most[v] = p.has(v) ? most_of(y[v]) : 0.0F;
+#pragma unroll
+      for (int distance = kBlockLanes / 2; distance > 0; distance /= 2) {
+        most[v] = fmaxf(most[v], __shfl_xor_sync(lanes_of_row(), most[v], distance));
+      }
+    }
+    if constexpr (kBlockLanes < kRunsOfBlock) meet_blocks(p, most);
+    float* const scales = g.out_scales + p.row * g.row_of_scales;
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {
+      if (!p.has(v)) continue;
+      const int column = p.first + Place::offset(v);
+      const float scale = quant_scale(most[v], kLargest);
+      if (column % kQuantBlock == 0) scales[column / kQuantBlock * g.block_of_scales] = scale;
+      store_over(out + Place::offset(v), y[v], 1.0F / scale);
+    }
+  }
+
+  // Where lanes of several warps, or several runs of a lane, have a block.
+  static __device__ __forceinline__ void meet_blocks(const Place& p, float (&most)[kRuns]) {
+    __shared__ u32 blocks[C::kWaveM * C::kWarpRows][kBlocks];
+    const unsigned thread = threadIdx.x;
+    const unsigned row = C::kWarpRows > 1 ? thread / kThreads : 0;
+    u32(&of)[kBlocks] = blocks[threadIdx.y * C::kWarpRows + row];
+    for (int b = static_cast<int>(thread % kThreads); b < kBlocks; b += kThreads) of[b] = 0;
+    meet_here();
+    const int first = static_cast<int>(thread % kThreads) * kWidth;
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {  // floats that are not negative are ordered as integers
+      atomicMax(&of[(first + Place::offset(v)) / kQuantBlock], __float_as_uint(most[v]));
+    }
+    meet_here();
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {
+      most[v] = __uint_as_float(of[(first + Place::offset(v)) / kQuantBlock]);
     }
   }
 
@@ -246,7 +361,9 @@ struct HeldRows {
     }
   }
 
-  static __device__ void compute_scaled(const NormArguments& g, const Place& p, float power) {
+  // The row's results are stored, or with quant those before the weights are left in y.
+  static __device__ void compute_scaled(const NormArguments& g, const Place& p, float power,
+                                        float (&y)[kRuns][kWidth]) {
     const auto meet = [] {
       if constexpr (C::kWaveN > 1) meet_row<C::kWaveM, C::kWaveN>();
     };
@@ -263,6 +380,26 @@ struct HeldRows {
     });
     all.of.second = of_row<Merge::sum, 3>(squares, meet);
     const ScaledFactors f = scaled_factors_of<Math>(all, g.columns, g.epsilon);
+    if constexpr (kQuantised) {
+      load_scaled(g, p, f, y);
+    } else {
+      store_scaled(g, p, f);
+    }
+  }
+  static __device__ __forceinline__ void load_scaled(const NormArguments& g, const Place& p,
+                                                     const ScaledFactors& f,
+                                                     float (&y)[kRuns][kWidth]) {
+    const In* const row = C::kResidual ? at<In>(g.sum, p, g.ld_sum) : at<In>(g.in, p, g.ld_in);
+#pragma unroll
+    for (int n = 0; n < kRuns * kWidth; ++n) {
+      const int v = n / kWidth;
+      if (!p.has(v)) continue;
+      const float x = to_float(row[Place::offset(v) + n % kWidth]);
+      y[v][n % kWidth] = (x * f.power - f.offset) * f.factor;
+    }
+  }
+  static __device__ __forceinline__ void store_scaled(const NormArguments& g, const Place& p,
+                                                      const ScaledFactors& f) {
     Out* const out = at<Out>(g.out, p, g.ld_out);
     each_again(g, p, [&](int i, float x) {
       float y = (x * f.power - f.offset) * f.factor;
@@ -285,14 +422,15 @@ struct HeldRows {
       }
     }
     read(g, p, x);
-    const Result result = compute(g, p, x);
+    Result result = compute(g, p, x);
     const float power =
         kMayOverflow && p.columns > 0 ? power_for(result.of, p.columns, g.epsilon) : kUsualRows;
-    if (power == kUsualRows) {
-      write(g, p, result.factor, early, x);
-    } else {
-      compute_scaled(g, p, power);
+    const bool is_usual = power == kUsualRows;
+    if (!is_usual) {
+      compute_scaled(g, p, power, x);
+      result.factor = 1;
     }
+    if (kQuantised || is_usual) write(g, p, result.factor, early, x);
     // A block's shared memory must last until the others have read it.
     if constexpr (C::kSplits > 1) cluster_sync();
   }
