@@ -22,7 +22,19 @@ struct NormArguments {
   float epsilon;
   int is_aligned;   // GPU: every row of every operand begins at a multiple of 16 bytes
   void* workspace;  // GPU: where the statistics of the slices of all rows lie
+  const float* out_scale;
+  float* out_scales;
+  i64 row_of_scales, block_of_scales;  // elements from one to the next
 };
+
+// What shares a scale of an output of 8 bits.
+enum class NormQuant { none, tensor, row, block };
+inline constexpr int kQuantBlock = 128;  // columns
+
+// What elements are divided by whose greatest magnitude is `most`; `largest` is the type's.
+inline float quant_scale(float most, float largest) {
+  return most < 0x1p-100F ? 1.0F : most / largest;
+}
 
 // What is known about `count` elements. softmax: their maximum and the sum of exp(x - maximum).
 // rmsnorm: the sum of their squares, in `second`. layernorm: their mean and the sum of

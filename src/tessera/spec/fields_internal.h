@@ -92,6 +92,8 @@ struct Fields<NormProblem> {
       field("scale", &S::scale),
       field("shift", &S::shift),
       field("residual", &S::residual),
+      field("quant", &S::quant),
+      field("scales_by_column", &S::scales_by_column),
   };
 };
 
@@ -106,6 +108,7 @@ struct Fields<NormSignature> {
       field("scale", &S::scale),
       field("shift", &S::shift),
       field("residual", &S::residual),
+      field("quant", &S::quant),
   };
 };
 

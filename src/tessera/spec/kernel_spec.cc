@@ -29,7 +29,8 @@ Signature signature(const NormProblem& p) {
                        .out = p.out,
                        .scale = p.scale,
                        .shift = p.shift,
-                       .residual = p.residual};
+                       .residual = p.residual,
+                       .quant = p.quant};
 }
 
 Signature signature(const ConvProblem& p) {

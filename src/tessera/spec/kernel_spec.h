@@ -89,6 +89,7 @@ struct NormSignature {
   bool scale = false;
   bool shift = false;
   bool residual = false;
+  NormQuant quant = NormQuant::none;
   friend bool operator==(const NormSignature&, const NormSignature&) = default;
 };
 

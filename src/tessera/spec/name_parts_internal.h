@@ -89,9 +89,9 @@ struct NameParts<NormSignature> {
   static constexpr auto kHead =
       std::tuple{required("a dtype", &S::in), part("the dtype of scale and shift", &S::weight),
                  required("a kind", &S::kind)};
-  static constexpr auto kOptions =
-      std::tuple{part("an output", &S::out, "out"), flag("scale", &S::scale),
-                 flag("shift", &S::shift), flag("residual", &S::residual)};
+  static constexpr auto kOptions = std::tuple{
+      part("an output", &S::out, "out"), flag("scale", &S::scale), flag("shift", &S::shift),
+      flag("residual", &S::residual), part("what shares a scale", &S::quant, "quant")};
 };
 
 template <>

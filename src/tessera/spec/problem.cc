@@ -80,6 +80,7 @@ std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
 std::string_view to_string(GemmGrouping grouping) { return word_of(grouping); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
+std::string_view to_string(NormQuant quant) { return word_of(quant); }
 std::string_view to_string(ConvDirection direction) { return word_of(direction); }
 std::string_view to_string(ConvLayout layout) { return word_of(layout); }
 std::string_view to_string(FmhaKind kind) { return word_of(kind); }

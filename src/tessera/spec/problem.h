@@ -209,16 +209,6 @@ struct GemmOperands {
   std::int32_t* bad_group = nullptr;
 };
 
-// The pointers a normalisation reads and writes. Those that the problem does not use may be null.
-struct NormOperands {
-  const void* in = nullptr;
-  const void* residual = nullptr;
-  const void* scale = nullptr;
-  const void* shift = nullptr;
-  void* out = nullptr;
-  void* sum = nullptr;
-};
-
 // The pointers a convolution reads and writes. Those that its direction does not use may be null.
 struct ConvOperands {
   const void* in = nullptr;        // forward, backward_weight

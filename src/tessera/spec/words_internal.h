@@ -71,6 +71,13 @@ struct Words<NormKind> {
 };
 
 template <>
+struct Words<NormQuant> {
+  static constexpr std::string_view kNoun = "quant";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "tensor", "row", "block"});
+  static_assert(kAll.size() == static_cast<std::size_t>(NormQuant::block) + 1);
+};
+
+template <>
 struct Words<ConvDirection> {
   static constexpr std::string_view kNoun = "direction";
   static constexpr auto kAll =

@@ -98,6 +98,42 @@ TEST_F(GpuNorm, OtherAlgorithmsAndTypesAreCorrect) {
   }
 }
 
+// Rows of 1 to 32 lanes, and rows of the blocks of a cluster, whole vectors and single elements.
+TEST_F(GpuNorm, RowsThatThreadsHoldAreCorrect) {
+  constexpr const char* kNames[] = {
+      "norm_bf16_softmax_rows_128x8x1_4x1x1_32x1x1_sm90a",
+      "norm_fp32_layernorm_rows_64x8x1_4x1x1_16x1x1_scale_shift_sm90a",
+      "norm_bf16_rmsnorm_rows_32x128x1_4x1x1_8x1x1_scale_residual_sm90a",
+      "norm_fp16_fp32_layernorm_rows_16x64x1_4x1x1_4x1x1_scale_shift_residual_sm90a",
+      "norm_bf16_softmax_rows_8x512x1_4x1x1_2x1x1_outfp32_sm90a",
+      "norm_fp32_rmsnorm_rows_8x256x1_4x1x1_2x1x1_scale_shift_sm90a",
+      "norm_fp32_softmax_rows_1x8192x1_1x8x1_1x1x1_c1x2_sm90a",
+      "norm_bf16_layernorm_rows_1x4096x1_1x8x1_1x1x1_scale_shift_residual_c1x4_sm90a",
+      "norm_fp32_layernorm_rows_1x16384x1_1x16x1_1x1x1_scale_c1x8_sm90a",
+      "norm_fp16_rmsnorm_rows_1x16384x1_1x32x1_1x1x1_scale_residual_c1x8_sm90a",
+  };
+  for (const char* name : kNames) {
+    const KernelSpec spec = parse_name(name);
+    ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
+    const std::int64_t held = std::int64_t{spec.algorithm.tile.n} * spec.algorithm.cluster_n;
+    const std::int64_t most_rows = held > 4096 ? 40 : 5000;
+    for (const std::int64_t columns :
+         {std::int64_t{1}, held, draw(1, held), draw(1, held / 8) * 8}) {
+      NormProblem p = problem_for(spec, draw(1, most_rows), columns);
+      draw_strides(p);
+      check(name, p);
+      if (p.kind == NormKind::softmax || p.in == DType::fp16) continue;
+      const std::uint64_t seed = random_();
+      SCOPED_TRACE(fmt::format("{} columns={} scaled, seed {}", name, columns, seed));
+      measure::OwnedOperands owned = measure::random_operands(p, seed);
+      testing_support::scale_rows(p, owned.operands, draw(0, columns - 1));
+      measure::PlacedOperands placed = measure::place_operands(owned, place_);
+      run(p, owned, placed, placed.operands, name);
+      expect_correct(p, owned);
+    }
+  }
+}
+
 TEST_F(GpuNorm, KernelsThatTheDispatcherChoosesAreCorrect) {
   for (const char* line : {"norm kind=softmax rows=4096 columns=128 dtype=bf16",
                            "norm kind=softmax rows=1000 columns=1000 dtype=fp16 out=fp32",

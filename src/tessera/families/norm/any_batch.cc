@@ -23,7 +23,8 @@ std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const 
     const bool is_one = a.slices == 1 && columns <= a.tile.n;
     return fmt::format("chunks of {} in {} slices", is_one ? 0 : a.tile.n, a.slices);
   }
-  return fmt::format("{} warps by {} columns in {} slices", a.wave.n, a.tile.n, a.slices);
+  return fmt::format("1/{} of {} warps by {} columns in {} blocks and {} slices", a.warp_tile.m,
+                     a.wave.n, a.tile.n, a.cluster_n, a.slices);
 }
 
 AnyBatch any_batch(const Problem& problem) {

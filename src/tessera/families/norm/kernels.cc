@@ -32,12 +32,16 @@ constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return signature_reason(c.signature).empty(); },
      [](const Case& c) { return signature_reason(c.signature); }},
     tile::kRowOf<Case, tile::kUnusedFields>,
+    {[](const Case& c) { return c.signature.quant == NormQuant::none || c.algorithm.slices == 1; },
+     [](const Case& c) {
+       return fmt::format("slices must be 1 with quant={}, got {}", to_string(c.signature.quant),
+                          c.algorithm.slices);
+     }},
     {[](const Case& c) { return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSlices; },
      [](const Case& c) {
        return fmt::format("slices must be between 1 and {}, got {}", kMostSlices,
                           c.algorithm.slices);
      }},
-    tile::kRowOf<Case, tile::kWarpTileOfOne>,
 };
 
 std::string config_text(const KernelSpec& spec) {
@@ -49,21 +53,25 @@ std::string config_text(const KernelSpec& spec) {
       "  using Out = {};\n"
       "  static constexpr NormKind kKind = NormKind::{};\n"
       "  static constexpr bool kScale = {}, kShift = {}, kResidual = {};\n"
+      "  static constexpr NormQuant kQuant = NormQuant::{};\n"
       "  static constexpr int kTileN = {}, kWaveM = {}, kWaveN = {}, kSlices = {};\n",
       tile::storage_type(s.in), tile::storage_type(s.weight), tile::storage_type(s.out),
-      to_string(s.kind), s.scale, s.shift, s.residual, a.tile.n, a.wave.m, a.wave.n, a.slices);
+      to_string(s.kind), s.scale, s.shift, s.residual, to_string(s.quant), a.tile.n, a.wave.m,
+      a.wave.n, a.slices);
 }
 
 // A CPU runs the same steps, and takes no notice of blocks and of the workspace.
 void add_steps(const Algorithm& a, const NormProblem& p, Launch& launch) {
-  constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
-  const int height = std::max(1, a.wave.m);
+  const std::int64_t most_blocks = std::numeric_limits<std::int32_t>::max() / a.cluster_n;
+  const int height = std::max(1, a.wave.m) * a.warp_tile.m;
   const std::int64_t blocks = tile::ceil_div(p.rows, height);
-  const std::int64_t layers = tile::ceil_div(blocks, kMostBlocks);
+  const std::int64_t layers = tile::ceil_div(blocks, most_blocks);
   Step step;
-  step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers)),
+  step.grid = {static_cast<unsigned>(tile::ceil_div(blocks, layers) * a.cluster_n),
                static_cast<unsigned>(a.slices), static_cast<unsigned>(layers)};
-  step.block = {static_cast<unsigned>(a.wave.n * kWarp), static_cast<unsigned>(height), 1};
+  step.block = {static_cast<unsigned>(a.wave.n * kWarp),
+                static_cast<unsigned>(std::max(1, a.wave.m)), 1};
+  step.cluster = {static_cast<unsigned>(a.cluster_n), 1, 1};
   launch.steps.push(step);
   if (a.slices == 1) return;
   step.entry = 1;
@@ -147,10 +155,31 @@ tile::Template rows_template(const KernelSpec& spec) {
 int steps_of(const Algorithm& a) { return a.slices > 1 ? 2 : 1; }
 
 device::NormArguments rows_arguments(const NormProblem& p, const NormOperands& o) {
-  const bool is_aligned = tile::rows_aligned(family(), p, o, kAligned);
-  return {p.rows, p.columns, o.in,          o.residual, o.scale,  o.shift,   o.out,
-          o.sum,  p.ld_in,   p.ld_residual, p.ld_out,   p.ld_sum, p.epsilon, is_aligned ? 1 : 0,
-          nullptr};
+  // What is added to what must not follow the number of rows, nor the scales' addresses.
+  NormProblem plain = p;
+  plain.rows = std::max<std::int64_t>(p.rows, 2), plain.quant = NormQuant::none;
+  const bool is_aligned = tile::rows_aligned(family(), plain, o, kAligned);
+  const std::int64_t blocks =
+      p.quant == NormQuant::block ? tile::ceil_div(p.columns, device::kQuantBlock) : 1;
+  return {p.rows,
+          p.columns,
+          o.in,
+          o.residual,
+          o.scale,
+          o.shift,
+          o.out,
+          o.sum,
+          p.ld_in,
+          p.ld_residual,
+          p.ld_out,
+          p.ld_sum,
+          p.epsilon,
+          is_aligned ? 1 : 0,
+          nullptr,
+          static_cast<const float*>(o.out_scale),
+          static_cast<float*>(o.out_scales),
+          p.scales_by_column ? 1 : blocks,
+          p.scales_by_column ? p.rows : 1};
 }
 
 void reserve_statistics(const Algorithm& a, const NormProblem& p, Launch& launch) {
@@ -178,7 +207,10 @@ std::span<const DerivedField> derived() { return kDerived; }
 
 KernelSpec general(const Problem& problem, const Target& target) {
   KernelSpec spec = {signature_of(problem), kRowsCuda.own.general, target.name};
-  if (const Way* const way = tile::find_way<Types>(spec, target)) spec.algorithm = way->own.general;
+  if (const Way* const way = tile::find_way<Types>(spec, target)) {
+    const bool is_quantised = std::get<NormSignature>(spec.signature).quant != NormQuant::none;
+    spec.algorithm = is_quantised ? way->own.quantised : way->own.general;
+  }
   return tile::legal_or_refused(family(), std::move(spec), target);
 }
 

@@ -1,7 +1,10 @@
 // The family of normalisations over rows: softmax, RMSNorm and LayerNorm. See README.md.
 #pragma once
 
+#include <fmt/format.h>
+
 #include "tessera/families/family.h"
+#include "tessera/families/tile/fields.h"
 #include "tessera/families/tile/text.h"
 #include "tessera/families/tile/way.h"
 
@@ -15,7 +18,7 @@ extern const Family kFamily;
 inline const Family& family() { return kFamily; }
 
 // See Family::abi. What it counts: device/norm.h, the entries.
-inline constexpr int kAbi = 2;
+inline constexpr int kAbi = 4;
 inline constexpr int kWarp = 32;  // threads of an NVIDIA GPU that step together
 
 // problem.cc: the table, and what it says of problems
@@ -32,7 +35,8 @@ using Case = tile::SpecCase<NormSignature>;
 
 struct Types : tile::UsualTypes<Op::norm, NormSignature, NormProblem, NormOperands> {
   struct Own {
-    Algorithm general;  // serves every problem
+    Algorithm general;    // serves every problem
+    Algorithm quantised;  // the same, of those with quant
   };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const tile::Rule<Case>> common_rules();
@@ -46,6 +50,11 @@ using Way = tile::Way<Types>;
 extern const Way kRowsCpu;   // rows_cpu.cc
 extern const Way kRowsCuda;  // rows_cuda.cc
 extern const Way kRowsHip;   // rows_hip.cc
+
+// Ways on which no blocks share a row.
+inline constexpr tile::AlgorithmRule kClusterOfOne = {
+    [](const Algorithm& a) { return a.cluster_n == 1; },
+    [](const Algorithm& a) { return fmt::format("cluster must be 1x1, got 1x{}", a.cluster_n); }};
 
 // ---- what they share: kernels.cc ----
 

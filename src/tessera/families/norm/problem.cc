@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "tessera/base/error.h"
+#include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
 #include "tessera/families/rule_counts.h"
+#include "tessera/families/tile/ceil_div.h"
 #include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/features.h"
 #include "tessera/spec/fields_internal.h"
@@ -26,9 +28,9 @@ const NormProblem& norm_of(const Problem& problem) { return std::get<NormProblem
 // ---- operands ----
 
 // The pointers of NormOperands in their order.
-enum Operand : std::size_t { kIn, kResidual, kScale, kShift, kOut, kSum };
-constexpr std::array<std::string_view, 6> kNames = {"in",    "residual", "scale",
-                                                    "shift", "out",      "sum"};
+enum Operand : std::size_t { kIn, kResidual, kScale, kShift, kOut, kSum, kOutScale, kOutScales };
+constexpr std::array<std::string_view, 8> kNames = {"in",  "residual", "scale",     "shift",
+                                                    "out", "sum",      "out_scale", "out_scales"};
 
 // Rows `ld` apart; a single one where that is 0.
 void add(Operand operand, DType dtype, const NormProblem& p, std::int64_t ld, Tensors& all) {
@@ -43,14 +45,30 @@ void add(Operand operand, DType dtype, const NormProblem& p, std::int64_t ld, Te
   tensor.may_be_output = operand <= kResidual;
 }
 
+void add_scales(const NormProblem& p, Tensors& all) {
+  if (p.quant == NormQuant::none) return;
+  Tensor& tensor = all.add();
+  const bool is_read = p.quant == NormQuant::tensor;
+  tensor.operand = is_read ? kOutScale : kOutScales;
+  tensor.name = kNames[tensor.operand];
+  tensor.access = is_read ? Access::read : Access::write;
+  tensor.dtype = DType::fp32;
+  tensor.rank = is_read ? 1 : 2;
+  const std::int64_t blocks =
+      p.quant == NormQuant::block ? tile::ceil_div(p.columns, device::kQuantBlock) : 1;
+  tensor.sizes[0] = blocks, tensor.sizes[1] = is_read ? 1 : p.rows;
+  tensor.strides[0] = p.scales_by_column ? p.rows : 1;
+  tensor.strides[1] = p.scales_by_column ? 1 : blocks;
+}
+
 void set_pointer(Operands& operands, std::size_t operand, void* data) {
   auto& o = std::get<NormOperands>(operands);
   const std::array<const void**, 4> inputs = {&o.in, &o.residual, &o.scale, &o.shift};
-  if (operand < kOut) {
-    *inputs[operand] = data;
-  } else {
-    (operand == kOut ? o.out : o.sum) = data;
-  }
+  if (operand < kOut) *inputs[operand] = data;
+  if (operand == kOut) o.out = data;
+  if (operand == kSum) o.sum = data;
+  if (operand == kOutScale) o.out_scale = data;
+  if (operand == kOutScales) o.out_scales = data;
 }
 
 // ---- validity ----
@@ -68,7 +86,12 @@ void validate(const Problem& problem) {
   if (!std::isfinite(given.epsilon) || given.epsilon < 0) {
     refuse("epsilon must be finite and at least 0, got {}", given.epsilon);
   }
+  if (given.scales_by_column && given.quant != NormQuant::block) {
+    refuse("scales_by_column must be 0 but with quant=block, got 1 with quant={}",
+           to_string(given.quant));
+  }
   for (const Tensor& tensor : tensors(problem)) {
+    if (tensor.operand >= kOutScale) continue;
     const std::int64_t ld = tensor.rank > 1 ? tensor.strides[1] : given.columns;
     if (ld < given.columns) {
       refuse("ld_{} must be at least {} (columns), got {}", tensor.name, given.columns, ld);
@@ -144,16 +167,19 @@ std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& 
 }
 
 // Rows that a block holds and rows that it does not, odd ones, one row, and nothing at all.
-std::vector<Problem> samples(const KernelSpec& spec, const Target&) {
+std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<NormSignature>(spec.signature);
-  const std::int64_t held = spec.algorithm.tile.n;
+  const Algorithm& a = spec.algorithm;
+  const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
+  const bool serves_longer =
+      a.warp_tile.m == 1 && a.cluster_n == 1 && (s.quant == NormQuant::none || !is_gpu(target));
   const std::pair<std::int64_t, std::int64_t> sizes[] = {
       {5, held}, {3, 2 * held + 77}, {33, 257}, {7, 1}, {1, 3 * held}, {0, 8}, {4, 0}};
   NormProblem p = {s.kind, s.in, s.weight, s.out};
-  p.scale = s.scale, p.shift = s.shift, p.residual = s.residual;
+  p.scale = s.scale, p.shift = s.shift, p.residual = s.residual, p.quant = s.quant;
   std::vector<Problem> problems;
   for (const auto& [rows, columns] : sizes) {
-    p.rows = rows, p.columns = columns;
+    p.rows = rows, p.columns = serves_longer ? columns : std::min(columns, held);
     problems.emplace_back(p);
   }
   return problems;
@@ -161,11 +187,23 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target&) {
 
 }  // namespace
 
+std::string quant_reason(const NormSignature& s) {
+  if (s.quant == NormQuant::none) return {};
+  if (s.kind == NormKind::softmax) {
+    return fmt::format("quant must be none with kind=softmax, got {}", to_string(s.quant));
+  }
+  if (s.out == DType::fp8 || s.out == DType::bf8) return {};
+  return fmt::format("out must be fp8 or bf8 with quant={}, got {}", to_string(s.quant),
+                     to_string(s.out));
+}
+
 std::string signature_reason(const NormSignature& s) {
+  if (std::string reason = quant_reason(s); !reason.empty()) return reason;
   const std::pair<std::string_view, DType> types[] = {
       {"in", s.in}, {"weight", s.weight}, {"out", s.out}};
   for (const auto& [name, dtype] : types) {
     if (dtype == DType::fp32 || dtype == DType::fp16 || dtype == DType::bf16) continue;
+    if (name == "out" && s.quant != NormQuant::none) continue;
     return fmt::format("{} must be fp32, fp16 or bf16, got {}", name, to_string(dtype));
   }
   const std::pair<std::string_view, bool> flags[] = {
@@ -188,12 +226,15 @@ Tensors tensors(const Problem& problem) {
   if (p.shift) add(kShift, p.weight, p, 0, all);
   add(kOut, p.out, p, p.ld_out, all);
   if (p.residual) add(kSum, p.in, p, p.ld_sum, all);
+  add_scales(p, all);
   return all;
 }
 
 const void* pointer(const Operands& operands, std::size_t operand) {
   const auto& o = std::get<NormOperands>(operands);
-  return std::array<const void*, 6>{o.in, o.residual, o.scale, o.shift, o.out, o.sum}.at(operand);
+  return std::array<const void*, 8>{o.in,  o.residual, o.scale,     o.shift,
+                                    o.out, o.sum,      o.out_scale, o.out_scales}
+      .at(operand);
 }
 
 double elements(const NormProblem& p) {

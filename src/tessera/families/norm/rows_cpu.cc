@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
 #include "tessera/families/tile/bandwidth.h"
 
@@ -18,6 +19,8 @@ constexpr double kCyclesOfChunk = 60;
 int lanes_of(const Target& target) { return std::max(1, target.vector_bytes / 4); }
 
 constexpr tile::Rule<Case> kCpuRules[] = {
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
+    tile::kRowOf<Case, kClusterOfOne>,
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        return w.m <= 1 && w.n == 1 && w.k == 1;
@@ -27,6 +30,14 @@ constexpr tile::Rule<Case> kCpuRules[] = {
      }},
     {[](const Case& c) { return tile_fits(c.algorithm.tile, 1, lanes_of(c.target)); },
      [](const Case& c) { return tile_does_not_fit(c.algorithm.tile, 1, lanes_of(c.target)); }},
+    {[](const Case& c) {
+       return c.signature.quant != NormQuant::block ||
+              c.algorithm.tile.n % device::kQuantBlock == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile_n must be a multiple of {} with quant=block, got {}",
+                          device::kQuantBlock, c.algorithm.tile.n);
+     }},
 };
 
 std::vector<Algorithm> cpu_algorithms(const Target& target) {
@@ -73,6 +84,7 @@ const Way kRowsCpu = {
     .bind = bind_rows,
     .estimate = estimate_cpu,
     .own = {
+        {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {0, 1, 1}, .warp_tile = {}},
         {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {0, 1, 1}, .warp_tile = {}}}};
 
 }  // namespace tessera::norm

@@ -6,33 +6,50 @@
 #include <cmath>
 
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
 
 namespace tessera::norm {
 namespace {
 
 constexpr int kVectorBytes = 16;    // that a thread moves at once
-constexpr int kMoreRegisters = 40;  // than the values that a thread holds
+constexpr int kMoreRegisters = 48;  // than the values that a thread holds
+constexpr int kLeastRegisters = 40;
+constexpr int kMostCudaTile = 32768;
+constexpr int kMostCluster = 8;  // blocks of a cluster, of every device
 
-constexpr double kStepSeconds = 2e-6;  // first bytes, last bytes
-
-// What each warp of a block adds to the block's time where warps wait for each other, and what each
-// value adds that a thread has beyond some. From which kernels were best on an H200.
-constexpr double kShareOfWarp = 0.03;
-constexpr double kShareOfValue = 0.0013;
-constexpr double kFewValues = 16;
+// What the estimate counts, by what an H200 was seen to do.
+constexpr double kBlockSeconds = 1.0e-6;   // from a block's first load to its last store
+constexpr double kMergeSeconds = 7e-8;     // the lanes of a warp
+constexpr double kMeetSeconds = 5e-8;      // the warps of a block
+constexpr double kClusterSeconds = 6e-7;   // the blocks of a cluster
+constexpr double kValueSeconds = 4e-9;     // a value of a thread, one after the other
+constexpr double kStepSeconds = 1.5e-6;    // between two steps of a launch
+constexpr double kReached = 0.88;          // of the nominal bandwidth, by a copy
+constexpr double kIssued = 0.65;           // of the schedulers' cycles
+constexpr double kSchedulers = 4;          // of a unit
+constexpr double kUsualInstructions = 70;  // of a warp, whatever it holds
 
 int threads_of(const Algorithm& a) { return a.wave.m * a.wave.n * kWarp; }
+int threads_of_row(const Algorithm& a) {
+  return std::max(1, a.wave.n * kWarp / std::max(1, a.warp_tile.m));
+}
+int values_of(const Algorithm& a) { return a.tile.n / threads_of_row(a); }
 int registers_needed(const Algorithm& a) {
-  return a.tile.n / (kWarp * std::max(1, a.wave.n)) + kMoreRegisters;
+  return std::max(kLeastRegisters, values_of(a) + kMoreRegisters);
 }
 int registers_of_thread(const Case& c) {
   return std::min(c.target.registers_per_thread,
                   c.target.registers_per_unit / threads_of(c.algorithm));
 }
+int rows_of(const Algorithm& a) { return a.wave.m * a.warp_tile.m; }
 int tile_unit(const Case& c) {
-  return c.algorithm.wave.n * kWarp * kVectorBytes / size_of(c.signature.in);
+  return threads_of_row(c.algorithm) * kVectorBytes / size_of(c.signature.in);
 }
+bool is_power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
+
+// Threads that share a row only as long as they hold all of it.
+bool holds_all(const Algorithm& a) { return a.warp_tile.m > 1 || a.cluster_n > 1; }
 
 constexpr tile::Rule<Case> kCudaRules[] = {
     {[](const Case& c) {
@@ -45,9 +62,45 @@ constexpr tile::Rule<Case> kCudaRules[] = {
        return fmt::format("wave must be m x n x 1 warps of {} threads, at most {} in all, got {}",
                           kWarp, c.target.max_threads_per_block, to_string(c.algorithm.wave));
      }},
-    {[](const Case& c) { return tile_fits(c.algorithm.tile, c.algorithm.wave.m, tile_unit(c)); },
+    {[](const Case& c) {
+       const Shape3& w = c.algorithm.warp_tile;
+       return w.n == 1 && w.k == 1 && w.m <= kWarp && is_power_of_two(w.m) &&
+              (w.m == 1 || c.algorithm.wave.n == 1);
+     },
      [](const Case& c) {
-       return tile_does_not_fit(c.algorithm.tile, c.algorithm.wave.m, tile_unit(c));
+       return fmt::format(
+           "warp tile must be 1x1x1 where wave_n is not 1, else a power of two up to {} x 1 x 1, "
+           "got {} with wave {}",
+           kWarp, to_string(c.algorithm.warp_tile), to_string(c.algorithm.wave));
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return is_power_of_two(a.cluster_n) && a.cluster_n <= kMostCluster &&
+              (a.cluster_n == 1 || (a.wave.m == 1 && a.warp_tile.m == 1));
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "cluster must be 1x1, 1x2, 1x4 or 1x{}, and 1x1 where a block has several rows, got "
+           "1x{} "
+           "with {} rows",
+           kMostCluster, c.algorithm.cluster_n, rows_of(c.algorithm));
+     }},
+    {[](const Case& c) { return !holds_all(c.algorithm) || c.algorithm.slices == 1; },
+     [](const Case& c) {
+       return fmt::format("slices must be 1 with cluster 1x{} and warp tile {}, got {}",
+                          c.algorithm.cluster_n, to_string(c.algorithm.warp_tile),
+                          c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       const Shape3& t = c.algorithm.tile;
+       const int unit = tile_unit(c);
+       return t.m == rows_of(c.algorithm) && t.k == 1 && t.n >= unit && t.n <= kMostCudaTile &&
+              t.n % unit == 0;
+     },
+     [](const Case& c) {
+       return fmt::format("tile must be {} x n x 1, n a multiple of {} up to {}, got {}",
+                          rows_of(c.algorithm), tile_unit(c), kMostCudaTile,
+                          to_string(c.algorithm.tile));
      }},
     {[](const Case& c) { return registers_needed(c.algorithm) <= registers_of_thread(c); },
      [](const Case& c) {
@@ -57,32 +110,137 @@ constexpr tile::Rule<Case> kCudaRules[] = {
      }},
 };
 
+// What is best somewhere by the estimate, among all that is legal.
+bool is_listed(const Algorithm& a) {
+  const int values = values_of(a);
+  if (values < 4 || values > 64) return false;
+  if (a.warp_tile.m > 1) {
+    return a.wave == Shape3{4, 1, 1} && values <= 32 && a.cluster_n * a.slices == 1;
+  }
+  if (a.cluster_n * a.slices == 1) return true;
+  return (a.cluster_n == 1 || a.slices == 1) && a.wave.m == 1 && a.wave.n >= 8 && values >= 16 &&
+         values <= 32;
+}
+
 // A block has as many rows as its warps stand for.
 std::vector<Algorithm> cuda_algorithms(const Target& target) {
-  return rows_algorithms(target, [](const Algorithm& a) { return a.wave.m; });
+  const AlgorithmSpace& space = tile::space_of(Op::norm, target);
+  std::vector<Algorithm> all;
+  const auto add = [&](const Algorithm& a) {
+    if (is_listed(a)) all.push_back(a);
+  };
+  tile::for_each_shape(space, space.tiles, tile::warp_tiles_for(space, DType::fp32),
+                       [&](Algorithm a) {
+                         a.tile.m = rows_of(a);
+                         for (const int slices : {1, 8, 32, 128}) a.slices = slices, add(a);
+                         a.slices = 1;
+                         for (const Shape3& cluster : space.clusters) {
+                           a.cluster_n = cluster.n;
+                           if (a.cluster_n > 1) add(a);
+                         }
+                       });
+  return all;
 }
 
-Source emit_cuda(const KernelSpec& spec, const Target&) {
-  constexpr std::array<tile::GpuEntry, 2> kEntries = {{{"", "run"}, {"_result", "run_result"}}};
-  const auto steps = static_cast<std::size_t>(steps_of(spec.algorithm));
-  return tile::cuda_source(spec, kAbi, rows_template(spec), threads_of(spec.algorithm),
-                           std::span(kEntries).first(steps));
+Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& target) {
+  const Algorithm& a = spec.algorithm;
+  const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
+  if ((holds_all(a) || p.quant != NormQuant::none) && p.columns > held) {
+    return {fmt::format("columns must be at most {}, which {} threads of {} blocks hold, got {}",
+                        held, threads_of_row(a), a.cluster_n, p.columns)};
+  }
+  return rows_serve(spec, p, target);
 }
 
+// The compiler is told to let so many blocks be resident. A residual is loaded beside the row.
+int resident_blocks(const Algorithm& a, bool residual, const Target& target) {
+  const int more = residual ? values_of(a) / 2 : 0;
+  const int registers = (registers_needed(a) + more + 7) / 8 * 8;
+  return std::max(1, std::min({int(tile::kUnitThreads) / threads_of(a), 32,
+                               target.registers_per_unit / (registers * threads_of(a))}));
+}
+
+// Rows that the threads hold, then those that they do not; or the two steps of slices.
+std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& target) {
+  const Algorithm& a = spec.algorithm;
+  const bool residual = std::get<NormSignature>(spec.signature).residual;
+  if (a.slices > 1) return {{"", "run_slice"}, {"_result", "run_result"}};
+  std::vector<tile::GpuEntry> all = {{"", "run", resident_blocks(a, residual, target)}};
+  const bool is_quantised = std::get<NormSignature>(spec.signature).quant != NormQuant::none;
+  if (!holds_all(a) && !is_quantised) all.push_back({"_long", "run_long"});
+  return all;
+}
+
+Source emit_cuda(const KernelSpec& spec, const Target& target) {
+  const Algorithm& a = spec.algorithm;
+  tile::Template from = rows_template(spec);
+  from.config += fmt::format("  static constexpr int kWarpRows = {}, kSplits = {};\n",
+                             a.warp_tile.m, a.cluster_n);
+  return tile::cuda_source(spec, kAbi, from, threads_of(a), entries_of(spec, target));
+}
+
+Launch bind_cuda(const KernelSpec& spec, const NormProblem& p, const Target& target,
+                 const NormOperands& o) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch = bind_rows(spec, p, target, o);
+  const bool is_long = a.slices == 1 && p.columns > std::int64_t{a.tile.n} * a.cluster_n;
+  if (is_long && !launch.steps.empty()) launch.steps[0].entry = 1;
+  return launch;
+}
+
+// ---- the predicted time ----
+
+struct Work {
+  double blocks, rounds;  // `rounds`: how often a unit's resident blocks are replaced
+  double passes;          // over what a block has to read, in tiles
+  double merges;          // of the threads of a row
+};
+
+Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
+  const double blocks =
+      std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n * a.slices;
+  const double rounds = blocks / (double(resident_blocks(a, p.residual, target)) * target.units);
+  const double columns = static_cast<double>(p.columns) / a.slices / a.cluster_n;
+  const bool is_held = a.slices == 1 && columns <= a.tile.n;
+  return {blocks, rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
+          is_held ? 1 : 2 * std::ceil(columns / a.tile.n), p.kind == NormKind::rmsnorm ? 1.0 : 2.0};
+}
+
+// The warps' instructions. Elements whose rows are no whole vectors are moved one by one.
+double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
+                     const Target& target) {
+  const bool is_wide = p.columns * size_of(p.in) % kVectorBytes == 0;
+  const double moved = is_wide ? 1 : 5 + p.scale + p.shift + 3 * p.residual;
+  const double of_value =
+      6 + (p.kind == NormKind::rmsnorm ? 0 : 2) + p.scale + p.shift + 2 * p.residual + moved;
+  const double merging =
+      w.merges * (2 * std::log2(std::min(kWarp, threads_of_row(a))) +
+                  (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));
+  const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
+  const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
+  return of_unit * of_warp / (kSchedulers * kIssued * target.clock_ghz * 1e9);
+}
+
+double block_seconds(const Work& w, const Algorithm& a) {
+  const double meeting =
+      kMergeSeconds + (a.wave.n > 1 ? kMeetSeconds : 0) + (a.cluster_n > 1 ? kClusterSeconds : 0);
+  return w.passes * (kBlockSeconds + values_of(a) * kValueSeconds) + w.merges * meeting;
+}
+
+// Traffic, waiting and computing overlap, the better the more unlike they are.
 Estimate estimate_cuda(const KernelSpec& spec, const NormProblem& p, const Target& target, int) {
   const Algorithm& a = spec.algorithm;
-  const double blocks = std::ceil(static_cast<double>(p.rows) / a.wave.m) * a.slices;
-  const double columns = std::min<double>(a.tile.n, static_cast<double>(p.columns) / a.slices);
-  const double bandwidth = tile::gpu_bandwidth(target, blocks, threads_of(a), registers_needed(a),
-                                               a.wave.m * columns * size_of(p.in));
-  const double again = bytes_again(a, p);
+  const Work w = work_of(a, p, target);
+  const double again = w.passes > 1 ? elements(p) * size_of(p.in) : 0;
   const bool is_cached = again < 0.5 * tile::cache_bytes(target);
-  const double values = a.tile.n / double(a.wave.n * kWarp);
-  const int waiting = a.wave.n > 1 ? a.wave.m * a.wave.n : 1;  // warps
-  const double more =
-      1 + kShareOfWarp * waiting + kShareOfValue * std::max(0.0, values - kFewValues);
-  const double memory = (bytes(p) + (is_cached ? again / 3 : again)) * more / bandwidth;
-  return tile::total_of(0, memory, target.launch_us * 1e-6 + steps_of(a) * kStepSeconds);
+  const double traffic =
+      (bytes(p) + (is_cached ? again / 3 : again)) / (target.memory_gb_per_s * 1e9 * kReached);
+  const double waiting = std::max(1.0, w.rounds) * block_seconds(w, a);
+  const double issue = issue_seconds(w, a, p, target);
+  const double together =
+      std::pow(std::pow(traffic, 4) + std::pow(waiting, 4) + std::pow(issue, 4), 0.25);
+  return tile::total_of(issue, together,
+                        target.launch_us * 1e-6 + (steps_of(a) - 1) * kStepSeconds);
 }
 
 }  // namespace
@@ -91,12 +249,16 @@ const Way kRowsCuda = {
     .backend = "cuda",
     .pipeline = Pipeline::rows,
     .rules = kCudaRules,
-    .serves = rows_serve,
+    .serves = cuda_serves,
     .algorithms = cuda_algorithms,
     .emit = emit_cuda,
-    .bind = bind_rows,
+    .bind = bind_cuda,
     .estimate = estimate_cuda,
-    .own = {
-        {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 8, 1}, .warp_tile = {}}}};
+    .own = {{.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 8, 1}, .warp_tile = {}},
+            {.pipeline = Pipeline::rows,
+             .tile = {1, 32768, 1},
+             .wave = {1, 16, 1},
+             .warp_tile = {},
+             .cluster_n = 8}}};
 
 }  // namespace tessera::norm

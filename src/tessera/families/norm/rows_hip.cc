@@ -42,6 +42,13 @@ int hip_tile_unit(const Case& c) {
 }
 
 constexpr tile::Rule<Case> kHipRules[] = {
+    tile::kRowOf<Case, tile::kWarpTileOfOne>,
+    tile::kRowOf<Case, kClusterOfOne>,
+    {[](const Case& c) { return c.signature.quant == NormQuant::none; },
+     [](const Case& c) {
+       return fmt::format("quant must be none on {}, got {}", c.target.name,
+                          to_string(c.signature.quant));
+     }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        const int most = c.target.max_threads_per_block;
@@ -140,6 +147,7 @@ const Way kRowsHip = {
     .bind = bind_hip,
     .estimate = estimate_hip,
     .own = {
+        {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 4, 1}, .warp_tile = {}},
         {.pipeline = Pipeline::rows, .tile = {1, 4096, 1}, .wave = {1, 4, 1}, .warp_tile = {}}}};
 
 }  // namespace tessera::norm

@@ -37,7 +37,7 @@ constexpr FieldMask kCpasync = mask_of({"split_k", "slices", "stages"});
 constexpr FieldMask kMfma = mask_of(
     {"scheduler", "store", "split_k", "splits", "slices", "streamk", "stages", "persistent"});
 
-constexpr FieldMask kNorm = mask_of({"slices"});
+constexpr FieldMask kNorm = mask_of({"slices", "cluster_n"});
 constexpr FieldMask kDepthwise = mask_of({"split_k", "slices"});
 constexpr FieldMask kGrouped = mask_of({"stages"});
 constexpr FieldMask kSplitkv = mask_of({"slices", "stages"});

@@ -4,6 +4,7 @@
 // whose squares overflow or vanish are read again, scaled.
 #pragma once
 
+#include "tessera/device/cpu/eight_bits.h"
 #include "tessera/device/cpu/grid.h"
 #include "tessera/device/cpu/rows.h"
 #include "tessera/device/cpu/sums.h"
@@ -206,8 +207,96 @@ struct NormKernel {
     });
   }
 
+  // ---- outputs of 8 bits ----
+
+  static constexpr bool kQuantised = C::kQuant != NormQuant::none;
+  static constexpr float kLargest = __is_same(Out, fp8) ? 448.0F : 57344.0F;
+
+  // The greatest magnitude of `count` floats from a multiple of a vector on; NaN does not count.
+  static float most_of(const float* x, int count) {
+    f32v most = splat(0.0F);
+    for_each_vector(count, [&](int i, int lanes, int) {
+      const f32v v = load_lanes(x + i, lanes);
+      const f32v magnitude = bits_as<f32v>(bits_as<u32v>(v) & 0x7fffffffU);
+      most = magnitude > most ? magnitude : most;
+    });
+    float all = 0;
+    for (int i = 0; i < kLanes; ++i) all = most[i] > all ? most[i] : all;
+    return all;
+  }
+  static void store_over(Out* to, const float* x, int count, float scale) {
+    const float factor = 1.0F / scale;
+    for_each_vector(count, [=](int i, int lanes, int) {
+      store_rounded(to + i, load_lanes(x + i, lanes) * factor, lanes);
+    });
+  }
+
+  // Leaves the results of some columns of a row in the chunk.
+  static void finish_chunk(const NormArguments& g, const Place& p, i64 begin, int count,
+                           const NormFactors& f, float power, bool is_read, Chunk& chunk) {
+    if (!is_read) {
+      read_chunk(g, p.row, begin, count, true, chunk);
+      if (power != kUsualRows) multiply(chunk, count, power);
+    }
+    for_each_vector(count, [&](int i, int lanes, int) {
+      store(chunk.x + i, result<false>(g, load<f32v>(chunk.x + i), begin + i, lanes, f));
+    });
+  }
+
+  // One scale of the row's columns from `begin` on for each block of them.
+  static void store_blocks(const NormArguments& g, i64 row, i64 begin, int count,
+                           const Chunk& chunk) {
+    Out* const out = static_cast<Out*>(g.out) + g.ld_out * row + begin;
+    float* const scales = g.out_scales + row * g.row_of_scales;
+    for (int at = 0; at < count; at += kQuantBlock) {
+      const int width = static_cast<int>(smaller(count - at, kQuantBlock));
+      const float scale = quant_scale(most_of(chunk.x + at, width), kLargest);
+      scales[(begin + at) / kQuantBlock * g.block_of_scales] = scale;
+      store_over(out + at, chunk.x + at, width, scale);
+    }
+  }
+
+  [[gnu::noinline]] static void write_quantised(const NormArguments& g, const Place& p,
+                                                const ScaledStatistics& all, Chunk& chunk) {
+    NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
+    float power = kUsualRows;
+    if (kMayOverflow && all.power != kUsualRows) {
+      const ScaledFactors scaled = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
+      f = {scaled.offset, scaled.factor}, power = scaled.power;
+    }
+    // What the first pass read is still there, unless it was padded or multiplied.
+    const bool is_read = is_held(g) && all.power == kUsualRows;
+    const bool is_whole = g.columns <= kChunk;
+    float most = 0;
+    if (C::kQuant == NormQuant::row) {
+      for_each_chunk(p.columns, [&](i64 begin, int count) {
+        finish_chunk(g, p, begin, count, f, power, is_read, chunk);
+        const float here = most_of(chunk.x, count);
+        most = here > most ? here : most;
+      });
+    }
+    float scale = C::kQuant == NormQuant::tensor ? *g.out_scale : quant_scale(most, kLargest);
+    if (C::kQuant == NormQuant::row) g.out_scales[p.row * g.row_of_scales] = scale;
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      if (C::kQuant != NormQuant::row || !is_whole) {
+        finish_chunk(g, p, begin, count, f, power, is_read, chunk);
+      }
+      if (C::kQuant == NormQuant::block) return store_blocks(g, p.row, begin, count, chunk);
+      store_over(static_cast<Out*>(g.out) + g.ld_out * p.row + begin, chunk.x, count, scale);
+    });
+  }
+
   static void write(const NormArguments& g, const Place& p, const ScaledStatistics& all,
                     Chunk& chunk) {
+    if constexpr (kQuantised) {
+      write_quantised(g, p, all, chunk);
+    } else {
+      write_plain(g, p, all, chunk);
+    }
+  }
+
+  static void write_plain(const NormArguments& g, const Place& p, const ScaledStatistics& all,
+                          Chunk& chunk) {
     if (kMayOverflow && all.power != kUsualRows) return write_scaled(g, p, all, chunk);
     const NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
     for_each_chunk(p.columns, [&](i64 begin, int count) {

@@ -1,9 +1,10 @@
 // softmax, RMSNorm and LayerNorm of rows on a GPU. wave_n warps share a row, or a slice of one, and
-// keep up to tile_n of its columns in registers between the two passes; what is longer is read
-// again. Rows whose squares overflow or vanish are read again, scaled.
+// keep up to tile_n of its columns in registers between the two passes (held_rows.h); what is
+// longer is read again. Rows whose squares overflow or vanish are read again, scaled.
 #pragma once
 
 #include "tessera/device/cuda/math.h"
+#include "tessera/device/cuda/norm/held_rows.h"
 #include "tessera/device/cuda/row_part.h"
 #include "tessera/device/norm.h"
 
@@ -14,8 +15,9 @@ struct NormMath {
   static __device__ __forceinline__ float reciprocal_sqrt(float x) { return rsqrtf(x); }
 };
 
+// Rows or slices that need not fit into the registers of the threads that share them.
 template <class C>
-struct NormKernel {
+struct LongRows {
   using In = typename C::In;
   using Weight = typename C::Weight;
   using Out = typename C::Out;
@@ -98,7 +100,7 @@ struct NormKernel {
             __shfl_xor_sync(~0U, s.second, distance)};
   }
 
-  // Reads the slice; `part` is left holding its last tile_n columns.
+  // Reads the slice, tile_n columns at a time.
   static __device__ __forceinline__ NormStatistics gather(const NormArguments& g, const Slice& s,
                                                           Part& part) {
     NormStatistics mine = no_statistics<C::kKind>();
@@ -222,13 +224,10 @@ struct NormKernel {
     });
   }
 
-  // is_held: the part is the whole slice.
   static __device__ __forceinline__ void write(const NormArguments& g, const Slice& s,
-                                               const ScaledStatistics& all, bool is_held,
-                                               Part& part) {
+                                               const ScaledStatistics& all, Part& part) {
     if (kMayOverflow && all.power != kUsualRows) return write_scaled(g, s, all);
     const NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
-    if (is_held) return write_part(g, s, f, part);
     for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
       read_part(g, s, begin, true, part);
       write_part(g, s, f, part);
@@ -262,7 +261,7 @@ struct NormKernel {
     if constexpr (C::kSlices > 1) {
       if (threadIdx.x == 0) statistics(g, s.row)[blockIdx.y] = all;
     } else {
-      write(g, s, all, g.columns <= C::kTileN, part);
+      write(g, s, all, part);
     }
   }
 
@@ -271,7 +270,27 @@ struct NormKernel {
     const Slice s = slice_of(g);
     if (s.row == g.rows) return;
     Part part;
-    write(g, s, gathered(statistics(g, s.row)), false, part);
+    write(g, s, gathered(statistics(g, s.row)), part);
+  }
+};
+
+// One step: run() where the threads of a row can hold it, else run_long(). Two steps for slices:
+// run_slice() and run_result().
+template <class C>
+struct NormKernel {
+  static constexpr int kVector = 16 / static_cast<int>(sizeof(typename C::In));
+
+  static __device__ __forceinline__ void run(const NormArguments& g) {
+    if (g.is_aligned != 0 && g.columns % kVector == 0) {
+      HeldRows<C, NormMath, kVector>::run(g);
+    } else {
+      HeldRows<C, NormMath, 1>::run(g);
+    }
+  }
+  static __device__ __forceinline__ void run_long(const NormArguments& g) { LongRows<C>::run(g); }
+  static __device__ __forceinline__ void run_slice(const NormArguments& g) { LongRows<C>::run(g); }
+  static __device__ __forceinline__ void run_result(const NormArguments& g) {
+    LongRows<C>::run_result(g);
   }
 };
 
