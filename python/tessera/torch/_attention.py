@@ -17,10 +17,6 @@ Tensor = torch.Tensor
 _TENSORS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts")
 
 
-def _slots_of(*names: str) -> Tuple[Optional[int], ...]:
-    """For each tensor that attention's plans name, its position among a call's and its results."""
-    return tuple(names.index(name) if name in names else None for name in _attention_ops.NAMES)
-
 
 def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool = False) -> bool:
     """Whether lse is to be kept for them; refuses those that there are not."""
@@ -78,17 +74,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     slopes are computed, except with 8 bits or pages.
     """
     scale = None if scale is None else float(scale)
-    found: Any = False
-    if dropout == 0 and not return_random and not torch.compiler.is_compiling() and all(
-            tensor is None for tensor in (seqlens_q, seqlens_k, page_table, page_starts, descale_q,
-                                          descale_k, descale_v, scale_o)):
-        found = _warm.find((q, k, v, bias, slopes),
-                           ("attention", mask, window, sink, scale, float(soft_cap), max_seqlen_q,
-                            max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k,
-                            out_dtype, num_splits, return_lse, layout,
-                            _run.are_batch_invariant_kernels_enabled()))
-        if type(found) is tuple:
-            return found if return_lse else found[0]
+    found = None
+    if not torch.compiler.is_dynamo_compiling() and dropout == 0 and not return_random and \
+            seqlens_q is seqlens_k is page_table is page_starts is descale_q is None and \
+            descale_k is descale_v is scale_o is None:
+        arguments = (q, k, v, bias, slopes, mask, window, sink, scale, soft_cap, max_seqlen_q,
+                     max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k, out_dtype,
+                     num_splits, return_lse, layout)
+        found = _warm.find("attention", *arguments)
+        if found is not None and type(found) is not list:
+            return found  # type: ignore[no-any-return]
         _warm.see(None)
     check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
                                           page_starts), 3)
@@ -112,10 +107,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
                              max_seqlen_q, max_seqlen_k, skip_q, float(dropout), has_lse,
                              return_random, check_pages, *scales, scale_block_q, scale_block_k,
                              out_dtype, num_splits)
-    if found is not False:
-        _warm.keep(found, _slots_of("q", "k", "v", "bias", "slopes", "out", "lse"), 5)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
-    return asked if len(asked) > 1 else out
+    results = asked if len(asked) > 1 else out
+    if found is not None:
+        _warm.keep(found, arguments, _attention_ops.SLOTS, results)
+    return results
 
 
 # ---- PyTorch's function --------------------------------------------------------------------------
@@ -190,13 +186,12 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     others than PyTorch's own.
     """
     scale = None if scale is None else float(scale)
-    found: Any = False
-    if dropout_p == 0 and not torch.compiler.is_compiling():
-        found = _warm.find((query, key, value, attn_mask),
-                           (_NAME, is_causal, scale, enable_gqa,
-                            _run.are_batch_invariant_kernels_enabled()))
-        if type(found) is tuple:
-            return found[0]
+    found = None
+    if not torch.compiler.is_dynamo_compiling() and dropout_p == 0:
+        arguments = query, key, value, attn_mask, is_causal, scale, enable_gqa
+        found = _warm.find(_NAME, *arguments)
+        if found is not None and type(found) is not list:
+            return found  # type: ignore[no-any-return]
         _warm.see(None)
     check_tensors(_NAME, ("query", "key", "value", "attn_mask"), (query, key, value, attn_mask), 3)
     if not 0 <= dropout_p < 1:
@@ -208,8 +203,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
         out = _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
-        if found is not False and (attn_mask is None or attn_mask.dtype != torch.bool):
-            _warm.keep(found, _slots_of("q", "k", "v", "bias", "out"), 4)
+        if found is not None and (attn_mask is None or attn_mask.dtype != torch.bool):
+            _warm.keep(found, arguments, _attention_ops.SLOTS, out)
         return out
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
     q, k, v = _heads(q, k, v, enable_gqa)

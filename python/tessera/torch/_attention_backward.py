@@ -186,7 +186,8 @@ _NO_TANGENTS = ("attention has no derivative in forward mode (jvp, jacfwd); torc
                 "jacrev compute it in reverse mode")
 
 register(Operator(_attention_ops.SCHEMA, _attention_ops.run, _attention_ops.fake, _setup, _backward,
-                  refusal=_NO_TANGENTS, keeping=_attention_ops.run_keeping))
+                  refusal=_NO_TANGENTS, keeping=_attention_ops.run_keeping,
+                  slots=_attention_ops.SLOTS))
 register(Operator(_SCHEMA, run, _fake, refusal="attention has no second derivative"))
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
     _library.impl("attention", _attention_ops.cast_and_call(_device), _key)
