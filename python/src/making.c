@@ -19,6 +19,7 @@ static void* address_of(PyObject* addresses, Py_ssize_t i) {
 
 int bind_making(PyObject* addresses) {
   if (!PyTuple_Check(addresses)) return 0;
+  torch.wrap = NULL;
   if (PyTuple_Size(addresses) != 4) return 1;
   void* found[4];
   for (Py_ssize_t i = 0; i < 4; ++i) {

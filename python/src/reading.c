@@ -61,13 +61,14 @@ int is_tensor(const PyObject* object) {
   return type == torch.types[0] || type == torch.types[1];
 }
 
-int is_plain(PyObject* tensor, int needs_plain_gradient) {
+int is_plain(PyObject* tensor) {
   PyObject* const layout = attribute(tensor, kLayout);
   Py_XDECREF(layout); /* PyTorch keeps it */
   return layout == torch.strided && truth_of(attribute(tensor, kIsNested)) == 0 &&
-         truth_of(method(tensor, kIsNegative)) == 0 && truth_of(method(tensor, kIsZero)) == 0 &&
-         !(needs_plain_gradient && truth_of(attribute(tensor, kRequiresGrad)) != 0);
+         truth_of(method(tensor, kIsNegative)) == 0 && truth_of(method(tensor, kIsZero)) == 0;
 }
+
+int asks_gradient(PyObject* tensor) { return truth_of(attribute(tensor, kRequiresGrad)) != 0; }
 
 /* Writes a tuple of numbers. Takes the reference. Returns their count, or -1. */
 static Py_ssize_t numbers_of(PyObject* numbers, int64_t* to) {
@@ -129,6 +130,8 @@ int read_stream(int gpu, void** stream) {
 static void find_functions(PyTypeObject* type) {
   const PyGetSetDef* const attributes = (const PyGetSetDef*)PyType_GetSlot(type, Py_tp_getset);
   const PyMethodDef* const methods = (const PyMethodDef*)PyType_GetSlot(type, Py_tp_methods);
+  memset(torch.attributes, 0, sizeof(torch.attributes));
+  memset(torch.methods, 0, sizeof(torch.methods));
   PyErr_Clear(); /* Python 3.9 has no such tables of a type that is not made at run time */
   for (int i = 0; i < kNames; ++i) {
     for (const PyGetSetDef* a = attributes; a != NULL && a->name != NULL; ++a) {

@@ -28,7 +28,8 @@ typedef struct {
   const void* address[kMostArguments];
   PyObject* other[kMostArguments]; /* arguments that are no tensors; owned */
   PyObject* like;                  /* the first tensor */
-  int needs_plain_gradient;        /* whether gradients are on, so that no tensor may ask for one */
+  int has_gradients;               /* whether they are switched on */
+  int asks_gradient;               /* whether a tensor asks for one */
   int64_t device; /* of the last tensor: 0 for the CPU, else the GPU's number + 1 */
 } Call;
 
@@ -67,11 +68,11 @@ PyObject* ask(const Question* question) {
  * is not plain. */
 static int read_tensor(Call* call, Py_ssize_t i, PyObject* tensor) {
   Seen seen;
-  if (call->tensors == kMostTensors || !is_plain(tensor, call->needs_plain_gradient) ||
-      !read_memory(tensor, &seen)) {
+  if (call->tensors == kMostTensors || !is_plain(tensor) || !read_memory(tensor, &seen)) {
     return 0;
   }
   if (call->tensors++ == 0) call->like = tensor;
+  if (call->has_gradients && asks_gradient(tensor)) call->asks_gradient = 1;
   call->address[i] = seen.address;
   call->device = seen.device;
   int64_t* word = call->words + call->used;
@@ -142,7 +143,7 @@ static int read_settings(Call* call) {
 
 static int read_call(Call* call, PyObject* const* arguments) {
   if (!is_idle() || !read_settings(call)) return 0;
-  call->needs_plain_gradient = truth_of(ask(&torch.has_gradient));
+  call->has_gradients = truth_of(ask(&torch.has_gradient));
   for (Py_ssize_t i = 0; i < call->count; ++i) {
     if (!read_argument(call, i, arguments[i])) return 0;
   }
@@ -283,22 +284,27 @@ static PyObject* find_and_launch(Call* call, PyObject* what) {
 const char call_tensors_doc[] =
     "call_tensors(what, *arguments)\n\n"
     "Launches table[key]; the key is made of `what`, the arguments and PyTorch's settings.\n"
-    "Returns the new result after a launch, a tuple of several, a list of the key where the table\n"
-    "lacks it, and None where the call is not plain, a tensor asks for a gradient, an argument "
-    "has\n"
-    "no hash, or something failed.";
+    "Returns the new result after a launch, a tuple of several, a list of the key where the\n"
+    "table lacks it, False where a gradient is asked for and nothing else, and None where the\n"
+    "call is not plain, an argument is no constant, or something failed.";
 
 PyObject* call_tensors(PyObject* module, PyObject* const* arguments, Py_ssize_t count) {
   (void)module;
   Call call;
   call.used = call.tensors = call.others = 0;
+  call.asks_gradient = 0;
   call.device = 0;
   call.like = NULL;
   call.count = count - 1;
   PyObject* result = NULL;
   if (call.count > 0 && call.count <= kMostArguments && torch.table != NULL &&
       launch_plan != NULL && read_call(&call, arguments + 1)) {
-    result = find_and_launch(&call, arguments[0]);
+    if (call.asks_gradient) {
+      Py_INCREF(Py_False);
+      result = Py_False;
+    } else {
+      result = find_and_launch(&call, arguments[0]);
+    }
   }
   for (Py_ssize_t i = 0; i < call.others; ++i) Py_DECREF(call.other[i]);
   if (result == NULL && (PyErr_Occurred() == NULL || PyErr_ExceptionMatches(PyExc_Exception))) {

@@ -48,8 +48,9 @@ PyObject* ask(const Question* question);
  * as (address, shape, strides), by which that exchange is tried. */
 int bind_reading(PyObject* facts);
 int is_tensor(const PyObject* object);
-/* Whether nothing but the memory of the tensor matters. */
-int is_plain(PyObject* tensor, int needs_plain_gradient);
+/* Whether nothing but the memory of the tensor and its derivative matter. */
+int is_plain(PyObject* tensor);
+int asks_gradient(PyObject* tensor); /* or an exception is set */
 int read_memory(PyObject* tensor, Seen* seen);
 /* 1 with PyTorch's current stream of a GPU; 0 where only Python can say it. */
 int read_stream(int gpu, void** stream);

@@ -82,7 +82,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
                      max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k, out_dtype,
                      num_splits, return_lse, layout)
         found = _warm.find("attention", *arguments)
-        if found is not None and type(found) is not list:
+        if type(found) in _warm.RESULTS:
             return found  # type: ignore[no-any-return]
         _warm.see(None)
     check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
@@ -109,7 +109,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
                              out_dtype, num_splits)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
     results = asked if len(asked) > 1 else out
-    if found is not None:
+    if type(found) is list:
         _warm.keep(found, arguments, _attention_ops.SLOTS, results)
     return results
 
@@ -190,7 +190,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     if not torch.compiler.is_dynamo_compiling() and dropout_p == 0:
         arguments = query, key, value, attn_mask, is_causal, scale, enable_gqa
         found = _warm.find(_NAME, *arguments)
-        if found is not None and type(found) is not list:
+        if type(found) in _warm.RESULTS:
             return found  # type: ignore[no-any-return]
         _warm.see(None)
     check_tensors(_NAME, ("query", "key", "value", "attn_mask"), (query, key, value, attn_mask), 3)
@@ -203,7 +203,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
         out = _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
-        if found is not None and (attn_mask is None or attn_mask.dtype != torch.bool):
+        if type(found) is list and (attn_mask is None or attn_mask.dtype != torch.bool):
             _warm.keep(found, arguments, _attention_ops.SLOTS, out)
         return out
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)

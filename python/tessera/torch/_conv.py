@@ -23,6 +23,8 @@ Numbers = Union[int, Sequence[int]]
 
 def _each(name: str, value: Any, ndim: int) -> Tuple[int, ...]:
     values = (value,) * ndim if isinstance(value, int) else tuple(value)
+    # A tensor is not a part of a key, because its number may change.
+    values = tuple([v.item() if isinstance(v, Tensor) else v for v in values])
     if len(values) == 1:
         values *= ndim
     if len(values) != ndim:
@@ -68,7 +70,7 @@ def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: 
     if not torch.compiler.is_dynamo_compiling():
         arguments = x, weight, bias, ndim, stride, padding, dilation, groups, activation
         found = _warm.find("conv", *arguments)
-        if found is not None and type(found) is not list:
+        if type(found) in _warm.RESULTS:
             return found  # type: ignore[no-any-return]
         _warm.see(None)
     check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
@@ -77,7 +79,7 @@ def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: 
     y = call_anew(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
     if x.dim() < ndim + 2:
         return y.squeeze(0)
-    if found is not None:
+    if type(found) is list:
         _warm.keep(found, arguments, (0, 1, None, 2), y)
     return y
 

@@ -3,7 +3,7 @@ PyTorch's dispatcher. All other calls take PyTorch's way, and so does everything
 call: see find() of _warm.py."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -31,7 +31,7 @@ class Eager:
 
     def anew(self, found: Any, call: Any, arguments: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
         """call: PyTorch's own. found: what find() said of the call."""
-        if found is None:
+        if type(found) is not list:
             return call(*arguments, **named)
         _warm.see(None)
         made = call(*arguments, **named)
@@ -52,9 +52,9 @@ class _Packet(OpOverloadPacket):
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         eager = self.tessera_eager
         found = _warm.find(eager, *(_flat(arguments, named) if named else arguments))
-        if found is None or type(found) is list:
-            return eager.anew(found, super().__call__, arguments, named)
-        return found
+        if type(found) in _warm.RESULTS:
+            return found
+        return eager.anew(found, super().__call__, arguments, named)
 
 
 class _Overload(OpOverload):
@@ -63,9 +63,9 @@ class _Overload(OpOverload):
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         eager = self.tessera_eager
         found = _warm.find(eager, *(_flat(arguments, named) if named else arguments))
-        if found is None or type(found) is list:
-            return eager.anew(found, super().__call__, arguments, named)
-        return found
+        if type(found) in _warm.RESULTS:
+            return found
+        return eager.anew(found, super().__call__, arguments, named)
 
 
 def launch_at_once(packet: Any, slots: Slots) -> None:
@@ -73,15 +73,3 @@ def launch_at_once(packet: Any, slots: Slots) -> None:
     overload = packet.default
     packet.tessera_eager = overload.tessera_eager = Eager(overload, slots)
     packet.__class__, overload.__class__ = _Packet, _Overload
-
-
-def run(function: Callable[..., Any], slots: Slots, arguments: Tuple[Any, ...]) -> Any:
-    """function(*arguments), an operator's, below PyTorch's derivatives."""
-    found = _warm.find(function, *arguments)
-    if found is not None and type(found) is not list:
-        return found
-    _warm.see(None)
-    made = function(*arguments)
-    if found is not None:
-        _warm.keep(found, arguments, slots, made)
-    return made

@@ -62,15 +62,17 @@ def _call(op: Any, function: Callable[..., Any], needed: int, count: int, *argum
     if torch.compiler.is_dynamo_compiling():
         return op(*arguments)
     found = _warm.find(function, *arguments)
-    if found is not None and type(found) is not list:
+    if type(found) in _warm.RESULTS:
         return found
     tensors, others = arguments[:count], arguments[count:]
-    if found is None or not all(type(tensor) in _TYPES or tensor is None and position >= needed
-                                for position, tensor in enumerate(tensors)):
+    if found is None or not all([type(tensor) in _TYPES or tensor is None and position >= needed
+                                 for position, tensor in enumerate(tensors)]):
         return call_anew(op, function, needed, tensors, *others)
+    if found is False:
+        return (_operators.direct(op) or op)(*arguments)
     _warm.see(None)
     made = function(*arguments)
-    _warm.keep(found, arguments, _ops.SLOTS[function], made)
+    _warm.keep(found, arguments, _ops.SLOTS[function], made, _ops.UNREAD.get(function, ()))
     return made
 
 

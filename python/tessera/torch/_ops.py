@@ -65,6 +65,9 @@ SLOTS: Dict[Any, Tuple[Optional[int], ...]] = {
     run_rms_norm: (0, None, 1, None), run_layer_norm: (0, None, 1, 2),
     run_add_rms_norm: (0, 1, 2, None), run_add_layer_norm: (0, 1, 2, 3)}
 
+# The caller has compared the packed weight with the weight; the kernel reads one of them.
+UNREAD = {run_packed_linear: (1, 4)}
+
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------
 

@@ -62,17 +62,21 @@ def _facts_to_make() -> Tuple[int, ...]:
     return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
 
 
-def _bound_call() -> Callable[..., Any]:
+def _bound_call(reading: Optional[Tuple[Any, ...]] = None,
+                making: Optional[Tuple[int, ...]] = None) -> Callable[..., Any]:
+    """The extension's function. reading, making: in place of what this PyTorch has, for tests."""
     fast = _warm._fast
     if fast is None:
         return _nothing
     _warm.bind()
+    reading = _facts_to_read() if reading is None else reading
+    making = _facts_to_make() if making is None else making
     idle = (_C._is_any_autocast_enabled, _C._len_torch_dispatch_stack, _C._len_torch_function_stack,
             _C._is_tracing, _C._functorch.peek_interpreter_stack,
             _C._autograd._profiler_enabled)
     settings = (_C.get_num_threads, _C._get_deterministic_algorithms)
     run = sys.modules[__package__ + "._run"]
-    fast.bind_tensors((_table, _facts_to_read(), _facts_to_make(),
+    fast.bind_tensors((_table, reading, making,
                        (idle, settings, _C.is_grad_enabled, forward_ad.__dict__, run.__dict__,
                         getattr(_C, "_cuda_getCurrentRawStream", None), torch.dtype)))
     return fast.call_tensors
@@ -85,8 +89,11 @@ def _first(what: Any, *arguments: Any) -> Any:
     return find(what, *arguments)
 
 
+# The types of what find() gives of a call that was seen before.
+RESULTS = (Tensor, tuple)
 # find(what, *arguments): the result of a call that was seen before, or the tuple of several; a
-# list, for keep(), of one that may be kept; None for others. `what` says what is computed of the
+# list, for keep(), of one that may be kept; False where nothing but a gradient is asked for; None
+# for others. `what` says what is computed of the
 # arguments.
 find: Callable[..., Any] = _first
 
@@ -108,11 +115,12 @@ def _maker_of(tensor: Tensor) -> Any:
                        *tensor.shape, *padding, *tensor.stride(), *padding)
 
 
-def keep(found: Any, arguments: Sequence[Any], slots: Sequence[Optional[int]], made: Results
-         ) -> None:
+def keep(found: Any, arguments: Sequence[Any], slots: Sequence[Optional[int]], made: Results,
+         unread: Sequence[int] = ()) -> None:
     """Puts what the call has launched since find() into the table. found: what that returned for
     the arguments. slots: for each tensor that the plan's call names, its position among the
-    arguments, -1 - i for the result i; results follow. made: the new results."""
+    arguments, -1 - i for the result i; results follow. made: the new results. unread: arguments that
+    the kernel need not read."""
     bound = _seen.__dict__.pop("bound", None)
     if type(found) is not list or bound is None or bound.plan is None or bound.copies or \
             bound.plan._held is None:
@@ -125,7 +133,7 @@ def keep(found: Any, arguments: Sequence[Any], slots: Sequence[Optional[int]], m
     # A tensor that the kernel does not read says something else, which the key does not have, and a
     # number that PyTorch makes a tensor of has no address here.
     if None in sources or len(sources) > _warm.MOST_OPERANDS or \
-            {source for source in sources if source < count} != set(given):
+            {source for source in sources if source < count} - {*unread} != {*given} - {*unread}:
         return
     padded = sources + [0] * (_warm.MOST_OPERANDS - len(sources))
     entry = struct.pack(f"Pi{_warm.MOST_OPERANDS}i", bound.address, len(sources), *padded)
