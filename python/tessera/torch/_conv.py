@@ -15,7 +15,7 @@ from .._problem import Problem
 from . import _conv_ops, _conv_run, _ops, _warm
 from ._conv_run import How
 from ._fold import Folded, Folding
-from ._functions import call_anew, check_tensors, ops
+from ._functions import call_found, check_found, ops
 
 Tensor = torch.Tensor
 Numbers = Union[int, Sequence[int]]
@@ -73,10 +73,11 @@ def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: 
         if type(found) in _warm.RESULTS:
             return found  # type: ignore[no-any-return]
         _warm.see(None)
-    check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
+    check_found(found, f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
     images = images_of(f"conv{ndim}d", ndim, x, weight)
     how = _how(weight, stride, padding, dilation, groups)
-    y = call_anew(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
+    y = call_found(found, ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how,
+                   activation)
     if x.dim() < ndim + 2:
         return y.squeeze(0)
     if type(found) is list:

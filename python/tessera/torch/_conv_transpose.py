@@ -13,7 +13,7 @@ from . import _conv_ops, _conv_run, _warm
 from ._conv import Numbers, _each, images_of
 from ._conv_run import How
 from ._fold import Folded, Folding
-from ._functions import call_anew, check_tensors, ops
+from ._functions import call_found, check_tensors, ops
 
 Tensor = torch.Tensor
 
@@ -58,8 +58,8 @@ def _conv_transpose(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor]
     if min(size) < 0:
         raise Error(f"{name}: the result would have the spatial size {tuple(size)}; no size can be "
                     "below 0")
-    y = call_anew(ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight), size,
-                  *how)
+    y = call_found(found, ops.conv_backward_data, _conv_ops.run_backward_data, 2, (images, weight),
+                   size, *how)
     if type(found) is list and images is x:
         _warm.keep(found, arguments, (None, 1, 0, None), y)
     y = _with_bias(y, bias, ndim)

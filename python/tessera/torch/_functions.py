@@ -64,16 +64,38 @@ def _call(op: Any, function: Callable[..., Any], needed: int, count: int, *argum
     found = _warm.find(function, *arguments)
     if type(found) in _warm.RESULTS:
         return found
-    tensors, others = arguments[:count], arguments[count:]
-    if found is None or not all([type(tensor) in _TYPES or tensor is None and position >= needed
-                                 for position, tensor in enumerate(tensors)]):
-        return call_anew(op, function, needed, tensors, *others)
+    tensors = arguments[:count]
+    if found is None or not _are_given(tensors, needed):
+        return call_anew(op, function, needed, tensors, *arguments[count:])
     if found is False:
         return (_operators.direct(op) or op)(*arguments)
     _warm.see(None)
     made = function(*arguments)
     _warm.keep(found, arguments, _ops.SLOTS[function], made, _ops.UNREAD.get(function, ()))
     return made
+
+
+def _are_given(tensors: Sequence[Any], needed: int) -> bool:
+    """Whether these are tensors of PyTorch's own types, or None where that may be."""
+    return all([type(tensor) in _TYPES or tensor is None and position >= needed
+                for position, tensor in enumerate(tensors)])
+
+
+def check_found(found: Any, function: str, names: Sequence[str], tensors: Sequence[Any],
+                needed: int) -> None:
+    """check_tensors() after find(), which has looked at what is a tensor."""
+    if found is None or not _are_given(tensors, needed):
+        check_tensors(function, names, tensors, needed)
+
+
+def call_found(found: Any, op: Any, function: Callable[..., Any], needed: int,
+               tensors: Tuple[Optional[Tensor], ...], *others: Any) -> Any:
+    """call_anew() after find() and check_found()."""
+    if found is None:
+        return call_anew(op, function, needed, tensors, *others)
+    if found is False:
+        return (_operators.direct(op) or op)(*tensors, *others)
+    return function(*tensors, *others)
 
 
 def call_anew(op: Any, function: Callable[..., Any], needed: int,

@@ -119,8 +119,8 @@ def keep(found: Any, arguments: Sequence[Any], slots: Sequence[Optional[int]], m
          unread: Sequence[int] = ()) -> None:
     """Puts what the call has launched since find() into the table. found: what that returned for
     the arguments. slots: for each tensor that the plan's call names, its position among the
-    arguments, -1 - i for the result i; results follow. made: the new results. unread: arguments that
-    the kernel need not read."""
+    arguments, -1 - i for the result i; results follow. made: the new results. unread: the
+    arguments that the kernel need not read."""
     bound = _seen.__dict__.pop("bound", None)
     if type(found) is not list or bound is None or bound.plan is None or bound.copies or \
             bound.plan._held is None:
