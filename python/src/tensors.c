@@ -64,11 +64,20 @@ PyObject* ask(const Question* question) {
                                     : PyObject_CallObject(question->object, NULL);
 }
 
+/* Whether elements have an address. Those of a wrapper of another tensor, or of a storage that was
+ * emptied, have none. */
+static int has_memory(const Seen* seen) {
+  int is_empty = 0;
+  for (int d = 0; d < seen->rank; ++d) is_empty = is_empty || seen->shape[d] == 0;
+  return seen->address != NULL || is_empty;
+}
+
 /* Adds what distinguishes a tensor: its device, type, shape and strides. Returns 0 where the call
  * is not plain. */
 static int read_tensor(Call* call, Py_ssize_t i, PyObject* tensor) {
   Seen seen;
-  if (call->tensors == kMostTensors || !is_plain(tensor) || !read_memory(tensor, &seen)) {
+  if (call->tensors == kMostTensors || !is_plain(tensor) || !read_memory(tensor, &seen) ||
+      !has_memory(&seen)) {
     return 0;
   }
   if (call->tensors++ == 0) call->like = tensor;

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tessera.torch as tt
 from tessera import _warm as arrays_warm
-from tessera.torch import _run, _warm
+from tessera.torch import _ops, _run, _warm
 
 ops = torch.ops.tessera
 HOW = ("bhsd", None, None, 0, None, 0.0, None, None, 0, 0.0, False, False)
@@ -335,9 +335,16 @@ class Unlike(Spied):
             self.assertFalse(call(self.x, self.w).is_inference())
 
     def test_wrappers_without_memory(self):
-        wrapped = torch._to_functional_tensor(self.x)
-        with torch.no_grad():
-            self.assertNotIn("found", self.said(lambda: _warm.find("x", wrapped)))
+        leaked = []
+        torch.vmap(lambda row: leaked.append(row) or row)(self.x[None])
+        emptied = torch.randn(4, 16)
+        emptied.untyped_storage().resize_(0)
+        for x in (torch._to_functional_tensor(self.x), *leaked, emptied, self.x.to("meta"),
+                  self.x.to_sparse(), self.x.to_sparse_csr(), self.x.to_mkldnn(),
+                  torch.nested.nested_tensor([self.x]), torch._neg_view(self.x),
+                  torch._efficientzerotensor((4, 16))):
+            self.assertIsNone(_warm.find(_ops.run_linear, x, self.w, None, None))
+        self.assertEqual((4, 8), _warm.find(_ops.run_linear, self.x, self.w, None, None).shape)
         zero = torch._efficientzerotensor((4, 16))
         for made in self.both(zero, self.w):
             torch.testing.assert_close(made, torch.zeros(4, 8), **NEAR)
