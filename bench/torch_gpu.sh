@@ -42,6 +42,9 @@ peers() {
 step 100 "$python" python/tests/test_torch.py
 step 60 "$python" python/tests/test_torch_attention.py
 step 40 "$python" python/tests/test_torch_attention_parity.py
+step 60 "$python" python/tests/test_torch_warm.py
+step 60 "$python" python/tests/test_torch_warm_ways.py
+step 20 "$python" bench/torch_calls.py --device cuda
 step 45 "$python" examples/python/torch/bert.py --device cuda
 step 20 "$python" examples/python/torch/bert.py --device cuda --graph
 step 45 "$python" examples/python/torch/llama_block.py --device cuda --layers 4

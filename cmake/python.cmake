@@ -13,7 +13,8 @@ if(Python_Development.Module_FOUND)
   # Every version since 3.9 loads it: see python/src/fast.c. It finds Python's functions in the
   # program that loads it.
   add_library(tessera_fast MODULE EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/python/src/fast.c
-              ${PROJECT_SOURCE_DIR}/python/src/tensors.c)
+              ${PROJECT_SOURCE_DIR}/python/src/tensors.c
+              ${PROJECT_SOURCE_DIR}/python/src/reading.c ${PROJECT_SOURCE_DIR}/python/src/making.c)
   target_include_directories(tessera_fast SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
   target_include_directories(tessera_fast PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_compile_definitions(tessera_fast PRIVATE _GNU_SOURCE)

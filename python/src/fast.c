@@ -8,6 +8,7 @@
 #include "fast.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 enum { kBufStrides = 0x18 };
 enum { kMostWords = kMostOperands * (3 + 2 * kMostDimensions) };
@@ -217,9 +218,29 @@ static PyObject* bind(PyObject* module, PyObject* address) {
   Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(read_doc, "read(addresses, size): the memory at each of the addresses, as bytes.");
+
+static PyObject* read_at(PyObject* module, PyObject* arguments) {
+  (void)module;
+  const char* addresses = NULL;
+  Py_ssize_t bytes = 0, size = 0;
+  if (!PyArg_ParseTuple(arguments, "y#n", &addresses, &bytes, &size)) return NULL;
+  const Py_ssize_t count = bytes / (Py_ssize_t)sizeof(void*);
+  PyObject* const made = PyBytes_FromStringAndSize(NULL, count * size);
+  if (made == NULL) return NULL;
+  char* const to = PyBytes_AsString(made);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const void* from;
+    memcpy(&from, addresses + i * (Py_ssize_t)sizeof(from), sizeof(from));
+    memcpy(to + i * size, from, (size_t)size);
+  }
+  return made;
+}
+
 static PyMethodDef methods[] = {
     {"call", (PyCFunction)(void (*)(void))call, kFastCall, call_doc},
     {"bind", bind, METH_O, bind_doc},
+    {"read", read_at, METH_VARARGS, read_doc},
     {"call_tensors", (PyCFunction)(void (*)(void))call_tensors, kFastCall, call_tensors_doc},
     {"bind_tensors", bind_tensors, METH_O, bind_tensors_doc},
     {NULL, NULL, 0, NULL}};

@@ -11,15 +11,11 @@ from .._checks import named
 from .._layout import broadcast
 from . import _attention_backward, _attention_ops, _run, _warm
 from ._attention_ops import random_words, words_of
-from ._functions import call_anew, check_tensors, ops
+from ._functions import call_found, check_found, check_tensors, ops
 
 Tensor = torch.Tensor
 _TENSORS = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "page_table", "page_starts")
 
-
-def _slots_of(*names: str) -> Tuple[Optional[int], ...]:
-    """For each tensor that attention's plans name, its position among a call's and its results."""
-    return tuple(names.index(name) if name in names else None for name in _attention_ops.NAMES)
 
 
 def _needs_gradients(named: Sequence[Tuple[str, Optional[Tensor]]], is_paged: bool = False) -> bool:
@@ -78,20 +74,19 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
     slopes are computed, except with 8 bits or pages.
     """
     scale = None if scale is None else float(scale)
-    found: Any = False
-    if dropout == 0 and not return_random and not torch.compiler.is_compiling() and all(
-            tensor is None for tensor in (seqlens_q, seqlens_k, page_table, page_starts, descale_q,
-                                          descale_k, descale_v, scale_o)):
-        found = _warm.find((q, k, v, bias, slopes),
-                           ("attention", mask, window, sink, scale, float(soft_cap), max_seqlen_q,
-                            max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k,
-                            out_dtype, num_splits, return_lse, layout,
-                            _run.are_batch_invariant_kernels_enabled()))
-        if type(found) is tuple:
-            return found if return_lse else found[0]
+    found = None
+    if not torch.compiler.is_dynamo_compiling() and dropout == 0 and not return_random and \
+            seqlens_q is seqlens_k is page_table is page_starts is descale_q is None and \
+            descale_k is descale_v is scale_o is None:
+        arguments = (q, k, v, bias, slopes, mask, window, sink, scale, soft_cap, max_seqlen_q,
+                     max_seqlen_k, skip_q, check_pages, scale_block_q, scale_block_k, out_dtype,
+                     num_splits, return_lse, layout)
+        found = _warm.find("attention", *arguments)
+        if type(found) in _warm.RESULTS:
+            return found  # type: ignore[no-any-return]
         _warm.see(None)
-    check_tensors("attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k, page_table,
-                                          page_starts), 3)
+    check_found(found, "attention", _TENSORS, (q, k, v, bias, slopes, seqlens_q, seqlens_k,
+                                                page_table, page_starts), 3)
     _check_longest(q, seqlens_q, max_seqlen_q)
     has_lse = return_lse or _needs_gradients(
         (("q", q), ("k", k), ("v", v), ("bias", bias), ("slopes", slopes)), page_table is not None)
@@ -107,15 +102,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, mask: Optional[str] = None, wi
         raise named("attention", error) from None
     check_tensors("attention", _attention_scales.NAMES, scales, 0)
     tensors = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, page_table, page_starts)
-    out, lse, random = call_anew(ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends,
-                             sink, scale, float(soft_cap),
-                             max_seqlen_q, max_seqlen_k, skip_q, float(dropout), has_lse,
-                             return_random, check_pages, *scales, scale_block_q, scale_block_k,
-                             out_dtype, num_splits)
-    if found is not False:
-        _warm.keep(found, _slots_of("q", "k", "v", "bias", "slopes", "out", "lse"), 5)
+    out, lse, random = call_found(
+        found, ops.attention, _attention_ops.run, 3, tensors, layout, mask, ends, sink, scale,
+        float(soft_cap), max_seqlen_q, max_seqlen_k, skip_q, float(dropout), has_lse, return_random,
+        check_pages, *scales, scale_block_q, scale_block_k, out_dtype, num_splits)
     asked = (out,) + (lse,) * return_lse + (random,) * return_random
-    return asked if len(asked) > 1 else out
+    results = asked if len(asked) > 1 else out
+    if type(found) is list:
+        _warm.keep(found, arguments, _attention_ops.SLOTS, results)
+    return results
 
 
 # ---- PyTorch's function --------------------------------------------------------------------------
@@ -168,14 +163,15 @@ def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal: bool,
+def _forward(found: Any, q: Tensor, k: Tensor, v: Tensor, mask: Optional[Tensor], is_causal: bool,
              scale: Optional[float], dropout: float, has_lse: bool) -> Tensor:
+    """found: what find() said."""
     bias = None if mask is None else _added(mask, q.dtype)
     words = random_words(q) if dropout != 0 else None
     tensors = (q, k, v, bias, None, None, None, words, None, None)
-    return call_anew(ops.attention, _attention_ops.run, 3, tensors, "bhsd",
-                     "top_left" if is_causal else None, None, 0, scale, 0.0, None, None, 0,
-                     float(dropout), has_lse, False, None)[0]
+    return call_found(found, ops.attention, _attention_ops.run, 3, tensors, "bhsd",
+                      "top_left" if is_causal else None, None, 0, scale, 0.0, None, None, 0,
+                      float(dropout), has_lse, False, None)[0]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
@@ -190,15 +186,15 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     others than PyTorch's own.
     """
     scale = None if scale is None else float(scale)
-    found: Any = False
-    if dropout_p == 0 and not torch.compiler.is_compiling():
-        found = _warm.find((query, key, value, attn_mask),
-                           (_NAME, is_causal, scale, enable_gqa,
-                            _run.are_batch_invariant_kernels_enabled()))
-        if type(found) is tuple:
-            return found[0]
+    found = None
+    if not torch.compiler.is_dynamo_compiling() and dropout_p == 0:
+        arguments = query, key, value, attn_mask, is_causal, scale, enable_gqa
+        found = _warm.find(_NAME, *arguments)
+        if type(found) in _warm.RESULTS:
+            return found  # type: ignore[no-any-return]
         _warm.see(None)
-    check_tensors(_NAME, ("query", "key", "value", "attn_mask"), (query, key, value, attn_mask), 3)
+    check_found(found, _NAME, ("query", "key", "value", "attn_mask"),
+                (query, key, value, attn_mask), 3)
     if not 0 <= dropout_p < 1:
         raise Error(f"{_NAME}: dropout_p must be at least 0 and below 1, got {dropout_p}")
     if attn_mask is not None and is_causal:
@@ -207,13 +203,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
                                 ("attn_mask", attn_mask)))
     is_plain = query.dim() == key.dim() == value.dim() == 4
     if is_plain and query.shape[:2] == key.shape[:2] == value.shape[:2]:
-        out = _forward(query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
-        if found is not False and (attn_mask is None or attn_mask.dtype != torch.bool):
-            _warm.keep(found, _slots_of("q", "k", "v", "bias", "out"), 4)
+        out = _forward(found, query, key, value, attn_mask, is_causal, scale, dropout_p, has_lse)
+        if type(found) is list and (attn_mask is None or attn_mask.dtype != torch.bool):
+            _warm.keep(found, arguments, _attention_ops.SLOTS, out)
         return out
     q, k, v, mask = _four_dimensions(query, key, value, attn_mask)
     q, k, v = _heads(q, k, v, enable_gqa)
-    out = _forward(q, k, v, mask, is_causal, scale, dropout_p, has_lse)
+    out = _forward(found, q, k, v, mask, is_causal, scale, dropout_p, has_lse)
     rank = max(query.dim(), key.dim(), value.dim())
     if rank > 4:
         return out.unflatten(0, _lead((query, key, value)))

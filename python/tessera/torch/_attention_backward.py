@@ -9,7 +9,7 @@ import torch
 
 from .. import _attention_fields, _attention_shapes
 from .._abi import Error
-from . import _attention_ops, _run
+from . import _attention_ops, _run, _warm
 from ._attention_ops import check_ranks, lengths_of, needed_words, options_of, view_of
 from ._functions import _is_plain, call_anew, ops
 from ._operators import Operator, _library, register
@@ -22,6 +22,10 @@ _SCHEMA = ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor
            "Tensor? dropout_rng, str layout, str? mask, int[]? window, int sink, "
            "float? scale, float soft_cap, int? max_seqlen_q, int? max_seqlen_k, int skip_q, "
            "float dropout, bool has_dbias, Tensor? dlse=None) -> (Tensor, Tensor, Tensor, Tensor)")
+# Where a call that was seen before has these. The values of lengths are a part of a plan.
+_PLACES = {"seqlens_q": None, "seqlens_k": None, "dlse": None, "dq": -1, "dk": -2, "dv": -3,
+           "dbias": None}
+_SLOTS = tuple(_PLACES.get(name, i) for i, name in enumerate(_NAMES))
 _HOW = 10  # arguments from layout on, up to dropout
 
 
@@ -148,11 +152,14 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
             out, lse, _ = torch.ops.tessera.attention(
                 q, k, v, bias, slopes, seqlens_q, seqlens_k, words, *ctx.inputs[:2], *ctx.how, True,
                 False)
-    forward = getattr(ctx, "known", None)
-    if forward is not None and dlse is None and not any(ctx.needs_input_grad[3:5]) and \
-            _is_plain((dout,), 1) and not torch.is_grad_enabled():
+    if dlse is None and not any(ctx.needs_input_grad[3:5]) and not torch.is_grad_enabled():
         given = (q, k, v, bias, slopes, seqlens_q, seqlens_k, words, out, lse, dout)
-        return (*_gradients_at_once(forward, given, ctx.how), *none[3:])
+        found = _warm.find(_backward, *given, *ctx.how)
+        if type(found) is tuple:
+            return (*found, *none[3:])
+        forward = getattr(ctx, "known", None)
+        if (forward is not None or type(found) is list) and _is_plain((dout,), 1):
+            return (*_gradients_at_once(found, forward, given, ctx.how), *none[3:])
     of_bias = bias is not None and ctx.needs_input_grad[3]
     of_slopes = slopes is not None and ctx.needs_input_grad[4]
     if dout is None:
@@ -163,11 +170,18 @@ def _backward(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor], _: Any) 
     return (dq, dk, dv, dbias if of_bias else None, dbias if of_slopes else None, *none[5:])
 
 
-def _gradients_at_once(forward: _run.Bound, given: Tuple[Any, ...], how: Tuple[Any, ...]
-                       ) -> Tuple[Tensor, ...]:
-    """dq, dk and dv where nothing but the memory of tensors matters. forward: attention's plan.
-    given: attention's tensors from q on, its results, and dout, in the order of _NAMES."""
+def _gradients_at_once(found: Any, forward: Optional[_run.Bound], given: Tuple[Any, ...],
+                       how: Tuple[Any, ...]) -> Tuple[Tensor, ...]:
+    """dq, dk and dv where nothing but the memory of tensors matters. found: what find() said.
+    forward: attention's plan, where the forward pass was not one that was seen before. given:
+    attention's tensors from q on, its results, and dout, in the order of _NAMES."""
     q, k, v, *_, out, lse, dout = given
+    is_new = type(found) is list and not any(tensor is not None for tensor in given[5:8])
+    if forward is None or is_new:
+        results, known = _run_keeping(dout, *given[:5], out, lse, *given[5:8], *how, False)
+        _warm.see(known.bound if known is not None and not known.leaves else None)
+        _warm.keep(found, (*given, *how), _SLOTS, results[:3])
+        return results[:3]
     # Hooks of saved tensors may give back others, which lie differently.
     key = (*[None if t is None else (t.stride(), t.dtype, t.device) for t in given],
            _run.settings())
@@ -186,7 +200,8 @@ _NO_TANGENTS = ("attention has no derivative in forward mode (jvp, jacfwd); torc
                 "jacrev compute it in reverse mode")
 
 register(Operator(_attention_ops.SCHEMA, _attention_ops.run, _attention_ops.fake, _setup, _backward,
-                  refusal=_NO_TANGENTS, keeping=_attention_ops.run_keeping))
+                  refusal=_NO_TANGENTS, keeping=_attention_ops.run_keeping,
+                  slots=_attention_ops.SLOTS))
 register(Operator(_SCHEMA, run, _fake, refusal="attention has no second derivative"))
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):
     _library.impl("attention", _attention_ops.cast_and_call(_device), _key)

@@ -27,6 +27,9 @@ SCHEMA = ("attention(Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? slopes,
           "ScalarType? out_dtype=None, int num_splits=0) -> (Tensor, Tensor, Tensor)")
 NAMES = ("q", "k", "v", "bias", "slopes", "seqlens_q", "seqlens_k", "dropout_rng", "page_table",
           "page_starts", "bad_page", "out", "lse", "random_values", *_attention_scales.NAMES)
+# Where a call that was seen before has these: its first five arguments, and its results.
+_PLACES = {"q": 0, "k": 1, "v": 2, "bias": 3, "slopes": 4, "out": -1, "lse": -2}
+SLOTS = tuple(_PLACES.get(name) for name in NAMES)
 
 
 def options_of(layout: str, mask: Optional[str], window: Optional[Sequence[int]], sink: int,
@@ -135,12 +138,6 @@ def _new_results(q: Tensor, k: Tensor, v: Tensor, options: Options, has_lengths:
     return (out, lse, random), bool(found.leaves)
 
 
-def _see(bound: _run.Bound, results: Results, has_lse: bool) -> None:
-    """Lets a call be kept that is one launch of the tensors as they were given."""
-    made = results[:2] if has_lse else results[:1]
-    _warm.see(bound._replace(makers=[_run.maker_as(tensor) for tensor in made]))
-
-
 def view_of(tensor: Tensor, what: str) -> _arrays.View:
     """The View of a tensor whose memory is not read."""
     if what == "dropout_rng":
@@ -199,7 +196,7 @@ def _run_attention(q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor],
         _sequences.check_report(report, pages, k)
     as_given = lengths[0] is seqlens_q and lengths[1] is seqlens_k and words is dropout_rng
     if as_given and not leaves and report is None:
-        _see(bound, results, options.lse)
+        _warm.see(bound)
     return results, bound if as_given else None
 
 

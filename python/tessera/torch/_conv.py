@@ -12,10 +12,10 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from .._abi import Error
 from .._problem import Problem
-from . import _conv_ops, _conv_run, _ops, _run, _warm
+from . import _conv_ops, _conv_run, _ops, _warm
 from ._conv_run import How
 from ._fold import Folded, Folding
-from ._functions import call_anew, check_tensors, ops
+from ._functions import call_found, check_found, ops
 
 Tensor = torch.Tensor
 Numbers = Union[int, Sequence[int]]
@@ -23,6 +23,8 @@ Numbers = Union[int, Sequence[int]]
 
 def _each(name: str, value: Any, ndim: int) -> Tuple[int, ...]:
     values = (value,) * ndim if isinstance(value, int) else tuple(value)
+    # A tensor is not a part of a key, because its number may change.
+    values = tuple([v.item() if isinstance(v, Tensor) else v for v in values])
     if len(values) == 1:
         values *= ndim
     if len(values) != ndim:
@@ -64,22 +66,22 @@ def _how(weight: Tensor, stride: Numbers, padding: Union[str, Numbers], dilation
 def _conv(ndim: int, x: Tensor, weight: Tensor, bias: Optional[Tensor], stride: Numbers,
           padding: Union[str, Numbers], dilation: Numbers, groups: int,
           activation: Optional[str]) -> Tensor:
-    found: Any = False
-    if not torch.compiler.is_compiling():
-        found = _warm.find((x, weight, bias), ("conv", ndim, stride, padding, dilation, groups,
-                                               activation,
-                                               _run.are_batch_invariant_kernels_enabled()))
-        if type(found) is tuple:
-            return found[0]
+    found = None
+    if not torch.compiler.is_dynamo_compiling():
+        arguments = x, weight, bias, ndim, stride, padding, dilation, groups, activation
+        found = _warm.find("conv", *arguments)
+        if type(found) in _warm.RESULTS:
+            return found  # type: ignore[no-any-return]
         _warm.see(None)
-    check_tensors(f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
+    check_found(found, f"conv{ndim}d", ("input", "weight", "bias"), (x, weight, bias), 2)
     images = images_of(f"conv{ndim}d", ndim, x, weight)
     how = _how(weight, stride, padding, dilation, groups)
-    y = call_anew(ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how, activation)
+    y = call_found(found, ops.conv, _conv_ops.run_forward, 2, (images, weight, bias), *how,
+                   activation)
     if x.dim() < ndim + 2:
         return y.squeeze(0)
-    if found is not False:
-        _warm.keep(found, (0, 1, None, 2), 3)
+    if type(found) is list:
+        _warm.keep(found, arguments, (0, 1, None, 2), y)
     return y
 
 

@@ -142,13 +142,14 @@ def _pair_tangents(op: str) -> Any:
 for _operator in (
         Operator(f"conv(Tensor x, Tensor weight, Tensor? bias, {_HOW}, str? activation=None) "
                  "-> Tensor", run_forward, _fake_forward, _forward_setup, _forward_backward,
-                 _forward_tangents),
+                 _forward_tangents, slots=(0, 1, None, 2)),
         Operator(f"conv_backward_data(Tensor grad, Tensor weight, SymInt[] size, {_HOW}) "
                  "-> Tensor", run_backward_data, _fake_backward_data, _pair_setup, _data_backward,
-                 _pair_tangents("conv_backward_data")),
+                 _pair_tangents("conv_backward_data"), slots=(None, 1, 0, None)),
         Operator(f"conv_backward_weight(Tensor x, Tensor grad, SymInt[] filter, {_HOW}) "
                  "-> Tensor", run_backward_weight, _fake_backward_weight, _pair_setup,
-                 _weight_backward, _pair_tangents("conv_backward_weight"))):
+                 _weight_backward, _pair_tangents("conv_backward_weight"),
+                 slots=(0, None, 1, None))):
     register(_operator)
 
 for _key, _device in (("AutocastCPU", "cpu"), ("AutocastCUDA", "cuda")):

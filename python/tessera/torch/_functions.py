@@ -56,21 +56,46 @@ def _is_plain(tensors: Tuple[Optional[Tensor], ...], needed: int) -> bool:
                 or _C._autograd._profiler_enabled())
 
 
-def _call(op: Any, function: Callable[..., Any], needed: int,
-          tensors: Tuple[Optional[Tensor], ...], *others: Any) -> Any:
-    """The operator, whose first `needed` tensors may not be None. A call that was seen before is
-    launched at once."""
-    if torch.compiler.is_compiling():
-        return op(*tensors, *others)
-    found = _warm.find(tensors, (function, others, _run.are_batch_invariant_kernels_enabled()))
-    if type(found) is tuple:
-        return found[0] if len(found) == 1 else found
-    if found is False or any(tensor is None for tensor in tensors[:needed]):
-        return call_anew(op, function, needed, tensors, *others)
+def _call(op: Any, function: Callable[..., Any], needed: int, count: int, *arguments: Any) -> Any:
+    """The operator, whose first `count` arguments are tensors, and `needed` of them may not be
+    None. A call that was seen before is launched at once."""
+    if torch.compiler.is_dynamo_compiling():
+        return op(*arguments)
+    found = _warm.find(function, *arguments)
+    if type(found) in _warm.RESULTS:
+        return found
+    tensors = arguments[:count]
+    if found is None or not _are_given(tensors, needed):
+        return call_anew(op, function, needed, tensors, *arguments[count:])
+    if found is False:
+        return (_operators.direct(op) or op)(*arguments)
     _warm.see(None)
-    made = function(*tensors, *others)
-    _warm.keep(found, _ops.SLOTS[function], len(tensors))
+    made = function(*arguments)
+    _warm.keep(found, arguments, _ops.SLOTS[function], made, _ops.UNREAD.get(function, ()))
     return made
+
+
+def _are_given(tensors: Sequence[Any], needed: int) -> bool:
+    """Whether these are tensors of PyTorch's own types, or None where that may be."""
+    return all([type(tensor) in _TYPES or tensor is None and position >= needed
+                for position, tensor in enumerate(tensors)])
+
+
+def check_found(found: Any, function: str, names: Sequence[str], tensors: Sequence[Any],
+                needed: int) -> None:
+    """check_tensors() after find(), which has looked at what is a tensor."""
+    if found is None or not _are_given(tensors, needed):
+        check_tensors(function, names, tensors, needed)
+
+
+def call_found(found: Any, op: Any, function: Callable[..., Any], needed: int,
+               tensors: Tuple[Optional[Tensor], ...], *others: Any) -> Any:
+    """call_anew() after find() and check_found()."""
+    if found is None:
+        return call_anew(op, function, needed, tensors, *others)
+    if found is False:
+        return (_operators.direct(op) or op)(*tensors, *others)
+    return function(*tensors, *others)
 
 
 def call_anew(op: Any, function: Callable[..., Any], needed: int,
@@ -96,26 +121,26 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor] = None,
     x: (..., k), weight: (n, k), of one type: float32, float16, bfloat16. bias: (n,), of that type
     or float32. activation: "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh".
     """
-    return _call(ops.linear, _ops.run_linear, 2, (x, weight, bias), activation)
+    return _call(ops.linear, _ops.run_linear, 2, 3, x, weight, bias, activation)
 
 
 def packed_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], activation: Optional[str],
                   packed: Tensor, packed_for: str) -> Tensor:
     """linear() with a second copy of the weight, in the form of the kernel `packed_for`. The caller
     knows that it is one; the operator, which a compiled model calls, compares them itself."""
-    return call_anew(ops.linear, _ops.run_packed_linear, 2, (x, weight, bias), activation, packed,
-                     packed_for)
+    return _call(ops.linear, _ops.run_packed_linear, 2, 3, x, weight, bias, activation, packed,
+                 packed_for)
 
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: Optional[str] = None,
            residual: Optional[Tensor] = None) -> Tensor:
     """activation(a @ b + bias) + residual, with the shapes of torch.matmul."""
-    return _call(ops.matmul, _ops.run_matmul, 2, (a, b, bias, residual), activation)
+    return _call(ops.matmul, _ops.run_matmul, 2, 4, a, b, bias, residual, activation)
 
 
 def softmax(x: Tensor) -> Tensor:
     """torch.softmax(x, -1)."""
-    return _call(ops.softmax, _ops.run_softmax, 1, (x,))
+    return _call(ops.softmax, _ops.run_softmax, 1, 1, x)
 
 
 def rms_norm(x: Tensor, scale: Optional[Tensor] = None, *, residual: Optional[Tensor] = None,
@@ -123,8 +148,8 @@ def rms_norm(x: Tensor, scale: Optional[Tensor] = None, *, residual: Optional[Te
     """x / sqrt(mean(x * x) + epsilon) * scale over the last dimension. With a residual x + residual
     is normalised; the result is then (normalised, x + residual)."""
     if residual is None:
-        return _call(ops.rms_norm, _ops.run_rms_norm, 1, (x, scale), epsilon)
-    return _call(ops.add_rms_norm, _ops.run_add_rms_norm, 2, (x, residual, scale), epsilon)
+        return _call(ops.rms_norm, _ops.run_rms_norm, 1, 2, x, scale, epsilon)
+    return _call(ops.add_rms_norm, _ops.run_add_rms_norm, 2, 3, x, residual, scale, epsilon)
 
 
 def layer_norm(x: Tensor, scale: Optional[Tensor] = None, shift: Optional[Tensor] = None, *,
@@ -133,6 +158,6 @@ def layer_norm(x: Tensor, scale: Optional[Tensor] = None, shift: Optional[Tensor
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension. A residual is
     as in rms_norm()."""
     if residual is None:
-        return _call(ops.layer_norm, _ops.run_layer_norm, 1, (x, scale, shift), epsilon)
-    return _call(ops.add_layer_norm, _ops.run_add_layer_norm, 2, (x, residual, scale, shift),
+        return _call(ops.layer_norm, _ops.run_layer_norm, 1, 3, x, scale, shift, epsilon)
+    return _call(ops.add_layer_norm, _ops.run_add_layer_norm, 2, 4, x, residual, scale, shift,
                  epsilon)

@@ -10,6 +10,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from .._abi import Error
+from . import _eager, _warm
 from ._run import check_devices
 
 Tensor = torch.Tensor
@@ -32,6 +33,9 @@ class Operator(NamedTuple):
     rows: Tuple[int, ...] = ()                       # inputs that may get one more dimension first
     # As run(), whose results it returns with what `backward` finds in ctx.known.
     keeping: Optional[Callable[..., Tuple[Any, Any]]] = None
+    # For each tensor that the plan's call names, its position among the arguments, -1 - i for the
+    # result i; (): calls that were seen before are not launched at once.
+    slots: Tuple[Optional[int], ...] = ()
 
 
 def check(condition: Any, sentence: str) -> None:
@@ -57,6 +61,8 @@ def register(operator: Operator) -> None:
     torch.library.register_fake(f"tessera::{name}", fake, lib=_library)
     _library.impl(name, _differentiable(op, operator), "Autograd", with_keyset=True)
     torch.library.register_vmap(f"tessera::{name}", _batched(op, operator), lib=_library)
+    if operator.slots:
+        _eager.launch_at_once(getattr(torch.ops.tessera, name), operator.slots)
     if operator.setup is not None and operator.backward is not None:
         _direct[getattr(torch.ops.tessera, name)] = _without_dispatcher(op, operator)
 
@@ -139,7 +145,13 @@ def _without_dispatcher(op: Any, operator: Operator) -> Callable[..., Any]:
     defaults = tuple(argument.default_value for argument in op._schema.arguments)
 
     def forward(ctx: Any, *inputs: Any) -> Any:
-        result, ctx.known = keeping(*inputs)
+        found = _warm.find(operator.run, *inputs) if operator.slots else None
+        if type(found) in _warm.RESULTS:
+            result, ctx.known = found, None
+        else:
+            _warm.see(None)
+            result, ctx.known = keeping(*inputs)
+            _warm.keep(found, inputs, operator.slots, result)
         setup(ctx, (*inputs, *defaults[len(inputs):]), result)
         return result
     return _applied(f"{operator.schema.partition('(')[0]}_at_once", forward, _backward_of(operator))

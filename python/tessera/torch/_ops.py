@@ -58,12 +58,15 @@ def run_add_layer_norm(x: Tensor, residual: Tensor, scale: Optional[Tensor],
     return _run.run_norm("layernorm", x, residual, scale, shift, epsilon)
 
 
-# For each tensor that _run names, its position among those of the function.
+# For each tensor that _run names, its position among the arguments of the function.
 SLOTS: Dict[Any, Tuple[Optional[int], ...]] = {
-    run_linear: (0, 1, 2, None, None), run_matmul: (0, 1, 2, 3, None),
-    run_softmax: (0, None, None, None), run_rms_norm: (0, None, 1, None),
-    run_layer_norm: (0, None, 1, 2), run_add_rms_norm: (0, 1, 2, None),
-    run_add_layer_norm: (0, 1, 2, 3)}
+    run_linear: (0, 1, 2, None, None), run_packed_linear: (0, 1, 2, None, 4),
+    run_matmul: (0, 1, 2, 3, None), run_softmax: (0, None, None, None),
+    run_rms_norm: (0, None, 1, None), run_layer_norm: (0, None, 1, 2),
+    run_add_rms_norm: (0, 1, 2, None), run_add_layer_norm: (0, 1, 2, 3)}
+
+# The caller has compared the packed weight with the weight; the kernel reads one of them.
+UNREAD = {run_packed_linear: (1, 4)}
 
 
 # ---- Shapes, for tensors without memory ----------------------------------------------------------
@@ -325,18 +328,19 @@ class _Norm(NamedTuple):
 def _norm(schema: str, run: Any) -> Operator:
     made = _Norm("residual" in schema, "shift" in schema)
     return Operator(schema, run, _fake_two if made.adds else _fake_one, made.setup, made.backward,
-                    made.tangents, rows=(0, 1) if made.adds else (0,))
+                    made.tangents, rows=(0, 1) if made.adds else (0,), slots=SLOTS[run])
 
 
 for _operator in (
         Operator("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, "
                  "Tensor? packed=None, str? packed_for=None) -> Tensor", run_linear, _fake_linear,
-                 _linear_setup, _linear_backward, _linear_tangents, rows=(0,)),
+                 _linear_setup, _linear_backward, _linear_tangents, rows=(0,),
+                 slots=SLOTS[run_linear]),
         Operator("matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, "
                  "str? activation=None) -> Tensor", run_matmul, _fake_matmul, _matmul_setup,
-                 _matmul_backward, _matmul_tangents),
+                 _matmul_backward, _matmul_tangents, slots=SLOTS[run_matmul]),
         Operator("softmax(Tensor x) -> Tensor", run_softmax, _fake_one, _softmax_setup,
-                 _softmax_backward, _softmax_tangents, rows=(0,)),
+                 _softmax_backward, _softmax_tangents, rows=(0,), slots=SLOTS[run_softmax]),
         _norm("rms_norm(Tensor x, Tensor? scale, float epsilon) -> Tensor", run_rms_norm),
         _norm("layer_norm(Tensor x, Tensor? scale, Tensor? shift, float epsilon) -> Tensor",
               run_layer_norm),

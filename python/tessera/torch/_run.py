@@ -138,14 +138,6 @@ def new_in_order(like: Tensor, shape: Sequence[Any], order: Sequence[int], dtype
     return like.new_empty_strided(tuple(shape), strides, dtype=dtype)
 
 
-def maker_as(tensor: Tensor) -> Callable[[Tensor], Tensor]:
-    """What makes a new tensor that lies as this one does, beside another one."""
-    shape, strides, dtype = tuple(tensor.shape), tensor.stride(), tensor.dtype
-    if tensor.is_contiguous():
-        return lambda like: like.new_empty(shape, dtype=dtype)
-    return lambda like: like.new_empty_strided(shape, strides, dtype=dtype)
-
-
 def copy_as(shape: Sequence[int], tensor: Tensor) -> Tensor:
     """A copy without gaps in a shape to which the tensor is broadcast."""
     return tensor.expand(shape).contiguous()
