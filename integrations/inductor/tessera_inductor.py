@@ -33,8 +33,8 @@ _COPIED = 1 << 16
 # ---- The report ----------------------------------------------------------------------------------
 
 class NotTaken(NamedTuple):
-    """A reason for which PyTorch computed a product, or nothing was measured. calls: how often; what
-    the compiler decides is counted once for each time that it compiles."""
+    """A reason for which PyTorch computed a product, or nothing was measured. calls: how often;
+    what the compiler decides is counted once for each time that it compiles."""
 
     what: str
     why: str

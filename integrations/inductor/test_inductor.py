@@ -90,7 +90,8 @@ class Candidates(unittest.TestCase):
         for row in tessera_inductor.report():
             self.assertIn("float64", row.why)
         out = torch.empty(3, 5)
-        with mock.patch.object(tessera_inductor, "_product", side_effect=tessera.Error("no kernel")):
+        refusal = tessera.Error("no kernel")
+        with mock.patch.object(tessera_inductor, "_product", side_effect=refusal):
             a, b = torch.randn(3, 4), torch.randn(4, 5)
             self.assertTrue(torch.equal(tessera_inductor.tessera_mm(a, b, out=out), a @ b))
         self.assertEqual(tessera_inductor.report()[-1].why, "no kernel")
