@@ -10,7 +10,7 @@ call, have PyTorch's own product. Inductor measures all of them and takes the fa
 """
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import tessera
 import tessera.torch
@@ -30,13 +30,48 @@ _ACTIVATIONS = {"relu": torch.relu, "gelu": torch.nn.functional.gelu,
 _COPIED = 1 << 16
 
 
+# ---- The report ----------------------------------------------------------------------------------
+
+class NotTaken(NamedTuple):
+    """A reason for which PyTorch computed a product, or nothing was measured. calls: how often;
+    what the compiler decides is counted once for each time that it compiles."""
+
+    what: str
+    why: str
+    calls: int
+
+
+_met: Dict[Tuple[str, str], int] = {}
+
+
+def report(clear: bool = False) -> List[NotTaken]:
+    """All since the import, or since this was last asked for with clear=True."""
+    found = [NotTaken(what, why, calls) for (what, why), calls in _met.items()]
+    if clear:
+        _met.clear()
+    return found
+
+
+def _leave(what: str, why: str) -> None:
+    _met[what, why] = _met.get((what, why), 0) + 1
+
+
 # ---- A candidate of aten.mm ----------------------------------------------------------------------
 
 def tessera_mm(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
-    """out = a @ b, by the name that Inductor's code has for it. A type that Tessera does not know
-    gets PyTorch's own product."""
-    if a.dtype not in _TYPES or a.dtype != b.dtype:
-        return torch.mm(a, b, out=out)
+    """out = a @ b, by the name that Inductor's code has for it. What Tessera does not take gets
+    PyTorch's own product, and the report says so."""
+    why = "" if a.dtype in _TYPES and a.dtype == b.dtype else f"the types are {a.dtype}, {b.dtype}"
+    try:
+        if not why:
+            return _product(a, b, out)
+    except tessera.Error as error:
+        why = str(error)
+    _leave("aten.mm", why)
+    return torch.mm(a, b, out=out)
+
+
+def _product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     if out.numel() < _COPIED:
         return out.copy_(tessera.torch.matmul(a, b))
     stream = torch.cuda.current_stream() if a.is_cuda else None
@@ -111,11 +146,13 @@ def _chosen(name: str, candidates: List[Callable[..., Tensor]], tensors: List[An
                               op_overload=None)  # type: ignore[arg-type]
 
 
-def _is_tuned(tensors: List[Any]) -> bool:
+def _why_not(tensors: List[Any]) -> str:
     """Inductor measures under max_autotune alone. The types of 8 bits have results of another type,
     which PyTorch's product has not."""
-    is_asked = config.max_autotune or config.max_autotune_gemm
-    return is_asked and all(tensor.get_dtype() in _TYPES for tensor in tensors)
+    if not (config.max_autotune or config.max_autotune_gemm):
+        return "not measured: max_autotune is not asked for"
+    other = [tensor.get_dtype() for tensor in tensors if tensor.get_dtype() not in _TYPES]
+    return f"not measured: PyTorch's product has no {other[0]}" if other else ""
 
 
 _as_it_is: dict = {}
@@ -125,7 +162,9 @@ def _linear_lowering(x: Any, weight: Any, bias: Any = None, activation: Optional
                      packed: Any = None, packed_for: Optional[str] = None) -> Any:
     """A packed weight has been measured before, and stays."""
     tensors = [tensor for tensor in (x, weight, bias) if tensor is not None]
-    if packed is not None or not _is_tuned(tensors):
+    why = "not measured: the weight is packed" if packed is not None else _why_not(tensors)
+    if why:
+        _leave("tessera.linear", why)
         return _as_it_is["linear"](x, weight, bias, activation, packed, packed_for)
     return _chosen("tessera_linear", _linear_candidates(bias is not None, activation), tensors)
 
@@ -133,7 +172,9 @@ def _linear_lowering(x: Any, weight: Any, bias: Any = None, activation: Optional
 def _matmul_lowering(a: Any, b: Any, bias: Any = None, residual: Any = None,
                      activation: Optional[str] = None) -> Any:
     tensors = [tensor for tensor in (a, b, bias, residual) if tensor is not None]
-    if not _is_tuned(tensors):
+    why = _why_not(tensors)
+    if why:
+        _leave("tessera.matmul", why)
         return _as_it_is["matmul"](a, b, bias, residual, activation)
     return _chosen("tessera_matmul", _matmul_candidates(bias is not None, activation), tensors)
 

@@ -5,6 +5,7 @@ import random
 import unittest
 from unittest import mock
 
+import tessera
 import tessera.torch
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ class Candidates(unittest.TestCase):
         torch.manual_seed(SEED)
         torch._dynamo.reset()
         tessera_inductor.register()
+        tessera_inductor.report(clear=True)
         self.seen = {}
         select_algorithm.add_feedback_saver(self.remember)
 
@@ -77,12 +79,31 @@ class Candidates(unittest.TestCase):
             tessera_inductor.tessera_mm(a, b, out=out[:, :512])
             torch.testing.assert_close(out[:, :512], a @ b)
             self.assertFalse(out[:, 512:].any())
+        self.assertEqual(tessera_inductor.report(),
+                         [("aten.mm", "the types are torch.float64, torch.float64", 1)])
+
+    def test_what_tessera_does_not_take_is_pytorchs_and_reported(self):
+        a, b = torch.randn(33, 64).double(), torch.randn(64, 48).double()
+        with config.patch(force_disable_caches=True):
+            made = torch.compile(torch.mm, mode="max-autotune", fullgraph=True, dynamic=False)
+            self.assertTrue(torch.equal(made(a, b), torch.mm(a, b)))
+        for row in tessera_inductor.report():
+            self.assertIn("float64", row.why)
+        out = torch.empty(3, 5)
+        refusal = tessera.Error("no kernel")
+        with mock.patch.object(tessera_inductor, "_product", side_effect=refusal):
+            a, b = torch.randn(3, 4), torch.randn(4, 5)
+            self.assertTrue(torch.equal(tessera_inductor.tessera_mm(a, b, out=out), a @ b))
+        self.assertEqual(tessera_inductor.report()[-1].why, "no kernel")
 
     def test_without_max_autotune_nothing_is_measured(self):
         x, weight = torch.randn(7, 16), torch.randn(24, 16)
         made = torch.compile(lambda *inputs: tessera.torch.linear(*inputs), fullgraph=True)
-        torch.testing.assert_close(made(x, weight), x @ weight.T, rtol=1e-4, atol=1e-4)
+        with config.patch(force_disable_caches=True):  # what was compiled before has no lowering
+            torch.testing.assert_close(made(x, weight), x @ weight.T, rtol=1e-4, atol=1e-4)
         self.assertEqual(self.seen, {})
+        (row,) = tessera_inductor.report()
+        self.assertEqual(row[:2], ("tessera.linear", "not measured: max_autotune is not asked for"))
 
 
 class Block(nn.Module):

@@ -138,21 +138,40 @@ class Logits(unittest.TestCase):
             expected = model(images).logits
             found, _ = plug.use_tessera(model, rows=16)
             self.assertEqual(sum(row.kind == "LayerNorm" and not row.note for row in found), 5)
-            torch.testing.assert_close(model(images).logits, expected, rtol=0,
+            found = model(images).logits
+            torch.testing.assert_close(found, expected, rtol=0,
                                        atol=1e-4 * float(expected.abs().max()))
+            chosen = expected.gather(-1, found.argmax(-1, keepdim=True)).squeeze(-1)
+            torch.testing.assert_close(chosen, expected.amax(-1), rtol=0,  # the same classes
+                                       atol=2e-4 * float(expected.abs().max()))
 
     def test_compiled_models_are_one_graph(self):
-        for make in (models.llama, models.qwen3, models.vit):
+        """With attention alone, and with all layers, too. Compiled experts are the framework's."""
+        for make, is_all in ((models.llama, False), (models.llama, True), (models.qwen3, True),
+                             (models.mixtral, True), (models.vit, True)):
             torch._dynamo.reset()
             model = models.made(make, SEED)
-            plug.use_tessera(model, rows=16)
+            if is_all:
+                plug.use_tessera(model, rows=16)
+            else:
+                model.set_attn_implementation("tessera")
             inputs = (torch.randn(2, 3, 48, 48) if make is models.vit else
                       torch.randint(1, models.SMALL[-1], (2, 9)))
+            plug.tessera_report(clear=True)
             made = torch.compile(model, fullgraph=True, backend="aot_eager")
             with torch.no_grad():
                 expected = model(inputs).logits
                 torch.testing.assert_close(made(inputs).logits, expected, rtol=1e-4,
                                            atol=1e-5 * float(expected.abs().max()))
+            self.assertEqual({row.what for row in plug.tessera_report()},
+                             {"experts"} if make is models.mixtral else set())
+
+    def test_a_compiled_model_has_no_break(self):
+        model = models.made(models.llama, SEED)
+        plug.use_tessera(model, rows=16)
+        with torch.no_grad():
+            found = torch._dynamo.explain(model)(torch.randint(1, models.SMALL[-1], (2, 9)))
+        self.assertEqual((found.graph_count, found.graph_break_count), (1, 0))
 
     def test_gradients_of_a_training_step(self):
         """Attention, norms, products and experts have derivatives."""

@@ -17,6 +17,7 @@ SEED = random.SystemRandom().randrange(10**6)
 if importlib.util.find_spec("vllm") is None:
     stand_in.install()
 import vllm  # noqa: E402
+from vllm.v1.attention import backend as interface  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
 
 import tessera_vllm_backend as plug  # noqa: E402
@@ -70,6 +71,8 @@ def cache_of(form, pages, size, heads_kv, hdim, dtype):
     return torch.randn(pages, size, heads_kv, 2 * hdim).to(dtype).transpose(1, 2)
 
 
+COMMON = getattr(interface, "CommonAttentionMetadata", types.SimpleNamespace)
+IS_REAL = vllm.__version__ != "stand-in"
 FORMS = ("before", "heads", "tokens")
 
 
@@ -90,9 +93,10 @@ class Backend(unittest.TestCase):
             starts.append(starts[-1] + new)
             slots += [int(table[row, at // size]) * size + at % size
                       for at in range(length - new, length)]
-        common = types.SimpleNamespace(
+        starts_of = torch.tensor(starts, dtype=torch.int32)
+        common = COMMON(
             num_actual_tokens=tokens, max_query_len=max(queries), max_seq_len=max(lengths),
-            query_start_loc=torch.tensor(starts, dtype=torch.int32),
+            query_start_loc=starts_of, query_start_loc_cpu=starts_of, num_reqs=len(queries),
             seq_lens=torch.tensor(lengths, dtype=torch.int32), block_table_tensor=table,
             slot_mapping=torch.tensor(slots + [-1] * 3), causal=causal)
         metadata = plug.TesseraMetadataBuilder(None, [], None, "cpu").build(0, common)
@@ -225,6 +229,21 @@ class Registration(unittest.TestCase):
         self.assertEqual(backend.get_name(), "CUSTOM")
         self.assertIs(backend.get_impl_cls(), plug.TesseraImpl)
         self.assertIs(backend.get_builder_cls(), plug.TesseraMetadataBuilder)
+
+    @unittest.skipIf(not IS_REAL, "vLLM is not installed, and its selector is not in the stand-in")
+    def test_the_selector_takes_what_the_backend_can_do(self):
+        wishes = dict(head_size=64, dtype=torch.bfloat16, kv_cache_dtype="auto", block_size=16,
+                      use_mla=False, has_sink=True, use_sparse=False, use_mm_prefix=False,
+                      use_per_head_quant_scales=False, device_capability=None,
+                      attn_type="decoder", has_sliding_window=True, use_non_causal=True,
+                      use_batch_invariant=True)
+        choose = plug.TesseraBackend.validate_configuration
+        self.assertEqual(choose(**wishes), [])
+        for wish, why in (({"head_size": 600}, "head_size"), ({"use_mla": True}, "MLA"),
+                          ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype"),
+                          ({"attn_type": "encoder_only"}, "attention type")):
+            (found,) = choose(**{**wishes, **wish})
+            self.assertIn(why, found)
 
 
 if __name__ == "__main__":
