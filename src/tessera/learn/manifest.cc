@@ -25,38 +25,25 @@ struct Words<ModelTransform> {
 template <>
 struct Fields<TrainingRange> {
   using S = TrainingRange;
-  static constexpr auto kAll = std::tuple{
-      field("feature", &S::feature, kRequired),
-      field("min", &S::min, kRequired),
-      field("max", &S::max, kRequired),
-  };
+  static constexpr auto kAll =
+      row_list(field("feature", &S::feature, kRequired), field("min", &S::min, kRequired),
+               field("max", &S::max, kRequired));
 };
 
 template <>
 struct Fields<Manifest> {
   using S = Manifest;
-  static constexpr auto kAll = std::tuple{
-      field("format", &S::format, kRequiredPositive),
-      field("op", &S::op, kRequired),
-      field("target", &S::target, kRequired),
-      field("dtypes", &S::dtypes, kRequired),
-      field("machine", &S::machine),
-      field("threads", &S::threads),
-      field("quantity", &S::quantity, kRequired),
-      field("transform", &S::transform, kRequired),
-      field("file", &S::file, kRequired),
-      field("model_hash", &S::model_hash, kRequired),
+  static constexpr auto kAll = row_list(
+      field("format", &S::format, kRequiredPositive), field("op", &S::op, kRequired),
+      field("target", &S::target, kRequired), field("dtypes", &S::dtypes, kRequired),
+      field("machine", &S::machine), field("threads", &S::threads),
+      field("quantity", &S::quantity, kRequired), field("transform", &S::transform, kRequired),
+      field("file", &S::file, kRequired), field("model_hash", &S::model_hash, kRequired),
       field("feature_hash", &S::feature_hash, kRequired),
-      field("features", &S::features, kRequired),
-      field("ranges", &S::ranges, kRequired),
-      field("data_hash", &S::data_hash, kRequired),
-      field("rows", &S::rows, kRequiredPositive),
-      field("problems", &S::problems, kRequiredPositive),
-      field("date", &S::date, kRequired),
-      field("versions", &S::versions),
-      field("metrics", &S::metrics),
-      field("params", &S::params),
-  };
+      field("features", &S::features, kRequired), field("ranges", &S::ranges, kRequired),
+      field("data_hash", &S::data_hash, kRequired), field("rows", &S::rows, kRequiredPositive),
+      field("problems", &S::problems, kRequiredPositive), field("date", &S::date, kRequired),
+      field("versions", &S::versions), field("metrics", &S::metrics), field("params", &S::params));
 };
 
 namespace {

@@ -73,7 +73,7 @@ FoundField find_field(Problem& problem, std::string_view key) {
     const auto each = [&](const auto&... rows) {
       (look_at(rows, object.*rows.member, key, field), ...);
     };
-    std::apply(each, Fields<P>::kAll);
+    Fields<P>::kAll(each);
   };
   std::visit(in, problem);
   return field;

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <string_view>
-#include <tuple>
 
 #include "tessera/spec/field_table_internal.h"
 #include "tessera/spec/fmha_fields_internal.h"
@@ -24,165 +23,96 @@ inline constexpr std::array<std::string_view, 6> kOfFilters = {"g", "k", "c", "z
 template <>
 struct Fields<GemmProblem> {
   using S = GemmProblem;
-  static constexpr auto kAll = std::tuple{
-      field("m", &S::m, kRequired),
-      field("n", &S::n, kRequired),
-      field("k", &S::k, kRequired),
-      field("batch", &S::batch),
-      field("a", &S::a),
-      field("b", &S::b),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("d", &S::d),
-      field("layout", &S::layout),
-      field("ld_a", &S::ld_a),
-      field("ld_b", &S::ld_b),
-      field("ld_c", &S::ld_c),
-      field("ld_out", &S::ld_out),
-      fields("ld_d", &S::ld_d, kNumbered),
-      field("batch_stride_a", &S::batch_stride_a),
-      field("batch_stride_b", &S::batch_stride_b),
-      field("batch_stride_c", &S::batch_stride_c),
-      field("batch_stride_out", &S::batch_stride_out),
-      fields("batch_stride_d", &S::batch_stride_d, kNumbered),
-      field("alpha", &S::alpha),
-      field("beta", &S::beta),
-      field("epilogue", &S::epilogue),
-      field("clamp_lo", &S::clamp_lo),
-      field("clamp_hi", &S::clamp_hi),
-      field("preshuffle", &S::preshuffled_b),
-      field("pointer_arrays", &S::pointer_arrays),
-      field("groups", &S::groups),
-      field("grouping", &S::grouping),
-      field("check_groups", &S::check_groups),
-  };
+  static constexpr auto kAll = row_list(
+      field("m", &S::m, kRequired), field("n", &S::n, kRequired), field("k", &S::k, kRequired),
+      field("batch", &S::batch), field("a", &S::a), field("b", &S::b), field("acc", &S::acc),
+      field("out", &S::out), field("d", &S::d), field("layout", &S::layout),
+      field("ld_a", &S::ld_a), field("ld_b", &S::ld_b), field("ld_c", &S::ld_c),
+      field("ld_out", &S::ld_out), fields("ld_d", &S::ld_d, kNumbered),
+      field("batch_stride_a", &S::batch_stride_a), field("batch_stride_b", &S::batch_stride_b),
+      field("batch_stride_c", &S::batch_stride_c), field("batch_stride_out", &S::batch_stride_out),
+      fields("batch_stride_d", &S::batch_stride_d, kNumbered), field("alpha", &S::alpha),
+      field("beta", &S::beta), field("epilogue", &S::epilogue), field("clamp_lo", &S::clamp_lo),
+      field("clamp_hi", &S::clamp_hi), field("preshuffle", &S::preshuffled_b),
+      field("pointer_arrays", &S::pointer_arrays), field("groups", &S::groups),
+      field("grouping", &S::grouping), field("check_groups", &S::check_groups));
 };
 
 template <>
 struct Fields<GemmSignature> {
   using S = GemmSignature;
-  static constexpr auto kAll = std::tuple{
-      field("a", &S::a, kRequired),
-      field("b", &S::b, follows(&S::a)),
+  static constexpr auto kAll = row_list(
+      field("a", &S::a, kRequired), field("b", &S::b, follows(&S::a)),
       field("acc", &S::acc, follows(&S::a, default_accumulator)),
-      field("out", &S::out, follows(&S::a, default_output)),
-      field("d", &S::d, follows(&S::out)),
-      field("layout", &S::layout, kRequired),
-      field("epilogue", &S::epilogue),
-      field("preshuffle", &S::preshuffled_b),
-      field("grouping", &S::grouping),
-  };
+      field("out", &S::out, follows(&S::a, default_output)), field("d", &S::d, follows(&S::out)),
+      field("layout", &S::layout, kRequired), field("epilogue", &S::epilogue),
+      field("preshuffle", &S::preshuffled_b), field("grouping", &S::grouping));
 };
 
 template <>
 struct Fields<NormProblem> {
   using S = NormProblem;
-  static constexpr auto kAll = std::tuple{
-      field("kind", &S::kind, kRequired),
-      field("rows", &S::rows, kRequired),
-      field("columns", &S::columns, kRequired),
-      field("in", &S::in),
-      field("weight", &S::weight),
-      field("out", &S::out),
-      field("ld_in", &S::ld_in),
-      field("ld_residual", &S::ld_residual),
-      field("ld_out", &S::ld_out),
-      field("ld_sum", &S::ld_sum),
-      field("epsilon", &S::epsilon),
-      field("scale", &S::scale),
-      field("shift", &S::shift),
-      field("residual", &S::residual),
-      field("quant", &S::quant),
-      field("scales_by_column", &S::scales_by_column),
-  };
+  static constexpr auto kAll = row_list(
+      field("kind", &S::kind, kRequired), field("rows", &S::rows, kRequired),
+      field("columns", &S::columns, kRequired), field("in", &S::in), field("weight", &S::weight),
+      field("out", &S::out), field("ld_in", &S::ld_in), field("ld_residual", &S::ld_residual),
+      field("ld_out", &S::ld_out), field("ld_sum", &S::ld_sum), field("epsilon", &S::epsilon),
+      field("scale", &S::scale), field("shift", &S::shift), field("residual", &S::residual),
+      field("quant", &S::quant), field("scales_by_column", &S::scales_by_column));
 };
 
 template <>
 struct Fields<NormSignature> {
   using S = NormSignature;
-  static constexpr auto kAll = std::tuple{
-      field("kind", &S::kind, kRequired),
-      field("in", &S::in, kRequired),
+  static constexpr auto kAll = row_list(
+      field("kind", &S::kind, kRequired), field("in", &S::in, kRequired),
       field("weight", &S::weight, follows(&S::in)),
-      field("out", &S::out, follows(&S::in, default_output)),
-      field("scale", &S::scale),
-      field("shift", &S::shift),
-      field("residual", &S::residual),
-      field("quant", &S::quant),
-  };
+      field("out", &S::out, follows(&S::in, default_output)), field("scale", &S::scale),
+      field("shift", &S::shift), field("residual", &S::residual), field("quant", &S::quant));
 };
 
 template <>
 struct Fields<ConvProblem> {
   using S = ConvProblem;
-  static constexpr auto kAll = std::tuple{
-      field("direction", &S::direction, kRequired),
-      field("n", &S::n, kRequired),
-      field("c", &S::c, kRequired),
-      field("k", &S::k, kRequired),
-      field("g", &S::g),
-      field("ndim", &S::ndim),
-      fields("", &S::size, kOfSize),
-      fields("", &S::filter, kOfFilter),
-      fields("stride_", &S::stride, kOfSize),
-      fields("dilation_", &S::dilation, kOfSize),
-      fields("pad_", &S::pad, kOfSize),
-      fields("pad_right_", &S::pad_right, kOfSize),
-      field("in", &S::in),
-      field("weight", &S::weight),
-      field("acc", &S::acc),
-      field("out", &S::out),
-      field("dtype_d", &S::d),
-      field("layout", &S::layout),
+  static constexpr auto kAll = row_list(
+      field("direction", &S::direction, kRequired), field("n", &S::n, kRequired),
+      field("c", &S::c, kRequired), field("k", &S::k, kRequired), field("g", &S::g),
+      field("ndim", &S::ndim), fields("", &S::size, kOfSize), fields("", &S::filter, kOfFilter),
+      fields("stride_", &S::stride, kOfSize), fields("dilation_", &S::dilation, kOfSize),
+      fields("pad_", &S::pad, kOfSize), fields("pad_right_", &S::pad_right, kOfSize),
+      field("in", &S::in), field("weight", &S::weight), field("acc", &S::acc),
+      field("out", &S::out), field("dtype_d", &S::d), field("layout", &S::layout),
       fields("in_stride_", &S::in_strides, kOfImage),
       fields("weight_stride_", &S::weight_strides, kOfFilters),
-      fields("out_stride_", &S::out_strides, kOfOutput),
-      field("alpha", &S::alpha),
-      field("beta", &S::beta),
-      field("epilogue", &S::epilogue),
-      field("clamp_lo", &S::clamp_lo),
-      field("clamp_hi", &S::clamp_hi),
-  };
+      fields("out_stride_", &S::out_strides, kOfOutput), field("alpha", &S::alpha),
+      field("beta", &S::beta), field("epilogue", &S::epilogue), field("clamp_lo", &S::clamp_lo),
+      field("clamp_hi", &S::clamp_hi));
 };
 
 template <>
 struct Fields<ConvSignature> {
   using S = ConvSignature;
-  static constexpr auto kAll = std::tuple{
-      field("direction", &S::direction, kRequired),
-      field("in", &S::in, kRequired),
-      field("weight", &S::weight, follows(&S::in)),
-      field("acc", &S::acc, follows(&S::in, default_accumulator)),
-      field("out", &S::out, follows(&S::in, default_output)),
-      field("dtype_d", &S::d, follows(&S::out)),
-      field("layout", &S::layout),
-      field("ndim", &S::ndim, kPositive),
-      field("epilogue", &S::epilogue),
-  };
+  static constexpr auto kAll =
+      row_list(field("direction", &S::direction, kRequired), field("in", &S::in, kRequired),
+               field("weight", &S::weight, follows(&S::in)),
+               field("acc", &S::acc, follows(&S::in, default_accumulator)),
+               field("out", &S::out, follows(&S::in, default_output)),
+               field("dtype_d", &S::d, follows(&S::out)), field("layout", &S::layout),
+               field("ndim", &S::ndim, kPositive), field("epilogue", &S::epilogue));
 };
 
 template <>
 struct Fields<Algorithm> {
   using S = Algorithm;
-  static constexpr auto kAll = std::tuple{
-      field("pipeline", &S::pipeline, kRequired),
-      field("tile", &S::tile, kRequired),
-      field("wave", &S::wave, kRequired),
-      field("warp_tile", &S::warp_tile, kRequired),
-      field("scheduler", &S::scheduler),
-      field("store", &S::store),
-      field("split_k", &S::split_k),
-      field("splits", &S::splits, kPositive),
-      field("slices", &S::slices, kPositive),
-      field("streamk", &S::streamk),
-      field("stages", &S::stages, kPositive),
-      field("cluster_m", &S::cluster_m, kPositive),
-      field("cluster_n", &S::cluster_n, kPositive),
-      field("persistent", &S::persistent),
-      field("swap_ab", &S::swap_ab),
-      field("repack", &S::repack),
-      field("pointwise", &S::pointwise),
-  };
+  static constexpr auto kAll = row_list(
+      field("pipeline", &S::pipeline, kRequired), field("tile", &S::tile, kRequired),
+      field("wave", &S::wave, kRequired), field("warp_tile", &S::warp_tile, kRequired),
+      field("scheduler", &S::scheduler), field("store", &S::store), field("split_k", &S::split_k),
+      field("splits", &S::splits, kPositive), field("slices", &S::slices, kPositive),
+      field("streamk", &S::streamk), field("stages", &S::stages, kPositive),
+      field("cluster_m", &S::cluster_m, kPositive), field("cluster_n", &S::cluster_n, kPositive),
+      field("persistent", &S::persistent), field("swap_ab", &S::swap_ab),
+      field("repack", &S::repack), field("pointwise", &S::pointwise));
 };
 
 // A signature of the operation whose fields are at their defaults.

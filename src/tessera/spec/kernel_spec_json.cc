@@ -17,7 +17,7 @@ void read_signature(const json& value, const JsonPlace& place, S& signature) {
     read_json(value[key], place.key(key), kOptional, given);
     set_with_followers(signature, row.member, given);
   };
-  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<S>::kAll);
+  Fields<S>::kAll([&](const auto&... rows) { (one(rows), ...); });
   read_json(value, place, kOptional, signature);
 }
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 
 #include "tessera/spec/fields_internal.h"
@@ -42,7 +41,7 @@ constexpr Follows<Struct, Value> follows_of(Value Struct::*member) {
       if (row.member == member) found = row.follows;
     }
   };
-  std::apply([&](const auto&... rows) { (one(rows), ...); }, Fields<Struct>::kAll);
+  Fields<Struct>::kAll([&](const auto&... rows) { (one(rows), ...); });
   return found;
 }
 
@@ -74,86 +73,66 @@ struct NameParts;
 template <>
 struct NameParts<GemmSignature> {
   using S = GemmSignature;
-  static constexpr auto kHead = std::tuple{
-      required("a dtype", &S::a), part("the dtype of B", &S::b), required("a layout", &S::layout)};
-  static constexpr auto kOptions = std::tuple{
-      part("an accumulator", &S::acc, "acc"),       part("an output", &S::out, "out"),
-      part("a dtype of the D tensors", &S::d, "d"), flag("presh", &S::preshuffled_b),
-      part("a grouping", &S::grouping, "groups"),   part("an epilogue op", &S::epilogue),
-  };
+  static constexpr auto kHead = row_list(required("a dtype", &S::a), part("the dtype of B", &S::b),
+                                         required("a layout", &S::layout));
+  static constexpr auto kOptions =
+      row_list(part("an accumulator", &S::acc, "acc"), part("an output", &S::out, "out"),
+               part("a dtype of the D tensors", &S::d, "d"), flag("presh", &S::preshuffled_b),
+               part("a grouping", &S::grouping, "groups"), part("an epilogue op", &S::epilogue));
 };
 
 template <>
 struct NameParts<NormSignature> {
   using S = NormSignature;
   static constexpr auto kHead =
-      std::tuple{required("a dtype", &S::in), part("the dtype of scale and shift", &S::weight),
-                 required("a kind", &S::kind)};
-  static constexpr auto kOptions = std::tuple{
+      row_list(required("a dtype", &S::in), part("the dtype of scale and shift", &S::weight),
+               required("a kind", &S::kind));
+  static constexpr auto kOptions = row_list(
       part("an output", &S::out, "out"), flag("scale", &S::scale), flag("shift", &S::shift),
-      flag("residual", &S::residual), part("what shares a scale", &S::quant, "quant")};
+      flag("residual", &S::residual), part("what shares a scale", &S::quant, "quant"));
 };
 
 template <>
 struct NameParts<ConvSignature> {
   using S = ConvSignature;
   static constexpr auto kHead =
-      std::tuple{required("a direction", &S::direction), required("a dtype", &S::in),
-                 part("the dtype of the filters", &S::weight), required("a layout", &S::layout),
-                 required("the number of spatial dimensions such as 2d", &S::ndim, "d")};
-  static constexpr auto kOptions = std::tuple{
-      part("an accumulator", &S::acc, "acc"),
-      part("an output", &S::out, "out"),
-      part("a dtype of the D tensors", &S::d, "d"),
-      part("an epilogue op", &S::epilogue),
-  };
+      row_list(required("a direction", &S::direction), required("a dtype", &S::in),
+               part("the dtype of the filters", &S::weight), required("a layout", &S::layout),
+               required("the number of spatial dimensions such as 2d", &S::ndim, "d"));
+  static constexpr auto kOptions =
+      row_list(part("an accumulator", &S::acc, "acc"), part("an output", &S::out, "out"),
+               part("a dtype of the D tensors", &S::d, "d"), part("an epilogue op", &S::epilogue));
 };
 
 template <>
 struct NameParts<FmhaSignature> {
   using S = FmhaSignature;
-  static constexpr auto kHead =
-      std::tuple{required("a kind", &S::kind), required("a dtype", &S::in)};
-  static constexpr auto kOptions = std::tuple{
-      part("an output", &S::out, "out"),
-      part("lengths", &S::lengths),
-      flag("masked", &S::masked),
-      part("a bias", &S::bias, "bias"),
-      part("a dtype of the bias", &S::dtype_bias, "by"),
-      part("a dtype of keys and values", &S::kv, "kv"),
-      flag("softcap", &S::soft_cap),
-      flag("lse", &S::lse),
-      flag("dropout", &S::dropout),
-      flag("random", &S::random),
-      part("pages", &S::pages, "pages"),
-      part("a layout of a cache", &S::cache_layout),
-      part("factors", &S::qscale, "scales"),
-      part("a rotary embedding", &S::rotary, "rotary"),
-      flag("rotateq", &S::rotate_q),
-      flag("dbias", &S::dbias),
-  };
+  static constexpr auto kHead = row_list(required("a kind", &S::kind), required("a dtype", &S::in));
+  static constexpr auto kOptions = row_list(
+      part("an output", &S::out, "out"), part("lengths", &S::lengths), flag("masked", &S::masked),
+      part("a bias", &S::bias, "bias"), part("a dtype of the bias", &S::dtype_bias, "by"),
+      part("a dtype of keys and values", &S::kv, "kv"), flag("softcap", &S::soft_cap),
+      flag("lse", &S::lse), flag("dropout", &S::dropout), flag("random", &S::random),
+      part("pages", &S::pages, "pages"), part("a layout of a cache", &S::cache_layout),
+      part("factors", &S::qscale, "scales"), part("a rotary embedding", &S::rotary, "rotary"),
+      flag("rotateq", &S::rotate_q), flag("dbias", &S::dbias));
 };
 
 template <>
 struct NameParts<Algorithm> {
   using S = Algorithm;
-  static constexpr auto kHead = std::tuple{required("a pipeline", &S::pipeline),
-                                           required("a tile such as 240x480x256", &S::tile),
-                                           required("a wave such as 2x1x1", &S::wave),
-                                           required("a warp tile such as 12x32x1", &S::warp_tile)};
-  static constexpr auto kOptions = std::tuple{
-      part("a scheduler", &S::scheduler),
-      part("a store", &S::store, "store"),
-      pair("a split of K such as splitordered4", "split", &S::split_k, "", &S::splits),
-      part("slices such as slices8", &S::slices, "slices"),
-      flag("streamk", &S::streamk),
-      part("stages such as s4", &S::stages, "s"),
-      pair("a cluster such as c2x1", "c", &S::cluster_m, "x", &S::cluster_n),
-      flag("persistent", &S::persistent),
-      flag("swap", &S::swap_ab),
-      flag("repack", &S::repack),
-      flag("pointwise", &S::pointwise),
-  };
+  static constexpr auto kHead = row_list(required("a pipeline", &S::pipeline),
+                                         required("a tile such as 240x480x256", &S::tile),
+                                         required("a wave such as 2x1x1", &S::wave),
+                                         required("a warp tile such as 12x32x1", &S::warp_tile));
+  static constexpr auto kOptions =
+      row_list(part("a scheduler", &S::scheduler), part("a store", &S::store, "store"),
+               pair("a split of K such as splitordered4", "split", &S::split_k, "", &S::splits),
+               part("slices such as slices8", &S::slices, "slices"), flag("streamk", &S::streamk),
+               part("stages such as s4", &S::stages, "s"),
+               pair("a cluster such as c2x1", "c", &S::cluster_m, "x", &S::cluster_n),
+               flag("persistent", &S::persistent), flag("swap", &S::swap_ab),
+               flag("repack", &S::repack), flag("pointwise", &S::pointwise));
 };
 
 // Whether each field has its place in the name, so that equal names mean equal specs.
@@ -162,9 +141,8 @@ constexpr bool names_all_fields() {
   const auto count = [](const auto&... parts) {
     return (std::size_t{0} + ... + (requires { parts.second; } ? 2U : 1U));
   };
-  return std::apply(count, NameParts<Struct>::kHead) +
-             std::apply(count, NameParts<Struct>::kOptions) ==
-         std::tuple_size_v<decltype(Fields<Struct>::kAll)>;
+  return NameParts<Struct>::kHead(count) + NameParts<Struct>::kOptions(count) ==
+         Fields<Struct>::kAll([](const auto&... rows) { return sizeof...(rows); });
 }
 static_assert(names_all_fields<GemmSignature>() && names_all_fields<NormSignature>() &&
               names_all_fields<ConvSignature>() && names_all_fields<FmhaSignature>() &&

@@ -192,7 +192,7 @@ bool is_target_name(std::string_view word) {
 // Whether a visitor returns true for one of the rows; those behind it are not visited.
 template <class Rows, class Visit>
 bool any_of(const Rows& rows, Visit&& visit) {
-  return std::apply([&](const auto&... row) { return (visit(row) || ...); }, rows);
+  return rows([&](const auto&... row) { return (visit(row) || ...); });
 }
 
 // The words of a name, and the place that has been reached.
@@ -301,7 +301,7 @@ std::string name_of(const KernelSpec& spec) {
   std::string name(to_string(op_of(spec)));
   name.reserve(96);
   const auto add = [&](const auto& parts, const auto& object) {
-    std::apply([&](const auto&... part) { (add_part(part, object, name), ...); }, parts);
+    parts([&](const auto&... part) { (add_part(part, object, name), ...); });
   };
   const Algorithm& how = spec.algorithm;
   std::visit(

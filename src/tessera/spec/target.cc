@@ -12,60 +12,47 @@ namespace tessera {
 template <>
 struct Fields<Instruction> {
   using S = Instruction;
-  static constexpr auto kAll = std::tuple{
-      field("name", &S::name, kRequired),   field("a", &S::a, kRequired),
-      field("b", &S::b, kRequired),         field("acc", &S::acc, kRequired),
-      field("shape", &S::shape, kRequired), field("per_cycle", &S::per_cycle, kRequiredPositive),
-  };
+  static constexpr auto kAll = row_list(
+      field("name", &S::name, kRequired), field("a", &S::a, kRequired),
+      field("b", &S::b, kRequired), field("acc", &S::acc, kRequired),
+      field("shape", &S::shape, kRequired), field("per_cycle", &S::per_cycle, kRequiredPositive));
 };
 
 template <>
 struct Fields<CacheLevel> {
   using S = CacheLevel;
-  static constexpr auto kAll = std::tuple{
-      field("name", &S::name, kRequired),
-      field("bytes", &S::bytes, kRequiredPositive),
-      field("line_bytes", &S::line_bytes, kPositive),
-      field("ways", &S::ways, kPositive),
-      field("bytes_per_cycle", &S::bytes_per_cycle, kNotNegative),
-      field("shared", &S::shared),
-  };
+  static constexpr auto kAll = row_list(
+      field("name", &S::name, kRequired), field("bytes", &S::bytes, kRequiredPositive),
+      field("line_bytes", &S::line_bytes, kPositive), field("ways", &S::ways, kPositive),
+      field("bytes_per_cycle", &S::bytes_per_cycle, kNotNegative), field("shared", &S::shared));
 };
 
 template <>
 struct Fields<PipelineLimit> {
   using S = PipelineLimit;
-  static constexpr auto kAll = std::tuple{
-      field("min_stages", &S::min_stages, kPositive),
-      field("max_stages", &S::max_stages, kPositive),
-      field("shared_memory_fraction", &S::shared_memory_fraction, kPositive),
-  };
+  static constexpr auto kAll =
+      row_list(field("min_stages", &S::min_stages, kPositive),
+               field("max_stages", &S::max_stages, kPositive),
+               field("shared_memory_fraction", &S::shared_memory_fraction, kPositive));
 };
 
 template <>
 struct Fields<AlgorithmSpace> {
   using S = AlgorithmSpace;
-  static constexpr auto kAll = std::tuple{
-      field("pipelines", &S::pipelines, kRequired),
-      field("tiles", &S::tiles, kRequired),
-      field("waves", &S::waves, kRequired),
-      field("warp_tiles", &S::warp_tiles, kRequired),
-      field("schedulers", &S::schedulers),
-      field("stages", &S::stages, kPositive),
-      field("clusters", &S::clusters),
-  };
+  static constexpr auto kAll =
+      row_list(field("pipelines", &S::pipelines, kRequired), field("tiles", &S::tiles, kRequired),
+               field("waves", &S::waves, kRequired), field("warp_tiles", &S::warp_tiles, kRequired),
+               field("schedulers", &S::schedulers), field("stages", &S::stages, kPositive),
+               field("clusters", &S::clusters));
 };
 
 template <>
 struct Fields<Target> {
   using S = Target;
-  static constexpr auto kAll = std::tuple{
-      field("name", &S::name, kRequired),
-      field("backend", &S::backend, kRequired),
-      field("description", &S::description),
-      field("features", &S::features),
-      field("compile_flags", &S::compile_flags),
-      field("units", &S::units, kPositive),
+  static constexpr auto kAll = row_list(
+      field("name", &S::name, kRequired), field("backend", &S::backend, kRequired),
+      field("description", &S::description), field("features", &S::features),
+      field("compile_flags", &S::compile_flags), field("units", &S::units, kPositive),
       field("warp_size", &S::warp_size, kPositive),
       field("vector_bytes", &S::vector_bytes, kNotNegative),
       field("vector_registers", &S::vector_registers, kNotNegative),
@@ -74,19 +61,13 @@ struct Fields<Target> {
       field("max_threads_per_block", &S::max_threads_per_block, kPositive),
       field("shared_memory_bytes", &S::shared_memory_bytes, kNotNegative),
       field("shared_bytes_per_cycle", &S::shared_bytes_per_cycle, kNotNegative),
-      field("xcds", &S::xcds, kPositive),
-      field("fp8_encoding", &S::fp8_encoding),
-      field("unmeasured", &S::unmeasured),
-      field("clock_ghz", &S::clock_ghz, kRequiredPositive),
+      field("xcds", &S::xcds, kPositive), field("fp8_encoding", &S::fp8_encoding),
+      field("unmeasured", &S::unmeasured), field("clock_ghz", &S::clock_ghz, kRequiredPositive),
       field("memory_gb_per_s", &S::memory_gb_per_s, kRequiredPositive),
-      field("launch_us", &S::launch_us, kNotNegative),
-      field("caches", &S::caches),
-      field("instructions", &S::instructions),
-      field("pipeline_limits", &S::pipeline_limits),
-      field("spaces", &S::spaces),
-      field("cktile_spaces", &S::cktile_spaces),
-      field("sources", &S::sources, kRequired),
-  };
+      field("launch_us", &S::launch_us, kNotNegative), field("caches", &S::caches),
+      field("instructions", &S::instructions), field("pipeline_limits", &S::pipeline_limits),
+      field("spaces", &S::spaces), field("cktile_spaces", &S::cktile_spaces),
+      field("sources", &S::sources, kRequired));
 };
 
 namespace {

@@ -47,7 +47,7 @@ constexpr void for_each_axis(const Algorithm& a, Visit visit) {
       visit(value);
     }
   };
-  std::apply([&](const auto&... row) { (one(a.*row.member), ...); }, Fields<Algorithm>::kAll);
+  Fields<Algorithm>::kAll([&](const auto&... row) { (one(a.*row.member), ...); });
 }
 
 consteval std::size_t count_axes() {

@@ -28,7 +28,7 @@ std::string first_difference(const S& kernel, const S& problem) {
     reason = fmt::format("the kernel has {0}={1}, the problem {0}={2}", row.key,
                          text_of(kernel.*row.member), text_of(problem.*row.member));
   };
-  std::apply([&](const auto&... rows) { (look(rows), ...); }, Fields<S>::kAll);
+  Fields<S>::kAll([&](const auto&... rows) { (look(rows), ...); });
   return reason;
 }
 

@@ -17,8 +17,8 @@ using FieldMask = std::uint32_t;
 
 consteval FieldMask bit_of(std::string_view key) {
   FieldMask bit = 1, found = 0;
-  std::apply([&](const auto&... row) { ((found |= row.key == key ? bit : 0, bit <<= 1), ...); },
-             Fields<Algorithm>::kAll);
+  Fields<Algorithm>::kAll(
+      [&](const auto&... row) { ((found |= row.key == key ? bit : 0, bit <<= 1), ...); });
   if (found == 0) throw "there is no such field";
   return found;
 }
@@ -69,18 +69,16 @@ constexpr FieldMask used_by(Pipeline pipeline) {
 
 constexpr Algorithm kDefault = {};
 
-template <FieldMask kUsed, std::size_t... kRows>
-bool at_default(const Algorithm& a, std::index_sequence<kRows...>) {
-  constexpr const auto& kAll = Fields<Algorithm>::kAll;
-  return (((kUsed >> kRows & 1) != 0 ||
-           a.*std::get<kRows>(kAll).member == kDefault.*std::get<kRows>(kAll).member) &&
-          ...);
-}
 // Every candidate passes here, so only the fields that the pipeline does not use are compared.
 template <Pipeline kPipeline>
 bool at_default(const Algorithm& a) {
-  constexpr std::size_t kRows = std::tuple_size_v<decltype(Fields<Algorithm>::kAll)>;
-  return at_default<used_by(kPipeline)>(a, std::make_index_sequence<kRows>());
+  return Fields<Algorithm>::kAll([&](const auto&... rows) {
+    return [&]<std::size_t... kBits>(std::index_sequence<kBits...>) {
+      return (((used_by(kPipeline) >> kBits & 1) != 0 || a.*rows.member == kDefault.*rows.member) &&
+              ...);
+    }
+    (std::make_index_sequence<sizeof...(rows)>());
+  });
 }
 
 template <class Value>
@@ -118,7 +116,7 @@ std::string unused_field(const Algorithm& a) {
     sentence = fmt::format("{} must be {} with {}, got {}", row.key, word(kDefault.*row.member),
                            to_string(a.pipeline), word(a.*row.member));
   };
-  std::apply([&](const auto&... row) { (look(row), ...); }, Fields<Algorithm>::kAll);
+  Fields<Algorithm>::kAll([&](const auto&... row) { (look(row), ...); });
   return sentence;
 }
 
