@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the steps of docs/ladder/ and fills the tables of all its pages: one command.
 
-It takes about four minutes, and wants a machine on which nothing else runs. It also writes the
+It takes two minutes where nothing else runs, as it should be. It also writes the
 date and the commit, and says what of the pages to read again. With SAVED, a file that holds what
 the programs printed earlier, nothing is measured.
 
