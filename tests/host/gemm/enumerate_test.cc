@@ -165,6 +165,7 @@ TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
       {"layout", {"rcr", "rrr"}},
       {"epilogue", {"none", "*bias*", "multi_d_*", "add+re*", "multiply"}},
       {"preshuffle", {"true", "false"}},
+      {"grouping", {"none", "masked"}},
       {"pipeline", {"tmaws", "cp*", "stream"}},
       {"tile",
        {"1x*x*", "2x*x*", "4x*x*", "8x*x*", "16x*x*", "32x*x*", "64x*x*", "128x*x*", "192x*x*",

@@ -176,7 +176,7 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
     const KernelSpec spec = parse_name(name);
     return family().is_legal(spec, load_target(spec.target)).reason;
   };
-  EXPECT_EQ(reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_s4_c2x1_groupsmasked_sm90a"),
+  EXPECT_EQ(reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsmasked_s4_c2x1_sm90a"),
             "sm90a has no tmaws kernels for groups of unequal sizes, got grouping=masked");
   EXPECT_EQ(reason("gemm_fp32_rcr_stream_8x32x256_0x0x1_8x16x1_groupsindexed_avx512"),
             "avx512 has no stream kernels for groups of unequal sizes, got grouping=indexed");

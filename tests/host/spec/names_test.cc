@@ -191,7 +191,8 @@ TEST(KernelSpecJson, IsThisText) {
     "d": "bf16",
     "layout": "rcr",
     "epilogue": "bias",
-    "preshuffle": false
+    "preshuffle": false,
+    "grouping": "none"
   },
   "algorithm": {
     "pipeline": "packb",
@@ -310,7 +311,9 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "batch_stride_d1",
                                          "batch_stride_d2",
                                          "batch_stride_d3",
-                                         "pointer_arrays"};
+                                         "pointer_arrays",
+                                         "groups",
+                                         "check_groups"};
   std::set<std::string> in_signature;
   const GemmSignature signature;
   for_each_field(signature, [&](const std::string& key, const auto&, const auto&, const Rule&) {

@@ -69,7 +69,7 @@ TEST(Problem, RefusesALineWithASentence) {
        "ld_a, ld_b, ld_c, ld_out, ld_d0, ld_d1, ld_d2, ld_d3, batch_stride_a, batch_stride_b, "
        "batch_stride_c, batch_stride_out, batch_stride_d0, batch_stride_d1, batch_stride_d2, "
        "batch_stride_d3, alpha, beta, epilogue, clamp_lo, clamp_hi, preshuffle, "
-       "pointer_arrays"},
+       "pointer_arrays, groups, grouping, check_groups"},
       {"gemm m=1 n=2 k=3 m=1", "m is given twice"},
       {"gemm m=1.5 n=2 k=3", "m must be an integer, got '1.5'"},
       {"gemm m= n=2 k=3", "m must be an integer, got ''"},
@@ -123,7 +123,10 @@ TEST(Problem, JsonHoldsEveryFieldButPackedStrides) {
   "clamp_lo": "-inf",
   "clamp_hi": "inf",
   "preshuffle": false,
-  "pointer_arrays": false
+  "pointer_arrays": false,
+  "groups": 0,
+  "grouping": "none",
+  "check_groups": false
 })");
 }
 

@@ -247,7 +247,7 @@ bool has_output(const GemmProblem& p) { return p.m > 0 && p.n > 0 && p.batch > 0
 
 void check_sizes(const GemmProblem& p) {
   const std::pair<std::string_view, std::int64_t> sizes[] = {
-      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", std::max(p.batch, p.groups)}};
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", has_groups(p) ? p.groups : p.batch}};
   for (const auto& [name, size] : sizes) {
     if (size < 0) refuse("{} must be at least 0, got {}", name, size);
   }
