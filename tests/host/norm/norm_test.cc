@@ -48,6 +48,14 @@ constexpr BadProblem kBadProblems[] = {
      "norm: epsilon must be finite and at least 0, got -1"},
     {"norm kind=layernorm rows=1 columns=8 epsilon=inf",
      "norm: epsilon must be finite and at least 0, got inf"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=bf16 out=fp8",
+     "norm: out must be fp32, fp16 or bf16, got fp8"},
+    {"norm kind=rmsnorm rows=1 columns=8 dtype=bf16 quant=row",
+     "norm: out must be fp8 or bf8 with quant=row, got bf16"},
+    {"norm kind=softmax rows=1 columns=8 dtype=bf16 out=fp8 quant=block",
+     "norm: quant must be none with kind=softmax, got block"},
+    {"norm kind=rmsnorm rows=1 columns=8 out=fp8 quant=row scales_by_column=1",
+     "norm: scales_by_column must be 0 but with quant=block, got 1 with quant=row"},
     {"norm kind=layernorm rows=2 columns=8 ld_in=7",
      "norm: ld_in must be at least 8 (columns), got 7"},
     {"norm kind=layernorm rows=2 columns=8 ld_out=-8",
@@ -120,6 +128,26 @@ TEST(NormSets, SidesShareNoShapeAndAreValid) {
 }
 
 // ---- operands ----
+
+TEST(NormTensors, ScalesOfOutputsOf8Bits) {
+  const auto scales = [](const char* line) { return family().tensors(parse_problem(line))[2]; };
+  const Tensor given = scales("norm kind=rmsnorm rows=5 columns=300 out=fp8 quant=tensor");
+  EXPECT_EQ(given.name, "out_scale");
+  EXPECT_TRUE(given.is_read() && !given.is_written());
+  EXPECT_EQ(given.sizes[0] * given.rows(), 1);
+  const Tensor row = scales("norm kind=rmsnorm rows=5 columns=300 out=fp8 quant=row");
+  EXPECT_EQ(row.name, "out_scales");
+  EXPECT_TRUE(row.is_written());
+  EXPECT_EQ(row.sizes[0], 1);
+  EXPECT_EQ(row.sizes[1], 5);
+  const Tensor block = scales("norm kind=rmsnorm rows=5 columns=300 out=fp8 quant=block");
+  EXPECT_EQ(block.sizes[0], 3);
+  EXPECT_EQ(block.strides[1], 3);
+  const Tensor columns =
+      scales("norm kind=rmsnorm rows=5 columns=300 out=bf8 quant=block scales_by_column=1");
+  EXPECT_EQ(columns.strides[0], 5);
+  EXPECT_EQ(columns.strides[1], 1);
+}
 
 class NormOperandsTest : public testing::Test {
  protected:
@@ -226,6 +254,12 @@ constexpr Rejected kRejected[] = {
      "cluster must be 1x1, 1x2, 1x4 or 1x8, and 1x1 where a block has several rows, got 1x3 with "
      "1 rows"},
     {"norm_fp32_softmax_rows_1x8192x1_1x4x1_1x1x1_c1x2_gfx942", "cluster must be 1x1, got 1x2"},
+    {"norm_fp32_rmsnorm_rows_1x8192x1_1x4x1_1x1x1_outfp8_quantrow_gfx942",
+     "quant must be none on gfx942, got row"},
+    {"norm_fp32_rmsnorm_rows_1x8192x1_1x8x1_1x1x1_outfp8_quantrow_slices8_sm90a",
+     "slices must be 1 with quant=row, got 8"},
+    {"norm_fp32_rmsnorm_rows_1x1000x1_0x1x1_1x1x1_outfp8_quantblock_avx2",
+     "tile_n must be a multiple of 128 with quant=block, got 1000"},
     {"norm_fp32_softmax_rows_4x4096x1_4x2x1_1x1x1_gfx942",
      "wave must be m x 1 x 1 or 1 x n x 1 waves of 64 lanes, at most 1024 in all, got 4x2x1"},
     {"norm_fp32_softmax_rows_1x4096x1_1x17x1_1x1x1_gfx942",
