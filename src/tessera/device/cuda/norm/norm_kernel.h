@@ -283,6 +283,8 @@ struct NormKernel {
   static __device__ __forceinline__ void run(const NormArguments& g) {
     if (g.is_aligned != 0 && g.columns % kVector == 0) {
       HeldRows<C, NormMath, kVector>::run(g);
+    } else if (g.staged_bytes != 0) {
+      HeldRows<C, NormMath, 1>::run_staged(g);
     } else {
       HeldRows<C, NormMath, 1>::run(g);
     }
