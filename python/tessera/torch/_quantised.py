@@ -93,7 +93,7 @@ def _quantised(fields: Any, x: Tensor, scale: Optional[Tensor], shift: Optional[
         raise Error(f"shift must have scale's type, {scale.dtype}, got {shift.dtype}")
     flat = x.detach().reshape(-1, x.shape[-1]).contiguous()
     given = {"in": flat, "scale": _weight("scale", scale, x), "shift": _weight("shift", shift, x),
-             "residual": residual if residual is None else residual.reshape(flat.shape).contiguous(),
+             "residual": None if residual is None else residual.reshape(flat.shape).contiguous(),
              "out": torch.empty_like(flat, dtype=dtype), "out_scale": out_scale}
     if residual is not None:
         given["sum"] = torch.empty_like(flat)

@@ -13,6 +13,7 @@
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
 #include "tessera/spec/fmha_problem.h"
+#include "tessera/spec/norm_problem.h"
 #include "tessera/spec/packed.h"
 
 #pragma GCC visibility push(default)
@@ -71,47 +72,6 @@ GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_
 
 // Replaces every kPacked by the stride that it stands for.
 GemmProblem with_strides(const GemmProblem& problem);
-
-// What is computed of each row of a matrix.
-enum class NormKind : std::uint8_t { softmax, rmsnorm, layernorm };
-std::string_view to_string(NormKind kind);
-// How far elements go that share a scale of an output of 8 bits; a block is 128 columns of a row.
-enum class NormQuant : std::uint8_t { none, tensor, row, block };
-std::string_view to_string(NormQuant quant);
-
-// x is `in`, or with a residual sum = in + residual, rounded to the type of both. For each row:
-// softmax:   out = exp(x - max(x)) / sum(exp(x - max(x)))
-// rmsnorm:   out = x / sqrt(mean(x^2) + epsilon) * scale + shift
-// layernorm: out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + shift
-// in, residual, out and sum are rows x columns, row-major; scale and shift have an element for each
-// column. Strides count elements.
-//
-// With quant, out is fp8 or bf8 and has what was computed over a scale, rounded to nearest even, at
-// most the largest finite number. quant=tensor reads the scale, out_scale. Otherwise the scales are
-// written, out_scales: the greatest magnitude of the row or block over the type's largest number,
-// or 1 where none reaches 2^-100. NaN does not count.
-struct NormProblem {
-  NormKind kind = NormKind::softmax;
-  DType in = DType::fp32;      // of residual and sum too
-  DType weight = DType::fp32;  // of scale and shift
-  DType out = DType::fp32;
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
-  std::int64_t ld_in = kPacked;
-  std::int64_t ld_residual = kPacked;
-  std::int64_t ld_out = kPacked;
-  std::int64_t ld_sum = kPacked;
-  float epsilon = 1e-5F;  // softmax: not used
-  bool scale = false;
-  bool shift = false;
-  bool residual = false;
-  NormQuant quant = NormQuant::none;
-  bool scales_by_column = false;  // quant=block: a row's scales lie `rows` elements apart
-  friend bool operator==(const NormProblem&, const NormProblem&) = default;
-};
-
-// Replaces every kPacked by the number of columns.
-NormProblem with_strides(const NormProblem& problem);
 
 // Which tensor of a convolution is computed from the other two.
 enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
@@ -226,18 +186,6 @@ struct GemmOperands {
   const void* c = nullptr;
   std::array<const void*, kMaxD> d{};
   void* out = nullptr;
-};
-
-// The pointers a normalisation reads and writes. Those that the problem does not use may be null.
-struct NormOperands {
-  const void* in = nullptr;
-  const void* residual = nullptr;
-  const void* scale = nullptr;
-  const void* shift = nullptr;
-  void* out = nullptr;
-  void* sum = nullptr;
-  const void* out_scale = nullptr;  // fp32, one: quant=tensor
-  void* out_scales = nullptr;       // fp32, one for each row, or for each block of each row
 };
 
 // The pointers a convolution reads and writes. Those that its direction does not use may be null.
