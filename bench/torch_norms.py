@@ -134,7 +134,7 @@ class Case:
         return self.graph([lambda made=made: self.peer(made) for made in self.made])
 
     def copy(self):
-        half = max(1, self.bytes // 2)
+        half = max(16, self.bytes // 32 * 16)
         pairs = [[torch.zeros(half, dtype=torch.uint8, device=self.device) for _ in range(2)]
                  for _ in range(self.sets)]
         return self.graph([lambda pair=pair: pair[0].copy_(pair[1]) for pair in pairs])

@@ -126,7 +126,7 @@ Measured measure_all(const std::vector<Step>& steps, Dispatcher& dispatcher,
   return measured;
 }
 
-// Of what limits the step: arithmetic, or else memory.
+// The share of what limits the step: arithmetic, or else memory.
 std::string share_of(const BenchCase& bench) {
   if (!bench.bandwidth_bound) return fmt::format("{:.0f}%", 100 * bench.peak_fraction);
   return fmt::format("{:.0f}% memory", 100 * bench.bandwidth_fraction);

@@ -25,6 +25,7 @@ struct NormArguments {
   const float* out_scale;
   float* out_scales;
   i64 row_of_scales, block_of_scales;  // elements from one to the next
+  i64 staged_bytes;  // GPU: of shared memory for each matrix, whose rows lie without gaps; or 0
 };
 
 // What shares a scale of an output of 8 bits.

@@ -1,4 +1,4 @@
-// What is asked of a normalisation.
+// What is asked of a normalisation, and the pointers that it gets.
 #pragma once
 
 #include <cstdint>

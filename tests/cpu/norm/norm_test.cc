@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -113,6 +115,69 @@ TEST_F(NormKernels, RandomOnesAreCorrectOnRandomProblems) {
       check(family_.general(p, target), p, 2);
     }
   }
+}
+
+// Given and written scales, rows of one chunk and of several, last blocks that are short.
+TEST_F(NormKernels, QuantisedOutputsAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+  for (const Target& target : targets_of_run(seed_)) {
+    for (int i = 0; i < 6; ++i) {
+      NormProblem p;
+      p.kind = draw(0, 1) == 0 ? NormKind::rmsnorm : NormKind::layernorm;
+      p.in = p.weight = kTypes[draw(0, 2)];
+      p.out = draw(0, 1) == 0 ? DType::fp8 : DType::bf8;
+      for (bool* flag : {&p.scale, &p.shift, &p.residual}) *flag = draw(0, 1) == 1;
+      p.quant = static_cast<NormQuant>(1 + i % 3);
+      p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 0;
+      p.rows = draw(1, 9);
+      p.columns = draw(1, draw(0, 1) == 0 ? 300 : 20000);
+      draw_strides(p);
+      const auto specs = family_.candidates(p, target);
+      std::vector<KernelSpec> legal;
+      for (const KernelSpec& spec : specs) {
+        if (family_.is_legal(spec, target)) legal.push_back(spec);
+      }
+      ASSERT_FALSE(legal.empty());
+      check(legal[random_() % legal.size()], p, static_cast<int>(draw(1, 3)));
+    }
+  }
+}
+
+// Rows of zeros and of NaN have the scale 1, and a scale is of its own block alone.
+TEST_F(NormKernels, ScalesAreOfTheGreatestMagnitude) {
+  const Target target = targets_here().front();
+  NormProblem p = {.kind = NormKind::rmsnorm, .out = DType::fp8, .rows = 3, .columns = 300};
+  p.quant = NormQuant::block;
+  p.scales_by_column = true;
+  p.epsilon = 0;
+  const KernelSpec spec = family_.general(p, target);
+  SCOPED_TRACE(fmt::format("seed {}: {}", seed_, name_of(spec)));
+  measure::OwnedOperands owned = measure::random_operands(p, random_());
+  const auto& o = std::get<NormOperands>(owned.operands);
+  auto* const in = static_cast<float*>(const_cast<void*>(o.in));
+  for (int c = 0; c < 300; ++c) {
+    in[c] = c < 128 ? 2.0F : c < 256 ? 0.0F : -4.0F;
+    in[300 + c] = std::numeric_limits<float>::quiet_NaN();
+  }
+  std::fill(in + 600, in + 900, 1.0F);
+  launch(spec, p, owned.operands, 1);
+  const auto* const scales = static_cast<const float*>(o.out_scales);
+  const double root = std::sqrt((128 * 4.0 + 44 * 16.0) / 300);
+  const double expected[3][3] = {
+      {2 / root / 448, 1, 4 / root / 448}, {1, 1, 1}, {1 / 448.0, 1 / 448.0, 1 / 448.0}};
+  for (int row = 0; row < 3; ++row) {
+    for (int block = 0; block < 3; ++block) {
+      EXPECT_NEAR(scales[block * 3 + row], expected[row][block], 1e-5 * expected[row][block])
+          << row << " " << block;
+    }
+  }
+  const auto at = [&](int row, int c) { return load_element(DType::fp8, o.out, row * 300 + c); };
+  EXPECT_EQ(at(0, 0), 448);
+  EXPECT_EQ(at(0, 200), 0);
+  EXPECT_EQ(at(0, 299), -448);
+  EXPECT_TRUE(std::isnan(at(1, 0)) && std::isnan(at(1, 299)));
+  EXPECT_EQ(at(2, 299), 448);
 }
 
 TEST_F(NormKernels, SlicesGiveTheSameBitsOnAnyNumberOfThreads) {

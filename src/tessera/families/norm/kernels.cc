@@ -179,7 +179,8 @@ device::NormArguments rows_arguments(const NormProblem& p, const NormOperands& o
           static_cast<const float*>(o.out_scale),
           static_cast<float*>(o.out_scales),
           p.scales_by_column ? 1 : blocks,
-          p.scales_by_column ? p.rows : 1};
+          p.scales_by_column ? p.rows : 1,
+          0};
 }
 
 void reserve_statistics(const Algorithm& a, const NormProblem& p, Launch& launch) {

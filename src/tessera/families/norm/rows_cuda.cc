@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
+#include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
 #include "tessera/families/tile/algorithm_space.h"
 #include "tessera/families/tile/bandwidth.h"
@@ -19,14 +21,16 @@ constexpr int kMostCudaTile = 32768;
 constexpr int kMostCluster = 8;  // blocks of a cluster, of every device
 
 // What the estimate counts, by what an H200 was seen to do.
-constexpr double kBlockSeconds = 1.0e-6;   // from a block's first load to its last store
-constexpr double kMergeSeconds = 7e-8;     // the lanes of a warp
-constexpr double kMeetSeconds = 5e-8;      // the warps of a block
-constexpr double kClusterSeconds = 6e-7;   // the blocks of a cluster
-constexpr double kValueSeconds = 4e-9;     // a value of a thread, one after the other
-constexpr double kStepSeconds = 1.5e-6;    // between two steps of a launch
-constexpr double kReached = 0.88;          // of the nominal bandwidth, by a copy
-constexpr double kIssued = 0.65;           // of the schedulers' cycles
+constexpr double kBlockSeconds = 1.0e-6;  // from a block's first load to its last store
+constexpr double kMergeSeconds = 7e-8;    // the lanes of a warp
+constexpr double kMeetSeconds = 5e-8;     // the warps of a block
+constexpr double kClusterSeconds = 6e-7;  // the blocks of a cluster
+constexpr double kValueSeconds = 4e-9;    // a value of a thread, one after the other
+constexpr double kStepSeconds = 1.5e-6;   // between two steps of a launch
+constexpr double kReached = 0.88;         // of the nominal bandwidth, by a copy
+constexpr double kIssued = 0.65;          // of the schedulers' cycles
+constexpr double kWarpsOfScheduler = 8;   // that keep it busy
+constexpr double kCyclesOfSector = 1.4;
 constexpr double kSchedulers = 4;          // of a unit
 constexpr double kUsualInstructions = 70;  // of a warp, whatever it holds
 
@@ -179,12 +183,43 @@ Source emit_cuda(const KernelSpec& spec, const Target& target) {
   return tile::cuda_source(spec, kAbi, from, threads_of(a), entries_of(spec, target));
 }
 
+// The bytes of shared memory that a matrix's rows of one block take, and 16 before and behind.
+std::int64_t staged_bytes(const Algorithm& a, const NormProblem& p) {
+  const std::int64_t columns = std::min<std::int64_t>(p.columns, a.tile.n);
+  return (rows_of(a) * columns * size_of(p.in) / kVectorBytes + 3) * kVectorBytes;
+}
+constexpr std::int64_t kUnstaged = 8192;  // bytes of shared memory that kernels have beside it
+
+// Rows that are no whole vectors go through shared memory, where they lie without gaps.
+bool is_staged(const Algorithm& a, const NormProblem& p, const Target& target) {
+  const bool is_held = a.slices == 1 && p.columns <= std::int64_t{a.tile.n} * a.cluster_n;
+  if (!is_held || p.in != p.out || p.columns * size_of(p.in) % kVectorBytes == 0) return false;
+  for (const std::int64_t ld : {p.ld_in, p.ld_residual, p.ld_out, p.ld_sum}) {
+    if (ld != kPacked && ld != p.columns) return false;
+  }
+  return staged_bytes(a, p) * (p.residual ? 2 : 1) + kUnstaged <= target.shared_memory_bytes;
+}
+// Where each begins at a multiple of 16 bytes.
+bool begin_aligned(const NormOperands& o) {
+  for (const void* data :
+       {o.in, o.residual, static_cast<const void*>(o.out), static_cast<const void*>(o.sum)}) {
+    if (reinterpret_cast<std::uintptr_t>(data) % kVectorBytes != 0) return false;
+  }
+  return true;
+}
+
 Launch bind_cuda(const KernelSpec& spec, const NormProblem& p, const Target& target,
                  const NormOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch = bind_rows(spec, p, target, o);
   const bool is_long = a.slices == 1 && p.columns > std::int64_t{a.tile.n} * a.cluster_n;
   if (is_long && !launch.steps.empty()) launch.steps[0].entry = 1;
+  if (launch.steps.empty() || !is_staged(a, p, target) || !begin_aligned(o)) return launch;
+  device::NormArguments arguments = rows_arguments(p, o);
+  arguments.staged_bytes = staged_bytes(a, p);
+  launch.arguments.set(arguments);
+  launch.steps[0].shared_memory_bytes =
+      static_cast<std::size_t>(arguments.staged_bytes) * (p.residual ? 2 : 1);
   return launch;
 }
 
@@ -210,6 +245,7 @@ Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
 double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                      const Target& target) {
   const bool is_wide = p.columns * size_of(p.in) % kVectorBytes == 0;
+  const bool staged = is_staged(a, p, target);
   const double moved = is_wide ? 1 : 5 + p.scale + p.shift + 3 * p.residual;
   const double of_value =
       6 + (p.kind == NormKind::rmsnorm ? 0 : 2) + p.scale + p.shift + 2 * p.residual + moved;
@@ -218,7 +254,14 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                   (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));
   const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
   const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
-  return of_unit * of_warp / (kSchedulers * kIssued * target.clock_ghz * 1e9);
+  const double resident = double(resident_blocks(a, p.residual, target)) * a.wave.m * a.wave.n;
+  const double busy = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
+  const double issue = of_warp / (kSchedulers * kIssued * busy);
+  // Lanes of many rows touch as many sectors of memory with each instruction.
+  const double rows = is_wide || staged ? 0 : std::min<double>(a.warp_tile.m, 16);
+  const double used = std::ceil(static_cast<double>(p.columns) / threads_of_row(a));
+  const double sectors = used * (2 + 2 * p.residual) * 2 * rows * kCyclesOfSector;
+  return of_unit * std::max(issue, sectors) / (target.clock_ghz * 1e9);
 }
 
 double block_seconds(const Work& w, const Algorithm& a) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/math.h"
-#include "tessera/device/cuda/norm/held_rows.h"
+#include "tessera/device/cuda/norm/staged_rows.h"
 #include "tessera/device/cuda/row_part.h"
 #include "tessera/device/norm.h"
 
@@ -283,6 +283,8 @@ struct NormKernel {
   static __device__ __forceinline__ void run(const NormArguments& g) {
     if (g.is_aligned != 0 && g.columns % kVector == 0) {
       HeldRows<C, NormMath, kVector>::run(g);
+    } else if (g.staged_bytes != 0) {
+      StagedRows<C, NormMath>::run(g);
     } else {
       HeldRows<C, NormMath, 1>::run(g);
     }
