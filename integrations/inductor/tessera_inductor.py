@@ -10,6 +10,7 @@ call, have PyTorch's own product. Inductor measures all of them and takes the fa
 """
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import tessera
@@ -141,9 +142,15 @@ def _matmul_candidates(has_bias: bool, activation: Optional[str]) -> List[Callab
 
 
 def _chosen(name: str, candidates: List[Callable[..., Tensor]], tensors: List[Any]) -> Any:
-    return autotune_custom_op(name=name, decompositions=candidates, inputs=tensors,
-                              non_tensor_args=[{} for _ in candidates],
-                              op_overload=None)  # type: ignore[arg-type]
+    """Newer versions than torch 2.11 ask whether the operator itself is a candidate, and give the
+    choice beside the result."""
+    more = {}
+    if "include_fallback" in inspect.signature(autotune_custom_op).parameters:
+        more["include_fallback"] = False
+    found = autotune_custom_op(name=name, decompositions=candidates, inputs=tensors,
+                               non_tensor_args=[{} for _ in candidates],
+                               op_overload=None, **more)  # type: ignore[arg-type]
+    return found[0] if isinstance(found, tuple) else found
 
 
 def _why_not(tensors: List[Any]) -> str:
