@@ -27,8 +27,8 @@ constexpr std::string_view kNext =
     "  tessera explain gemm m=512 n=512 k=512           why that kernel, and no other\n"
     "  tessera explain gemm m=4096 n=4096 k=64 dtype=bf16 --target sm90a\n"
     "                                                   for a machine far away\n"
-    "  tessera bench gemm --shapes square --threads 1   beside the libraries found here\n"
-    "  tessera doctor                                   what is missing, how to get it\n";
+    "  tessera bench gemm --shapes square --threads 1   beside the libraries here\n"
+    "  tessera doctor                                   what is missing here\n";
 
 // A problem, and what it is of the layer: the comment behind it in bench/shapes/demo.txt.
 struct Step {
@@ -233,7 +233,8 @@ int print_text(const std::vector<Step>& steps, const Measured& measured,
       "All {} results agree with those of a reference in fp64, computed here before the\n"
       "times were measured with {} threads. of peak: of the arithmetic that this machine\n"
       "was measured to do, or of its memory's speed where that limits the step. vs: the\n"
-      "other library's time divided by ours; above 1x Tessera is faster.\n",
+      "other library's time divided by ours; above 1x Tessera is faster,\n"
+      "and a tie is within the noise.\n",
       measured.cases.size(), limit);
   for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
   for (const std::string& note : peers.notes) console.write_out("note: {}\n", note);
