@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <sstream>
@@ -21,13 +22,13 @@ constexpr std::string_view kShapes = "demo";
 constexpr std::array<const char*, 2> kFarAway = {"sm90a", "gfx942"};
 
 constexpr std::string_view kNext =
-    "Next:\n"
+    "Next (in a checkout, tessera is build/release/bin/tessera):\n"
     "  tessera run gemm m=512 n=512 k=512 --verify      one problem of your own\n"
     "  tessera explain gemm m=512 n=512 k=512           why that kernel, and no other\n"
     "  tessera explain gemm m=4096 n=4096 k=64 dtype=bf16 --target sm90a\n"
     "                                                   for a machine far away\n"
-    "  tessera bench gemm --shapes square --threads 1   beside the libraries found here\n"
-    "  tessera doctor                                   what is missing, how to get it\n";
+    "  tessera bench gemm --shapes square --threads 1   beside the libraries here\n"
+    "  tessera doctor                                   what is missing here\n";
 
 // A problem, and what it is of the layer: the comment behind it in bench/shapes/demo.txt.
 struct Step {
@@ -132,14 +133,29 @@ std::string share_of(const BenchCase& bench) {
   return fmt::format("{:.0f}% memory", 100 * bench.bandwidth_fraction);
 }
 
+// The peers that compute any of the steps; others have no column.
+std::vector<std::string> compared(const std::vector<BenchCase>& cases) {
+  std::vector<std::string> groups;
+  for (const char* group : {"onednn", "openblas"}) {
+    const auto took_part = [&](const BenchCase& bench) { return ratio_text(bench, group) != "-"; };
+    if (std::any_of(cases.begin(), cases.end(), took_part)) groups.emplace_back(group);
+  }
+  return groups;
+}
+
 // Fits into 80 columns, which kernels' names do not.
 std::string table_of(const std::vector<Step>& steps, const std::vector<BenchCase>& cases) {
-  Table table({"step", "time", "GFLOP/s", "of peak", "vs oneDNN", "vs OpenBLAS"});
+  std::vector<std::string> titles = {"step", "time", "GFLOP/s", "of peak"};
+  const std::vector<std::string> groups = compared(cases);
+  for (const std::string& group : groups) titles.push_back("vs " + group);
+  Table table(titles);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const BenchCase& bench = cases[i];
-    table.add({steps[i].name, format_seconds(bench.seconds),
-               bench.bandwidth_bound ? "-" : fmt::format("{:.1f}", bench.gflops), share_of(bench),
-               ratio_text(bench, "onednn"), ratio_text(bench, "openblas")});
+    std::vector<std::string> row = {
+        steps[i].name, format_seconds(bench.seconds),
+        bench.bandwidth_bound ? "-" : fmt::format("{:.1f}", bench.gflops), share_of(bench)};
+    for (const std::string& group : groups) row.push_back(ratio_text(bench, group));
+    table.add(std::move(row));
   }
   return table.text();
 }
@@ -217,7 +233,8 @@ int print_text(const std::vector<Step>& steps, const Measured& measured,
       "All {} results agree with those of a reference in fp64, computed here before the\n"
       "times were measured with {} threads. of peak: of the arithmetic that this machine\n"
       "was measured to do, or of its memory's speed where that limits the step. vs: the\n"
-      "other library's time divided by ours; above 1x Tessera is faster.\n",
+      "other library's time divided by ours; above 1x Tessera is faster,\n"
+      "and a tie is within the noise.\n",
       measured.cases.size(), limit);
   for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
   for (const std::string& note : peers.notes) console.write_out("note: {}\n", note);
@@ -227,7 +244,8 @@ int print_text(const std::vector<Step>& steps, const Measured& measured,
       kernels_of(steps, measured.cases));
   console.write_out(
       "\nThe same in bf16 on GPUs that need not be here. A choice reads a description of\n"
-      "the machine and models that come with Tessera; these times are predictions.\n\n{}\n{}",
+      "the machine and models that come with Tessera. These times are predictions; no\n"
+      "kernel has been timed on an AMD GPU yet.\n\n{}\n{}",
       far_away(steps), kNext);
   return 0;
 }
