@@ -4,20 +4,49 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <set>
 #include <tuple>
 
 #include "cpu/gemm/sample.h"
+#include "cpu/gemm/tile_emulator.h"
 #include "cpu/kernel_folder.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/operands.h"
 
 namespace tessera {
+namespace grouped_test {
 namespace {
 
-using testing_support::registry_in;
+// This machine's targets, and one with tiles of AMX, which are emulated where it has none.
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all = [] {
+    std::vector<Target> list = testing_support::targets_here();
+    if (host_target().name == "avx512") list.push_back(tile_emulator::target(host_target()));
+    return list;
+  }();
+  return all;
+}
+
+const Target& target_named(const std::string& name) {
+  return *std::find_if(targets().begin(), targets().end(),
+                       [&](const Target& target) { return target.name == name; });
+}
+
+// One for the process; the folder outlives it. Tiles are emulated in this process alone, so that no
+// worker loads kernels first.
+Registry& registry() {
+  static Registry& instance = []() -> Registry& {
+    jit::BuildOptions options;
+    options.cache.folder = std::filesystem::current_path() / "grouped_test_kernels";
+    static Registry made("grouped_test", options);
+    for (const Target& target : targets()) made.add_target(target);
+    return made;
+  }();
+  return instance;
+}
 
 constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::indexed,
                                        GemmGrouping::masked, GemmGrouping::along_k};
@@ -30,13 +59,14 @@ struct Kernels {
 Kernels kernels() {
   Kernels all;
   std::size_t next = 0;
-  for (const Target& target : testing_support::targets_here()) {
+  for (const Target& target : targets()) {
     std::set<std::tuple<DType, Pipeline, std::string>> seen;
     for (KernelSpec spec : gemm_sample::sample(target)) {
       auto& s = std::get<GemmSignature>(spec.signature);
       s.grouping = kGroupings[next % 4];
       if (!family_of(Op::gemm).is_legal(spec, target)) continue;
-      const bool is_first = target.name == host_target().name && size_of(s.a) != 1 &&
+      const bool is_own = target.name == host_target().name && size_of(s.a) != 1;
+      const bool is_first = (is_own || target.name == tile_emulator::kName) &&
                             seen.insert({s.a, spec.algorithm.pipeline, target.name}).second;
       (is_first ? all.usual : all.others).push_back(spec);
       next += 1;
@@ -69,15 +99,11 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
  protected:
   const KernelSpec& spec = GetParam();
   const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
-  const Target target = load_target_named(spec.target);
+  const Target& target = target_named(spec.target);
   const Family& family = family_of(Op::gemm);
   std::uint64_t seed = testing_support::seed_of_run();
   std::mt19937_64 random{seed};
-  std::shared_ptr<const runtime::LoadedKernel> kernel = registry_in("grouped_test").get(spec);
-
-  static Target load_target_named(const std::string& name) {
-    return name == host_target().name ? host_target() : load_target(name);
-  }
+  std::shared_ptr<const runtime::LoadedKernel> kernel = registry().get(spec);
 
   std::int64_t draw(std::int64_t low, std::int64_t high) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
@@ -254,4 +280,5 @@ INSTANTIATE_TEST_SUITE_P(Usual, GroupedKernel, testing::ValuesIn(all_kernels().u
 INSTANTIATE_TEST_SUITE_P(Long, GroupedKernel, testing::ValuesIn(all_kernels().others), name_of_row);
 
 }  // namespace
+}  // namespace grouped_test
 }  // namespace tessera

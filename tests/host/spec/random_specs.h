@@ -150,6 +150,9 @@ class RandomSpecs {
     p.epilogue = epilogue();
     p.preshuffled_b = coin();
     p.pointer_arrays = coin();
+    p.groups = integer(0, 9);
+    p.grouping = word<GemmGrouping>();
+    p.check_groups = coin();
     return p;
   }
 
