@@ -120,6 +120,7 @@ TEST_F(GpuNorm, RowsThatThreadsHoldAreCorrect) {
     for (const std::int64_t columns :
          {std::int64_t{1}, held, draw(1, held), draw(1, held / 8) * 8}) {
       NormProblem p = problem_for(spec, draw(1, most_rows), columns);
+      check(name, p);  // without gaps: rows that are no whole vectors go through shared memory
       draw_strides(p);
       check(name, p);
       if (p.kind == NormKind::softmax || p.in == DType::fp16) continue;
@@ -130,6 +131,28 @@ TEST_F(GpuNorm, RowsThatThreadsHoldAreCorrect) {
       measure::PlacedOperands placed = measure::place_operands(owned, place_);
       run(p, owned, placed, placed.operands, name);
       expect_correct(p, owned);
+    }
+  }
+}
+
+// Outputs of 8 bits, whole vectors and single elements, blocks of one warp and of several.
+TEST_F(GpuNorm, QuantisedOutputsAreCorrect) {
+  for (const char* quant : {"tensor", "row", "block"}) {
+    for (const char* kernel : {"bf16_rmsnorm_rows_1x4096x1_1x8x1_1x1x1_outfp8_scale_residual",
+                               "fp32_layernorm_rows_64x64x1_4x1x1_16x1x1_outbf8_scale_shift",
+                               "fp16_layernorm_rows_4x1024x1_4x2x1_1x1x1_outfp8_scale_shift",
+                               "bf16_rmsnorm_rows_8x512x1_4x1x1_2x1x1_outfp8"}) {
+      const std::string name = fmt::format("norm_{}_quant{}_sm90a", kernel, quant);
+      const KernelSpec spec = parse_name(name);
+      ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
+      const std::int64_t held = spec.algorithm.tile.n;
+      for (const std::int64_t columns :
+           {std::int64_t{1}, held, draw(1, held), draw(1, held / 16) * 16}) {
+        NormProblem p = problem_for(spec, draw(1, 300), columns);
+        p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 0;
+        if (draw(0, 1) == 0) draw_strides(p);
+        check(name, p);
+      }
     }
   }
 }

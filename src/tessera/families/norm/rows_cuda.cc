@@ -31,6 +31,8 @@ constexpr double kReached = 0.88;         // of the nominal bandwidth, by a copy
 constexpr double kIssued = 0.65;          // of the schedulers' cycles
 constexpr double kWarpsOfScheduler = 8;   // that keep it busy
 constexpr double kCyclesOfSector = 1.4;
+constexpr int kFewValues = 32;  // of a thread; 64 were slow on an H200
+constexpr double kSlowedByValues = 1.5;
 constexpr double kSchedulers = 4;          // of a unit
 constexpr double kUsualInstructions = 70;  // of a warp, whatever it holds
 
@@ -255,7 +257,8 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
   const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
   const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
   const double resident = double(resident_blocks(a, p.residual, target)) * a.wave.m * a.wave.n;
-  const double busy = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
+  const double warps = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
+  const double busy = std::sqrt(warps) / (values_of(a) > kFewValues ? kSlowedByValues : 1);
   const double issue = of_warp / (kSchedulers * kIssued * busy);
   // Lanes of many rows touch as many sectors of memory with each instruction.
   const double rows = is_wide || staged ? 0 : std::min<double>(a.warp_tile.m, 16);
