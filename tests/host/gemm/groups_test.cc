@@ -189,7 +189,7 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
 TEST(GroupRules, SayOfATargetWithoutThemThatNoKernelIsLegal) {
   const Problem problem =
       parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=contiguous");
-  EXPECT_TRUE(tessera::legal_candidates(problem, load_target("sm90a")).empty());
+  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("sm90a")).empty());
   try {
     general(problem, load_target("sm90a"));
     ADD_FAILURE();
