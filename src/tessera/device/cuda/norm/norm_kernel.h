@@ -283,7 +283,7 @@ struct NormKernel {
   static __device__ __forceinline__ void run(const NormArguments& g) {
     if (g.is_aligned != 0 && g.columns % kVector == 0) {
       HeldRows<C, NormMath, kVector>::run(g);
-    } else if (g.staged_bytes != 0) {
+    } else if (StagedRows<C, NormMath>::kHasBarrier && g.staged_bytes != 0) {
       StagedRows<C, NormMath>::run(g);
     } else {
       HeldRows<C, NormMath, 1>::run(g);

@@ -16,6 +16,8 @@ struct StagedRows {
   };
   static constexpr int kLine = 16 / static_cast<int>(sizeof(In));
   static constexpr int kBlockThreads = C::kWaveM * C::kWaveN * 32;
+  static constexpr int kLastBarrier = 15;
+  static constexpr bool kHasBarrier = C::kWaveN == 1 || C::kWaveM <= kLastBarrier;
 
   static __device__ __forceinline__ Range range_of(const NormArguments& g) {
     const i64 block = static_cast<i64>(blockIdx.z) * (gridDim.x / C::kSplits) +
@@ -75,9 +77,19 @@ struct StagedRows {
       h.in = h.out = rows - back;
       h.residual = h.sum = more - back;
       HeldRows<C, Math, 1>::run(h);
-      __syncthreads();
+      meet_all();
       take(g.out, r, rows);
       if constexpr (C::kResidual) take(g.sum, r, more);
+    }
+  }
+
+  // Rows of several warps may still wait at barriers of their own, one of which is the barrier of
+  // __syncthreads(), and of a cluster of one block.
+  static __device__ __forceinline__ void meet_all() {
+    if constexpr (C::kWaveM > 1 && C::kWaveN > 1) {
+      asm volatile("bar.sync %0, %1;" : : "n"(kLastBarrier), "n"(kBlockThreads) : "memory");
+    } else {
+      __syncthreads();
     }
   }
 
