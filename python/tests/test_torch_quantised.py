@@ -1,15 +1,19 @@
-"""Normalisations in 8 bits beside PyTorch's formulas, on a CPU."""
+"""Normalisations in 8 bits beside PyTorch's formulas, on a CPU.
+
+Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
 import math
-import os
 import random
 import unittest
+
+from test_torch import SEED
 
 import torch
 
 import tessera
 import tessera.torch
 
-SEED = int(os.environ.get("TESSERA_SEED", random.SystemRandom().randrange(1 << 30)))
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 
 
