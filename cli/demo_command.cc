@@ -232,9 +232,9 @@ int print_text(const std::vector<Step>& steps, const Measured& measured,
   console.write_out(
       "All {} results agree with those of a reference in fp64, computed here before the\n"
       "times were measured with {} threads. of peak: of the arithmetic that this machine\n"
-      "was measured to do, or of its memory's speed where that limits the step. vs: the\n"
-      "other library's time divided by ours; above 1x Tessera is faster,\n"
-      "and a tie is within the noise.\n",
+      "was measured to do, or of its memory's speed where that limits the step; caches\n"
+      "are faster than that. vs: the other library's time divided by ours; above 1x\n"
+      "Tessera is faster, and a tie is within the noise.\n",
       measured.cases.size(), limit);
   for (const auto& peer : peers.found) console.write_out("{} {}\n", peer->name(), peer->version());
   for (const std::string& note : peers.notes) console.write_out("note: {}\n", note);
