@@ -51,8 +51,8 @@ def weight(path):
 
 
 def tidy(build, path):
-    answer = subprocess.run(["clang-tidy", "--quiet", "-p", build, FLAGS, path], capture_output=True,
-                            text=True, check=False)
+    answer = subprocess.run(["clang-tidy", "--quiet", "-p", build, FLAGS, path],
+                            capture_output=True, text=True, check=False)
     said = [line for line in answer.stderr.splitlines() if not COUNTS.fullmatch(line)]
     return answer.returncode, answer.stdout.splitlines() + said
 
