@@ -158,9 +158,16 @@ Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& 
   return rows_serve(spec, p, target);
 }
 
-// The compiler is told to let so many blocks be resident. A residual is loaded beside the row.
-int resident_blocks(const Algorithm& a, bool residual, const Target& target) {
-  const int more = residual ? values_of(a) / 2 : 0;
+// Whether much is loaded beside a row: a residual, or the weights in fp32 of a long part of it.
+template <class Asked>
+bool loads_more(const Algorithm& a, const Asked& asked) {
+  const bool weights = asked.scale && asked.shift && asked.weight == DType::fp32;
+  return asked.residual || (weights && values_of(a) >= 32);
+}
+
+// The compiler is told to let so many blocks be resident.
+int resident_blocks(const Algorithm& a, bool more_loads, const Target& target) {
+  const int more = more_loads ? values_of(a) / 2 : 0;
   const int registers = (registers_needed(a) + more + 7) / 8 * 8;
   return std::max(1, std::min({int(tile::kUnitThreads) / threads_of(a), 32,
                                target.registers_per_unit / (registers * threads_of(a))}));
@@ -169,10 +176,11 @@ int resident_blocks(const Algorithm& a, bool residual, const Target& target) {
 // Rows that the threads hold, then those that they do not; or the two steps of slices.
 std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& target) {
   const Algorithm& a = spec.algorithm;
-  const bool residual = std::get<NormSignature>(spec.signature).residual;
+  const auto& signature = std::get<NormSignature>(spec.signature);
   if (a.slices > 1) return {{"", "run_slice"}, {"_result", "run_result"}};
-  std::vector<tile::GpuEntry> all = {{"", "run", resident_blocks(a, residual, target)}};
-  const bool is_quantised = std::get<NormSignature>(spec.signature).quant != NormQuant::none;
+  std::vector<tile::GpuEntry> all = {
+      {"", "run", resident_blocks(a, loads_more(a, signature), target)}};
+  const bool is_quantised = signature.quant != NormQuant::none;
   if (!holds_all(a) && !is_quantised) all.push_back({"_long", "run_long"});
   return all;
 }
@@ -236,7 +244,8 @@ struct Work {
 Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
   const double blocks =
       std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n * a.slices;
-  const double rounds = blocks / (double(resident_blocks(a, p.residual, target)) * target.units);
+  const double rounds =
+      blocks / (double(resident_blocks(a, loads_more(a, p), target)) * target.units);
   const double columns = static_cast<double>(p.columns) / a.slices / a.cluster_n;
   const bool is_held = a.slices == 1 && columns <= a.tile.n;
   return {blocks, rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
@@ -256,7 +265,8 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                   (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));
   const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
   const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
-  const double resident = double(resident_blocks(a, p.residual, target)) * a.wave.m * a.wave.n;
+  const double resident =
+      double(resident_blocks(a, loads_more(a, p), target)) * a.wave.m * a.wave.n;
   const double warps = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
   const double busy = std::sqrt(warps) / (values_of(a) > kFewValues ? kSlowedByValues : 1);
   const double issue = of_warp / (kSchedulers * kIssued * busy);
