@@ -30,6 +30,8 @@ enum class Access : std::uint8_t { read, write, update };
 //   indices:     numbers from 0 to `most`, each of which comes once before any of them comes again
 //   ends:        sums of the first one, two, ... of random lengths, at most `total`
 //   runs:        numbers from 0 to `most` in their order, each as often as it comes, and some -1
+// or, in int8,
+//   exponents:   bytes from 120 to 134, which are scales between 2^-7 and 2^7
 // or, in fp32,
 //   positive:    numbers without their sign
 //   log_sums:    logarithms of `most` and up to e times more, as of a sum of exponentials
@@ -42,7 +44,8 @@ enum class Fill : std::uint8_t {
   positive,
   log_sums,
   ends,
-  runs
+  runs,
+  exponents
 };
 
 // A stride that is less than the elements that all smaller strides span.
@@ -128,6 +131,7 @@ class Tensors {
     return *new (all_ + size_++) Tensor;  // its sizes and strides stay unwritten
   }
   void push(const Tensor& tensor) { add() = tensor; }
+  Tensor& back() { return all_[size_ - 1]; }
   std::size_t size() const { return size_; }
   const Tensor& operator[](std::size_t i) const { return all_[i]; }
   const Tensor* begin() const { return all_; }

@@ -159,6 +159,14 @@ void fill_indices(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
   }
 }
 
+void fill_exponents(const Tensor& tensor, std::uint8_t* to, std::uint64_t seed) {
+  Random random(seed);
+  const std::int64_t count = tensor.elements();
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = static_cast<std::uint8_t>(120 + random.next() % 15);
+  }
+}
+
 // Each element once, where a stride of 0 has one place for all indices.
 Tensor without_copies(Tensor tensor) {
   for (std::size_t i = 0; i < tensor.rank; ++i) {
@@ -173,6 +181,9 @@ void fill_random(const Tensor& all, Fp8Encoding fp8, void* data, std::uint64_t s
   const Tensor tensor = without_copies(all);
   if (tensor.fill == Fill::indices) {
     return fill_indices(tensor, static_cast<std::int32_t*>(data), seed);
+  }
+  if (tensor.fill == Fill::exponents) {
+    return fill_exponents(tensor, static_cast<std::uint8_t*>(data), seed);
   }
   if (tensor.fill == Fill::ends || tensor.fill == Fill::runs) {
     return fill_groups(tensor, static_cast<std::int32_t*>(data), seed);

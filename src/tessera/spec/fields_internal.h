@@ -35,18 +35,33 @@ struct Fields<GemmProblem> {
       field("beta", &S::beta), field("epilogue", &S::epilogue), field("clamp_lo", &S::clamp_lo),
       field("clamp_hi", &S::clamp_hi), field("preshuffle", &S::preshuffled_b),
       field("pointer_arrays", &S::pointer_arrays), field("groups", &S::groups),
-      field("grouping", &S::grouping), field("check_groups", &S::check_groups));
+      field("grouping", &S::grouping), field("check_groups", &S::check_groups),
+      field("scale_a", &S::scale_a), field("scale_b", &S::scale_b),
+      field("scale_type", &S::scale_type), field("scale_quads", &S::scale_quads),
+      field("stride_scale_a_m", &S::stride_scale_a_m),
+      field("stride_scale_a_k", &S::stride_scale_a_k),
+      field("stride_scale_b_n", &S::stride_scale_b_n),
+      field("stride_scale_b_k", &S::stride_scale_b_k),
+      field("batch_stride_scale_a", &S::batch_stride_scale_a),
+      field("batch_stride_scale_b", &S::batch_stride_scale_b), field("gate", &S::gate),
+      field("gate_interleaved", &S::gate_interleaved), field("indexing", &S::indexing),
+      field("index_room", &S::index_room), field("quant", &S::quant),
+      field("scales_by_column", &S::scales_by_column));
 };
 
 template <>
 struct Fields<GemmSignature> {
   using S = GemmSignature;
-  static constexpr auto kAll = row_list(
-      field("a", &S::a, kRequired), field("b", &S::b, follows(&S::a)),
-      field("acc", &S::acc, follows(&S::a, default_accumulator)),
-      field("out", &S::out, follows(&S::a, default_output)), field("d", &S::d, follows(&S::out)),
-      field("layout", &S::layout, kRequired), field("epilogue", &S::epilogue),
-      field("preshuffle", &S::preshuffled_b), field("grouping", &S::grouping));
+  static constexpr auto kAll =
+      row_list(field("a", &S::a, kRequired), field("b", &S::b, follows(&S::a)),
+               field("acc", &S::acc, follows(&S::a, default_accumulator)),
+               field("out", &S::out, follows(&S::a, default_output)),
+               field("d", &S::d, follows(&S::out)), field("layout", &S::layout, kRequired),
+               field("epilogue", &S::epilogue), field("preshuffle", &S::preshuffled_b),
+               field("grouping", &S::grouping), field("scale_a", &S::scale_a),
+               field("scale_b", &S::scale_b), field("scale_type", &S::scale_type),
+               field("gate", &S::gate), field("gate_interleaved", &S::gate_interleaved),
+               field("indexing", &S::indexing), field("quant", &S::quant));
 };
 
 template <>

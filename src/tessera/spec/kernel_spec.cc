@@ -19,7 +19,14 @@ Signature signature(const GemmProblem& p) {
                        .layout = p.layout,
                        .epilogue = p.epilogue,
                        .preshuffled_b = p.preshuffled_b,
-                       .grouping = p.grouping};
+                       .grouping = p.grouping,
+                       .scale_a = p.scale_a,
+                       .scale_b = p.scale_b,
+                       .scale_type = p.scale_type,
+                       .gate = p.gate,
+                       .gate_interleaved = p.gate_interleaved,
+                       .indexing = p.indexing,
+                       .quant = p.quant};
 }
 
 Signature signature(const NormProblem& p) {

@@ -78,6 +78,13 @@ struct GemmSignature {
   Epilogue epilogue;
   bool preshuffled_b = false;
   GemmGrouping grouping = GemmGrouping::none;
+  GemmScale scale_a = GemmScale::none;
+  GemmScale scale_b = GemmScale::none;
+  GemmScaleType scale_type = GemmScaleType::fp32;
+  GemmGate gate = GemmGate::none;
+  bool gate_interleaved = false;
+  GemmIndexing indexing = GemmIndexing::none;
+  NormQuant quant = NormQuant::none;
   friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
 };
 

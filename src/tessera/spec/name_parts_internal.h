@@ -78,7 +78,13 @@ struct NameParts<GemmSignature> {
   static constexpr auto kOptions =
       row_list(part("an accumulator", &S::acc, "acc"), part("an output", &S::out, "out"),
                part("a dtype of the D tensors", &S::d, "d"), flag("presh", &S::preshuffled_b),
-               part("a grouping", &S::grouping, "groups"), part("an epilogue op", &S::epilogue));
+               part("a grouping", &S::grouping, "groups"),
+               part("a block of A that shares a scale", &S::scale_a, "scalea"),
+               part("a block of B that shares a scale", &S::scale_b, "scaleb"),
+               part("a type of scales", &S::scale_type, "by"), part("a gate", &S::gate, "gate"),
+               flag("interleaved", &S::gate_interleaved), part("an indexing", &S::indexing, "rows"),
+               part("what shares a scale of the output", &S::quant, "quant"),
+               part("an epilogue op", &S::epilogue));
 };
 
 template <>

@@ -79,6 +79,10 @@ Op parse_op(std::string_view text) { return parse_word<Op>(text); }
 std::string_view to_string(GemmLayout layout) { return word_of(layout); }
 GemmLayout parse_gemm_layout(std::string_view text) { return parse_word<GemmLayout>(text); }
 std::string_view to_string(GemmGrouping grouping) { return word_of(grouping); }
+std::string_view to_string(GemmScale scale) { return word_of(scale); }
+std::string_view to_string(GemmScaleType type) { return word_of(type); }
+std::string_view to_string(GemmGate gate) { return word_of(gate); }
+std::string_view to_string(GemmIndexing indexing) { return word_of(indexing); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
 std::string_view to_string(NormQuant quant) { return word_of(quant); }
 std::string_view to_string(ConvDirection direction) { return word_of(direction); }
@@ -148,26 +152,55 @@ FmhaProblem fmha_problem(DType in, std::int64_t batch, std::int64_t heads, std::
           .hdim = hdim};
 }
 
+namespace {
+
+struct ScaleStrides {
+  std::int64_t *rows, *k, *batch;
+};
+
+// The scales of a row (of B: a column) lie side by side where no stride is given.
+void fill_scale_strides(const GemmProblem& p, GemmScale scale, std::int64_t rows,
+                        ScaleStrides strides) {
+  if (scale == GemmScale::none) return;
+  const ScaleBlock blocks = scale_blocks(scale, rows, p.k);
+  const std::int64_t width = p.scale_quads ? 4 : 1;
+  const std::int64_t steps = blocks.k / width + (blocks.k % width != 0 ? 1 : 0);
+  fill(*strides.k, width);
+  fill(*strides.rows, product(steps, width));
+  fill(*strides.batch, product(blocks.rows, *strides.rows));
+}
+
+void fill_scale_strides(GemmProblem& p) {
+  fill_scale_strides(p, p.scale_a, stored_rows_a(p),
+                     {&p.stride_scale_a_m, &p.stride_scale_a_k, &p.batch_stride_scale_a});
+  fill_scale_strides(p, p.scale_b, p.n,
+                     {&p.stride_scale_b_n, &p.stride_scale_b_k, &p.batch_stride_scale_b});
+}
+
+}  // namespace
+
 GemmProblem with_strides(const GemmProblem& problem) {
   GemmProblem p = problem;
+  const std::int64_t rows_a = stored_rows_a(p), rows_out = stored_rows_out(p);
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
-  fill(p.ld_a, a_rows ? p.k : p.m);
+  fill(p.ld_a, a_rows ? p.k : rows_a);
   fill(p.ld_b, b_rows ? p.n : p.k);
   fill(p.ld_c, p.n);
-  fill(p.ld_out, p.n);
-  fill(p.batch_stride_a, product(a_rows ? p.m : p.k, p.ld_a));
+  fill(p.ld_out, stored_columns_out(p));
+  fill(p.batch_stride_a, product(a_rows ? rows_a : p.k, p.ld_a));
   fill(p.batch_stride_b, product(b_rows ? p.k : p.n, p.ld_b));
-  fill(p.batch_stride_c, product(p.m, p.ld_c));
-  fill(p.batch_stride_out, product(p.m, p.ld_out));
+  fill(p.batch_stride_c, product(rows_out, p.ld_c));
+  fill(p.batch_stride_out, product(rows_out, p.ld_out));
   std::array<DUse, kMaxD> uses{};
   if (p.epilogue.num_d > 0) uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < uses.size(); ++i) {
     const DShape shape = i < p.epilogue.num_d ? uses[i].shape : DShape::matrix;
-    const std::int64_t length = shape == DShape::along_m ? p.m : p.n;
+    const std::int64_t length = shape == DShape::along_m ? rows_out : p.n;
     fill(p.ld_d[i], length);
-    fill(p.batch_stride_d[i], shape == DShape::matrix ? product(p.m, p.ld_d[i]) : length);
+    fill(p.batch_stride_d[i], shape == DShape::matrix ? product(rows_out, p.ld_d[i]) : length);
   }
+  fill_scale_strides(p);
   return p;
 }
 

@@ -13,6 +13,7 @@
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
 #include "tessera/spec/fmha_problem.h"
+#include "tessera/spec/gemm_problem.h"
 #include "tessera/spec/norm_problem.h"
 #include "tessera/spec/packed.h"
 
@@ -24,67 +25,6 @@ enum class Op : std::uint8_t { gemm, norm, conv, fmha };
 std::string_view to_string(Op op);
 // Also accepts the CK Tile Dispatcher's words: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
-
-// The layouts of A, B and C: r is row-major, c is column-major. rcr: A[m][k], B[n][k], C[m][n].
-enum class GemmLayout : std::uint8_t { rcr, rrr, crr, ccr };
-std::string_view to_string(GemmLayout layout);
-GemmLayout parse_gemm_layout(std::string_view text);
-constexpr bool a_is_row_major(GemmLayout l) { return l == GemmLayout::rcr || l == GemmLayout::rrr; }
-constexpr bool b_is_row_major(GemmLayout l) { return l == GemmLayout::rrr || l == GemmLayout::crr; }
-
-// How one launch computes several products of unequal sizes, which lie in the kernel's memory.
-// contiguous: rows of A and out go by groups, which end at group_ends; B is groups x n x k.
-// indexed:    the same, and group_index names the group of each row; -1: of none.
-// masked:     every operand has a matrix for each group; the first group_rows rows of it count.
-// along_k:    A and B are cut along k at group_ends; out is groups x m x n.
-// Rows of no group are left alone.
-enum class GemmGrouping : std::uint8_t { none, contiguous, indexed, masked, along_k };
-std::string_view to_string(GemmGrouping grouping);
-
-// out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D0[b], ...), for b in [0, batch).
-// A is m x k, B is k x n, C, D and out are m x n, row-major. Strides count elements.
-struct GemmProblem {
-  DType a = DType::fp32;
-  DType b = DType::fp32;
-  DType acc = DType::fp32;
-  DType out = DType::fp32;  // of C too
-  DType d = DType::fp32;    // of every D tensor
-  GemmLayout layout = GemmLayout::rcr;
-  std::int64_t m = 0;
-  std::int64_t n = 0;
-  std::int64_t k = 0;
-  std::int64_t batch = 1;
-  std::int64_t ld_a = kPacked;  // distance between rows (row-major) or columns (column-major)
-  std::int64_t ld_b = kPacked;
-  std::int64_t ld_c = kPacked;
-  std::int64_t ld_out = kPacked;
-  std::array<std::int64_t, kMaxD> ld_d = {kPacked, kPacked, kPacked, kPacked};
-  std::int64_t batch_stride_a = kPacked;  // 0: every batch reads the same A
-  std::int64_t batch_stride_b = kPacked;
-  std::int64_t batch_stride_c = kPacked;
-  std::int64_t batch_stride_out = kPacked;
-  std::array<std::int64_t, kMaxD> batch_stride_d = {kPacked, kPacked, kPacked, kPacked};
-  float alpha = 1.0F;
-  float beta = 0.0F;  // 0: C is not read and may be null
-  Epilogue epilogue;
-  float clamp_lo = -std::numeric_limits<float>::infinity();
-  float clamp_hi = std::numeric_limits<float>::infinity();
-  bool preshuffled_b = false;  // B was packed by the chosen kernel, see Dispatcher::pack()
-  // Each operand is an array of `batch` pointers, see GemmOperands; batch strides stay kPacked.
-  bool pointer_arrays = false;
-  // With groups batch is 1, and batch strides are the distances between the groups' matrices.
-  std::int64_t groups = 0;
-  GemmGrouping grouping = GemmGrouping::none;
-  bool check_groups = false;  // whether bad_group is written
-  friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
-};
-
-// The operand types that go with `a`: b = a, the default accumulator and output, d = out.
-GemmProblem gemm_problem(DType a, GemmLayout layout, std::int64_t m, std::int64_t n,
-                         std::int64_t k);
-
-// Replaces every kPacked by the stride that it stands for.
-GemmProblem with_strides(const GemmProblem& problem);
 
 // Which tensor of a convolution is computed from the other two.
 enum class ConvDirection : std::uint8_t { forward, backward_data, backward_weight };
@@ -183,31 +123,6 @@ std::string field_of(const Problem& problem, std::string_view key);
 // JSON both ways; from_json throws Error{parse_error} with line and column, or the field's path.
 std::string to_json(const Problem& problem);
 Problem problem_from_json(std::string_view text);
-
-// The pointers a GEMM reads and writes. Host pointers on CPU targets, device pointers on GPUs.
-//
-// With pointer_arrays each is the address of an array of `batch` pointers, one for each batch's
-// matrix or vector (a: `const void* const*`, out: `void* const*`), which lies where the kernel can
-// read it: in the host's memory for CPU targets, in the device's for GPUs. Pointers of a, b, c and
-// d may be equal. Pointers of out must differ, and their memory must not overlap. Only the address
-// of an array is checked (null, misaligned, another device's): reading a device's memory would mean
-// waiting for it. The caller must make sure that each pointer is aligned to its element, and that
-// no out overlaps an operand other than its own batch's C or D.
-struct GemmOperands {
-  const void* a = nullptr;
-  const void* b = nullptr;  // the packed B when preshuffled_b is set
-  const void* c = nullptr;
-  std::array<const void*, kMaxD> d{};
-  void* out = nullptr;
-  // Groups, where the kernel can read them; see GemmGrouping.
-  const std::int32_t* group_ends = nullptr;  // one for each group: the sum of its and earlier sizes
-  const std::int32_t* group_index = nullptr;  // one for each row
-  const std::int32_t* group_rows = nullptr;   // one for each group
-  // check_groups: {1, place, number, bound} of the first number that does not fit, where `bound` is
-  // what it must be at least or at most; nothing else is then written. {0, -1, -1, -1} where all
-  // fit.
-  std::int32_t* bad_group = nullptr;
-};
 
 // The pointers a convolution reads and writes. Those that its direction does not use may be null.
 struct ConvOperands {

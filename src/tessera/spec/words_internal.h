@@ -64,6 +64,36 @@ struct Words<GemmGrouping> {
 };
 
 template <>
+struct Words<GemmScale> {
+  static constexpr std::string_view kNoun = "block of a scale";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "1x32", "1x128", "128x128"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmScale::by_128x128) + 1);
+};
+
+template <>
+struct Words<GemmScaleType> {
+  static constexpr std::string_view kNoun = "type of scales";
+  static constexpr auto kAll = std::to_array<std::string_view>({"fp32", "e8m0"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmScaleType::e8m0) + 1);
+};
+
+template <>
+struct Words<GemmGate> {
+  static constexpr std::string_view kNoun = "gate";
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"none", "silu_mul", "gelu_mul", "gelu_tanh_mul"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmGate::gelu_tanh_mul) + 1);
+};
+
+template <>
+struct Words<GemmIndexing> {
+  static constexpr std::string_view kNoun = "indexing";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "gathered", "scattered"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmIndexing::scattered) + 1);
+};
+
+template <>
 struct Words<NormKind> {
   static constexpr std::string_view kNoun = "kind";
   static constexpr auto kAll = std::to_array<std::string_view>({"softmax", "rmsnorm", "layernorm"});

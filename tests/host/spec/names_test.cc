@@ -192,7 +192,14 @@ TEST(KernelSpecJson, IsThisText) {
     "layout": "rcr",
     "epilogue": "bias",
     "preshuffle": false,
-    "grouping": "none"
+    "grouping": "none",
+    "scale_a": "none",
+    "scale_b": "none",
+    "scale_type": "fp32",
+    "gate": "none",
+    "gate_interleaved": false,
+    "indexing": "none",
+    "quant": "none"
   },
   "algorithm": {
     "pipeline": "packb",
@@ -313,7 +320,16 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "batch_stride_d3",
                                          "pointer_arrays",
                                          "groups",
-                                         "check_groups"};
+                                         "check_groups",
+                                         "scale_quads",
+                                         "stride_scale_a_m",
+                                         "stride_scale_a_k",
+                                         "stride_scale_b_n",
+                                         "stride_scale_b_k",
+                                         "batch_stride_scale_a",
+                                         "batch_stride_scale_b",
+                                         "index_room",
+                                         "scales_by_column"};
   std::set<std::string> in_signature;
   const GemmSignature signature;
   for_each_field(signature, [&](const std::string& key, const auto&, const auto&, const Rule&) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "host/spec/random_fmha.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/words_internal.h"
 
@@ -104,7 +105,14 @@ class RandomSpecs {
                          .layout = word<GemmLayout>(),
                          .epilogue = epilogue(),
                          .preshuffled_b = coin(),
-                         .grouping = word<GemmGrouping>()};
+                         .grouping = word<GemmGrouping>(),
+                         .scale_a = word<GemmScale>(),
+                         .scale_b = word<GemmScale>(),
+                         .scale_type = word<GemmScaleType>(),
+                         .gate = word<GemmGate>(),
+                         .gate_interleaved = coin(),
+                         .indexing = word<GemmIndexing>(),
+                         .quant = word<NormQuant>()};
   }
 
   KernelSpec spec() {
@@ -153,7 +161,23 @@ class RandomSpecs {
     p.groups = integer(0, 9);
     p.grouping = word<GemmGrouping>();
     p.check_groups = coin();
+    scales_and_outputs(p);
     return p;
+  }
+
+  void scales_and_outputs(GemmProblem& p) {
+    for (GemmScale* scale : {&p.scale_a, &p.scale_b}) *scale = word<GemmScale>();
+    p.scale_type = word<GemmScaleType>();
+    for (std::int64_t* one :
+         {&p.stride_scale_a_m, &p.stride_scale_a_k, &p.stride_scale_b_n, &p.stride_scale_b_k,
+          &p.batch_stride_scale_a, &p.batch_stride_scale_b}) {
+      *one = stride();
+    }
+    p.gate = word<GemmGate>();
+    p.indexing = word<GemmIndexing>();
+    p.index_room = integer(0, 9);
+    p.quant = word<NormQuant>();
+    for (bool* flag : {&p.scale_quads, &p.gate_interleaved, &p.scales_by_column}) *flag = coin();
   }
 
   NormProblem norm() {
@@ -189,52 +213,9 @@ class RandomSpecs {
     return p;
   }
 
-  FmhaProblem fmha() {
-    FmhaProblem p;
-    p.kind = word<FmhaKind>();
-    for (DType* type : {&p.in, &p.out, &p.dtype_bias}) *type = word<DType>();
-    p.lengths = word<FmhaLengths>();
-    for (std::int64_t* size : {&p.batch, &p.heads, &p.seqlen_q, &p.seqlen_k, &p.hdim}) {
-      *size = integer(0, 1LL << 40);
-    }
-    for (std::int64_t* size : {&p.heads_kv, &p.tokens_q, &p.tokens_k, &p.hdim_v}) *size = stride();
-    for (FmhaStrides* strides : {&p.q_strides, &p.k_strides, &p.v_strides, &p.out_strides,
-                                 &p.bias_strides, &p.k_new_strides, &p.v_new_strides,
-                                 &p.dout_strides, &p.dq_strides, &p.dk_strides, &p.dv_strides}) {
-      for (std::int64_t& one : *strides) one = stride();
-    }
-    p.mask = word<FmhaMask>();
-    for (std::int64_t* end : {&p.window_left, &p.window_right}) *end = integer(-3, 5000);
-    for (std::int64_t* count : {&p.sink, &p.slope_stride, &p.skip_q, &p.num_splits}) {
-      *count = coin() ? 0 : integer(-4, 5000);
-    }
-    p.bias = word<FmhaBias>();
-    p.scale = number(0);
-    p.soft_cap = number(0);
-    p.lse = coin();
-    p.p_drop = number(0);
-    p.random = coin();
-    p.pages = word<FmhaPages>();
-    p.cache_layout = word<FmhaCacheLayout>();
-    p.qscale = word<FmhaQscale>();
-    p.kv = word<FmhaKv>();
-    for (std::int64_t* block : {&p.qscale_block_q, &p.qscale_block_k}) *block = stride();
-    p.page_size = coin() ? 0 : integer(-4, 5000);
-    for (std::int64_t* count : {&p.num_pages, &p.max_pages, &p.table_stride, &p.page_entries}) {
-      *count = stride();
-    }
-    p.check_pages = coin();
-    p.rotary = word<FmhaRotary>();
-    p.rotary_dim = coin() ? 0 : integer(-4, 5000);
-    p.rotary_positions = stride();
-    p.rotate_q = coin();
-    p.dbias = coin(), p.dlse = coin();
-    return p;
-  }
-
   Problem problem() {
     const std::int64_t which = integer(0, 3);
-    if (which == 3) return fmha();
+    if (which == 3) return random_fmha(*this);
     return which == 0 ? Problem(gemm()) : which == 1 ? Problem(norm()) : Problem(conv());
   }
 

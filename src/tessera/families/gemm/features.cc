@@ -31,6 +31,12 @@ std::span<const Feature> features() { return kFeatures; }
 Verdict features_fit(const Problem& problem) {
   const auto& p = std::get<GemmProblem>(problem);
   if (p.grouping != GemmGrouping::none) return {"no feature describes groups of unequal sizes"};
+  if (p.scale_a != GemmScale::none || p.scale_b != GemmScale::none) {
+    return {"no feature describes scales of blocks"};
+  }
+  if (p.gate != GemmGate::none) return {"no feature describes gates"};
+  if (p.indexing != GemmIndexing::none) return {"no feature describes rows by index"};
+  if (p.quant != NormQuant::none) return {"no feature describes quantised outputs"};
   if (!p.pointer_arrays) return {};
   return {"no feature describes pointer_arrays"};
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/types.h"
@@ -73,10 +74,16 @@ constexpr std::size_t kOperandEnds = kOperandOut + 1;
 constexpr std::size_t kOperandIndex = kOperandEnds + 1;
 constexpr std::size_t kOperandRows = kOperandIndex + 1;
 constexpr std::size_t kOperandBad = kOperandRows + 1;
+constexpr std::size_t kOperandScaleA = kOperandBad + 1;
+constexpr std::size_t kOperandScaleB = kOperandScaleA + 1;
+constexpr std::size_t kOperandRowIndex = kOperandScaleB + 1;
+constexpr std::size_t kOperandOutScale = kOperandRowIndex + 1;
+constexpr std::size_t kOperandOutScales = kOperandOutScale + 1;
 
-constexpr std::array<std::string_view, kOperandBad + 1> kOperandNames = {
-    "a",  "b",   "c",          "d0",          "d1",         "d2",
-    "d3", "out", "group_ends", "group_index", "group_rows", "bad_group"};
+constexpr std::array<std::string_view, kOperandOutScales + 1> kOperandNames = {
+    "a",       "b",       "c",          "d0",          "d1",         "d2",
+    "d3",      "out",     "group_ends", "group_index", "group_rows", "bad_group",
+    "scale_a", "scale_b", "row_index",  "out_scale",   "out_scales"};
 
 // A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
 struct Runs {
@@ -103,11 +110,15 @@ Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const
   return tensor;
 }
 
+// Whether each element of C and of D tensors goes to the same place of the output.
+bool keeps_places(const GemmProblem& p) { return p.gate == GemmGate::none; }
+
 }  // namespace
 
 void add_a(const GemmProblem& p, Tensors& all) {
   const bool by_row = a_is_row_major(p.layout);
-  const Runs a = {by_row ? p.m : p.k, by_row ? p.k : p.m, p.ld_a, p.batch_stride_a,
+  const std::int64_t rows = stored_rows_a(p);
+  const Runs a = {by_row ? rows : p.k, by_row ? p.k : rows, p.ld_a, p.batch_stride_a,
                   group_matrices(p.grouping).a};
   add_matrix(p, kOperandA, p.a, a, all);
 }
@@ -124,8 +135,9 @@ void add_b(const GemmProblem& p, Tensors& all) {
 }
 
 void add_c(const GemmProblem& p, Tensors& all) {
-  const Runs c = {p.m, p.n, p.ld_c, p.batch_stride_c, group_matrices(p.grouping).out};
-  add_matrix(p, kOperandC, p.out, c, all).may_be_output = true;
+  const Runs c = {stored_rows_out(p), p.n, p.ld_c, p.batch_stride_c,
+                  group_matrices(p.grouping).out};
+  add_matrix(p, kOperandC, p.out, c, all).may_be_output = keeps_places(p);
 }
 
 void add_d(const GemmProblem& p, Tensors& all) {
@@ -133,17 +145,19 @@ void add_d(const GemmProblem& p, Tensors& all) {
   const auto uses = d_uses(p.epilogue);
   for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
     const bool is_matrix = uses[i].shape == DShape::matrix;
-    const std::int64_t length = uses[i].shape == DShape::along_m ? p.m : p.n;
-    const Runs d = {is_matrix ? p.m : 1, length, is_matrix ? p.ld_d[i] : length,
+    const std::int64_t rows = stored_rows_out(p);
+    const std::int64_t length = uses[i].shape == DShape::along_m ? rows : p.n;
+    const Runs d = {is_matrix ? rows : 1, length, is_matrix ? p.ld_d[i] : length,
                     p.batch_stride_d[i], group_matrices(p.grouping).d(uses[i].shape)};
     Tensor& tensor = add_matrix(p, kOperandD + i, p.d, d, all);
     tensor.rank = is_matrix ? 2 : 1;
-    tensor.may_be_output = is_matrix;
+    tensor.may_be_output = is_matrix && keeps_places(p);
   }
 }
 
 void add_out(const GemmProblem& p, Tensors& all) {
-  const Runs out = {p.m, p.n, p.ld_out, p.batch_stride_out, group_matrices(p.grouping).out};
+  const Runs out = {stored_rows_out(p), stored_columns_out(p), p.ld_out, p.batch_stride_out,
+                    group_matrices(p.grouping).out};
   add_matrix(p, kOperandOut, p.out, out, all).access = Access::write;
 }
 
@@ -177,14 +191,75 @@ void add_bad_group(Tensors& all) {
   tensor.access = Access::write, tensor.is_report = true;
 }
 
+// ---- scales, indices and outputs of 8 bits ----
+
+// Scales of `count` blocks `rows` and `k` apart.
+void add_scales(const GemmProblem& p, std::size_t operand, ScaleBlock count, ScaleBlock strides,
+                Tensors& all) {
+  const bool is_byte = p.scale_type == GemmScaleType::e8m0;
+  Tensor& tensor = all.add();
+  tensor.name = kOperandNames[operand];
+  tensor.operand = operand;
+  tensor.dtype = is_byte ? DType::int8 : DType::fp32;
+  tensor.fill = is_byte ? Fill::exponents : Fill::positive;
+  std::size_t rank = 0;
+  if (p.scale_quads) {
+    tensor.sizes[0] = 4, tensor.strides[0] = 1, ++rank;
+    count.k = tiles(count.k, 4);
+  }
+  tensor.sizes[rank] = count.k, tensor.strides[rank] = strides.k;
+  tensor.sizes[rank + 1] = count.rows, tensor.strides[rank + 1] = strides.rows;
+  tensor.rank = rank + 2;
+}
+
+void add_scale_a(const GemmProblem& p, Tensors& all) {
+  add_scales(p, kOperandScaleA, scale_blocks(p.scale_a, stored_rows_a(p), p.k),
+             {p.stride_scale_a_m, p.stride_scale_a_k}, all);
+  Tensor& tensor = all.back();
+  tensor.batches = matrices(p, group_matrices(p.grouping).a);
+  tensor.batch_stride = p.batch_stride_scale_a;
+}
+
+void add_scale_b(const GemmProblem& p, Tensors& all) {
+  add_scales(p, kOperandScaleB, scale_blocks(p.scale_b, p.n, p.k),
+             {p.stride_scale_b_n, p.stride_scale_b_k}, all);
+  Tensor& tensor = all.back();
+  tensor.batches = matrices(p, group_matrices(p.grouping).b);
+  tensor.batch_stride = p.batch_stride_scale_b;
+}
+
+void add_row_index(const GemmProblem& p, Tensors& all) {
+  Tensor& index = add_words(kOperandRowIndex, p.m, all);
+  index.fill = Fill::indices, index.most = p.index_room - 1;
+}
+
+void add_out_scale(Tensors& all) {
+  Tensor& tensor = add_words(kOperandOutScale, 1, all);
+  tensor.dtype = DType::fp32, tensor.fill = Fill::positive;
+}
+
+// One for each row of out, or for each 128 columns of a row, in either order.
+void add_out_scales(const GemmProblem& p, Tensors& all) {
+  const std::int64_t rows = stored_rows_out(p);
+  const std::int64_t blocks = p.quant == NormQuant::row ? 1 : tiles(stored_columns_out(p), 128);
+  Tensor& tensor = add_words(kOperandOutScales, blocks, all);
+  tensor.dtype = DType::fp32, tensor.access = Access::write;
+  tensor.rank = 2, tensor.sizes[1] = rows;
+  tensor.strides[0] = p.scales_by_column ? rows : 1;
+  tensor.strides[1] = p.scales_by_column ? 1 : blocks;
+  tensor.batches = matrices(p, group_matrices(p.grouping).out);
+  tensor.batch_stride = rows * blocks;
+}
+
 // Of C and the D tensors.
 const void* added_pointer(const GemmOperands& o, std::size_t operand) {
   return operand == kOperandC ? o.c : o.d.at(operand - kOperandD);
 }
 
 const void* group_pointer(const GemmOperands& o, std::size_t operand) {
-  const std::array<const void*, 4> pointers = {o.group_ends, o.group_index, o.group_rows,
-                                               o.bad_group};
+  const std::array<const void*, 9> pointers = {o.group_ends, o.group_index, o.group_rows,
+                                               o.bad_group,  o.scale_a,     o.scale_b,
+                                               o.row_index,  o.out_scale,   o.out_scales};
   return pointers.at(operand - kOperandEnds);
 }
 
@@ -194,6 +269,11 @@ void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
   if (operand == kOperandIndex) o.group_index = words;
   if (operand == kOperandRows) o.group_rows = words;
   if (operand == kOperandBad) o.bad_group = words;
+  if (operand == kOperandScaleA) o.scale_a = data;
+  if (operand == kOperandScaleB) o.scale_b = data;
+  if (operand == kOperandRowIndex) o.row_index = words;
+  if (operand == kOperandOutScale) o.out_scale = data;
+  if (operand == kOperandOutScales) o.out_scales = data;
 }
 
 }  // namespace
@@ -205,7 +285,12 @@ Tensors tensors(const Problem& problem) {
   add_b(p, all);
   if (p.beta != 0) add_c(p, all);
   add_d(p, all);
+  if (p.scale_a != GemmScale::none) add_scale_a(p, all);
+  if (p.scale_b != GemmScale::none) add_scale_b(p, all);
   if (has_groups(p)) add_numbers(p, all);
+  if (p.indexing != GemmIndexing::none) add_row_index(p, all);
+  if (p.quant == NormQuant::tensor) add_out_scale(all);
+  if (p.quant >= NormQuant::row) add_out_scales(p, all);
   add_out(p, all);
   if (p.check_groups) add_bad_group(all);
   return all;
@@ -320,7 +405,9 @@ void validate(const Problem& problem) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
+  if (const Verdict fits = extras_fit(signature); !fits) refuse("{}", fits.reason);
   if (std::string why = groups_reason(given); !why.empty()) refuse("{}", why);
+  if (std::string why = extras_reason(given); !why.empty()) refuse("{}", why);
   check_sizes(given);
   const tile::Scalars scalars = {given.out, given.alpha, given.beta, given.clamp_lo,
                                  given.clamp_hi};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tessera/device/cuda/abi.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 
@@ -49,9 +50,37 @@ bool lists_pipeline(const Case& c) {
   return std::find(all.begin(), all.end(), c.algorithm.pipeline) != all.end();
 }
 
-bool runs_groups(const Case& c) {
+const Types::Own* find_own(const Case& c) {
   const Way* const way = c.by_cktile ? nullptr : tile::find_way<Types>(c);
-  return way != nullptr && way->own.bind_groups != nullptr;
+  return way == nullptr ? nullptr : &way->own;
+}
+
+bool runs_groups(const Case& c) {
+  const Types::Own* const own = find_own(c);
+  return own != nullptr && own->bind_groups != nullptr;
+}
+
+// What signatures may have that only some ways serve.
+struct Ask {
+  bool (*asks)(const GemmSignature&);
+  bool Types::Own::*serves;
+  std::string_view what;
+};
+constexpr Ask kAsks[] = {
+    {has_scales, &Types::Own::scales, "block scales"},
+    {[](const GemmSignature& s) { return s.gate != GemmGate::none; }, &Types::Own::gates, "gates"},
+    {[](const GemmSignature& s) { return s.indexing != GemmIndexing::none; }, &Types::Own::indexes,
+     "rows by index"},
+    {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, &Types::Own::quantises,
+     "quantised outputs"},
+};
+
+const Ask* unserved(const Case& c) {
+  const Types::Own* const own = find_own(c);
+  for (const Ask& ask : kAsks) {
+    if (ask.asks(c.signature) && (own == nullptr || !(own->*ask.serves))) return &ask;
+  }
+  return nullptr;
 }
 
 constexpr Rule kCommon[] = {
@@ -94,6 +123,13 @@ constexpr Rule kCommon[] = {
        return fmt::format("{} has no {} kernels for groups of unequal sizes, got grouping={}",
                           c.target.name, to_string(c.algorithm.pipeline),
                           to_string(c.signature.grouping));
+     }},
+    {[](const Case& c) { return static_cast<bool>(extras_fit(c.signature)); },
+     [](const Case& c) { return extras_fit(c.signature).reason; }},
+    {[](const Case& c) { return unserved(c) == nullptr; },
+     [](const Case& c) {
+       return fmt::format("{} has no {} kernels with {}", c.target.name,
+                          to_string(c.algorithm.pipeline), unserved(c)->what);
      }},
     {[](const Case& c) {
        return c.signature.grouping == GemmGrouping::none || c.algorithm.wave.k == 1 ||

@@ -30,6 +30,14 @@ GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int6
   problem.preshuffled_b = signature.preshuffled_b;
   problem.grouping = signature.grouping;
   if (signature.grouping != GemmGrouping::none) problem.groups = kSampleGroups;
+  problem.scale_a = signature.scale_a;
+  problem.scale_b = signature.scale_b;
+  problem.scale_type = signature.scale_type;
+  problem.gate = signature.gate;
+  problem.gate_interleaved = signature.gate_interleaved;
+  problem.indexing = signature.indexing;
+  if (signature.indexing != GemmIndexing::none) problem.index_room = m + 3;
+  problem.quant = signature.quant;
   return problem;
 }
 
