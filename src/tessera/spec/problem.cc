@@ -200,7 +200,7 @@ GemmProblem with_strides(const GemmProblem& problem) {
     fill(p.ld_d[i], length);
     fill(p.batch_stride_d[i], shape == DShape::matrix ? product(rows_out, p.ld_d[i]) : length);
   }
-  fill_scale_strides(p);
+  if (p.scale_a != GemmScale::none || p.scale_b != GemmScale::none) fill_scale_strides(p);
   return p;
 }
 

@@ -405,9 +405,13 @@ void validate(const Problem& problem) {
   const GemmSignature signature = std::get<GemmSignature>(signature_of(problem));
   if (const Verdict fits = types_fit(signature); !fits) refuse("{}", fits.reason);
   if (const Verdict fits = epilogue_fits(signature); !fits) refuse("{}", fits.reason);
-  if (const Verdict fits = extras_fit(signature); !fits) refuse("{}", fits.reason);
+  if (has_extras(signature)) {
+    if (const Verdict fits = extras_fit(signature); !fits) refuse("{}", fits.reason);
+  }
   if (std::string why = groups_reason(given); !why.empty()) refuse("{}", why);
-  if (std::string why = extras_reason(given); !why.empty()) refuse("{}", why);
+  if (has_extras(given)) {
+    if (std::string why = extras_reason(given); !why.empty()) refuse("{}", why);
+  }
   check_sizes(given);
   const tile::Scalars scalars = {given.out, given.alpha, given.beta, given.clamp_lo,
                                  given.clamp_hi};

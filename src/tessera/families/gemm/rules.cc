@@ -76,6 +76,7 @@ constexpr Ask kAsks[] = {
 };
 
 const Ask* unserved(const Case& c) {
+  if (!has_extras(c.signature)) return nullptr;
   const Types::Own* const own = find_own(c);
   for (const Ask& ask : kAsks) {
     if (ask.asks(c.signature) && (own == nullptr || !(own->*ask.serves))) return &ask;
@@ -124,7 +125,9 @@ constexpr Rule kCommon[] = {
                           c.target.name, to_string(c.algorithm.pipeline),
                           to_string(c.signature.grouping));
      }},
-    {[](const Case& c) { return static_cast<bool>(extras_fit(c.signature)); },
+    {[](const Case& c) {
+       return !has_extras(c.signature) || static_cast<bool>(extras_fit(c.signature));
+     },
      [](const Case& c) { return extras_fit(c.signature).reason; }},
     {[](const Case& c) { return unserved(c) == nullptr; },
      [](const Case& c) {
