@@ -15,9 +15,11 @@ from ._conv_transpose import (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
 from ._grouped import grouped_mm
 from ._linear import Linear
+from ._moe import fused_moe
 from ._optimize import Kept, Layer, Report, optimize
 from ._paired import compare, worst_error
 from ._quantised import layer_norm_quantised, rms_norm_quantised
+from ._routing import route
 from ._run import are_batch_invariant_kernels_enabled, use_batch_invariant_kernels
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
@@ -25,7 +27,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
            "attention", "channels_last", "compare", "conv1d", "conv2d", "conv3d",
            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "grouped_mm", "layer_norm",
            "layer_norm_quantised", "linear", "matmul", "optimize", "rms_norm",
-           "rms_norm_quantised", "scaled_dot_product_attention", "softmax",
+           "rms_norm_quantised", "route", "scaled_dot_product_attention", "softmax",
            "use_batch_invariant_kernels", "worst_error"]
 
 _flops.register()

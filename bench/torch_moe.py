@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Layers of experts beside what PyTorch's users have, paired in one process.
+
+    python3 bench/torch_moe.py [--device cuda] [--seed N] [--rounds 9] [--experts 128] [--layers ...]
+
+The peers: on a CPU a loop over experts, as models of transformers have it; on a GPU the same by
+torch._grouped_mm on a copy of x sorted by experts. Routing is random, skewed as 1 / rank^1.2 over a
+random order of the experts. A result is compared before it is timed. Prints tokens, the ratio
+(the peer's time over ours) with its spread, a quarter to three quarters, and microseconds of both.
+"""
+import argparse
+import random
+import statistics
+import time
+
+import torch
+
+import tessera.torch as tt
+
+# hidden, inner, experts, top_k
+LAYERS = {"Qwen3-30B-A3B": (2048, 768, 128, 8), "DeepSeek-V3": (7168, 2048, 256, 8),
+          "Mixtral-8x7B": (4096, 14336, 8, 2)}
+
+
+def loop(x, ids, weights, w1, w2):
+    out = torch.zeros_like(x)
+    for expert in ids.unique().tolist():
+        rows, slots = (ids == expert).nonzero(as_tuple=True)
+        gate, up = torch.nn.functional.linear(x[rows], w1[expert]).chunk(2, -1)
+        made = torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, w2[expert])
+        out.index_add_(0, rows, made * weights[rows, slots].unsqueeze(1).to(x.dtype))
+    return out
+
+
+def grouped(x, ids, weights, w1, w2):
+    top_k = ids.shape[1]
+    flat, order = ids.reshape(-1).sort(stable=True)
+    ends = torch.searchsorted(flat, torch.arange(w1.shape[0], device=x.device), right=True,
+                              out_int32=True)
+    gate, up = torch._grouped_mm(x[order // top_k], w1.mT, offs=ends).chunk(2, -1)
+    made = torch._grouped_mm(torch.nn.functional.silu(gate) * up, w2.mT, offs=ends)
+    each = torch.empty_like(made)
+    each[order] = made
+    return (each.view(*ids.shape, -1) * weights.unsqueeze(2).to(x.dtype)).sum(1)
+
+
+def routing(tokens, experts, top_k, device):
+    chance = 1 / torch.arange(1, experts + 1, dtype=torch.float64)**1.2
+    chance = chance[torch.randperm(experts)].expand(tokens, -1)
+    ids = torch.multinomial(chance, top_k)
+    return ids.to(device), torch.rand(tokens, top_k).to(device)
+
+
+def seconds(call, device):
+    if device == "cpu":
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3
+
+
+def paired(ours, theirs, device, rounds):
+    pairs = []
+    for _ in range(rounds):
+        calls = [(0, ours), (1, theirs)]
+        random.shuffle(calls)
+        times = {which: seconds(call, device) for which, call in calls}
+        pairs.append((times[0], times[1]))
+    ratios = sorted(b / a for a, b in pairs)
+    quarter = len(ratios) // 4
+    return (statistics.median(ratios), ratios[quarter], ratios[-1 - quarter],
+            *(1e6 * statistics.median(side) for side in zip(*pairs)))
+
+
+def measure(name, arguments):
+    hidden, inner, experts, top_k = LAYERS[name]
+    experts = min(experts, arguments.experts or experts)
+    dtype, device = torch.bfloat16, arguments.device
+    w1, w2 = (torch.randn(experts, rows, columns, device=device, dtype=dtype) / columns**0.5
+              for rows, columns in ((2 * inner, hidden), (hidden, inner)))
+    peer = loop if device == "cpu" else grouped
+    for tokens in sorted({1, arguments.most} | {int(arguments.most**random.random())
+                                               for _ in range(arguments.draws)}):
+        x = torch.randn(tokens, hidden, device=device, dtype=dtype)
+        ids, weights = routing(tokens, experts, top_k, device)
+        ours = lambda: tt.fused_moe(x, (ids, weights), w1, w2, top_k=top_k)
+        theirs = lambda: peer(x, ids, weights, w1, w2)
+        worst = tt.worst_error(ours(), theirs())
+        ratio, low, high, mine, other = paired(ours, theirs, device, arguments.rounds)
+        print(f"{name}\ttokens={tokens}\tratio {ratio:.2f} ({low:.2f} to {high:.2f})\t"
+              f"ours {mine:.0f} us\tthe peer {other:.0f} us\tworst error {worst}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--most", type=int, default=4096, help="tokens")
+    parser.add_argument("--experts", type=int, help="at most so many")
+    parser.add_argument("--layers", nargs="+", default=["Qwen3-30B-A3B"], choices=LAYERS)
+    arguments = parser.parse_args()
+    random.seed(arguments.seed), torch.manual_seed(arguments.seed)
+    print(f"seed {arguments.seed}, PyTorch {torch.__version__}, {torch.get_num_threads()} threads")
+    with torch.no_grad():
+        for name in arguments.layers:
+            measure(name, arguments)
+
+
+if __name__ == "__main__":
+    main()

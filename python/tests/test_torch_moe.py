@@ -1,0 +1,166 @@
+"""Mixtures of experts of tessera.torch against their definition in fp64.
+
+Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
+TESSERA_TEST_SEED=N repeats a run.
+"""
+import unittest
+
+from test_torch import SEED, Case
+
+import torch
+
+import tessera
+import tessera.torch
+
+ACTIVATIONS = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
+               "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}
+
+
+def setUpModule():
+    print(f"test_torch_moe: TESSERA_TEST_SEED={SEED}, PyTorch {torch.__version__}")
+
+
+def by_tokens(x, ids, weights, w1, w2, activation="silu"):
+    """The definition, token by token and expert by expert."""
+    rows = []
+    for t in range(x.shape[0]):
+        row = x.new_zeros(x.shape[1])
+        for expert, weight in zip(ids[t].tolist(), weights[t]):
+            if not 0 <= expert < w1.shape[0]:
+                continue
+            gate, up = (w1[expert] @ x[t]).chunk(2)
+            row = row + weight * (w2[expert] @ (ACTIVATIONS[activation](gate) * up))
+        rows.append(row)
+    return torch.stack(rows) if rows else torch.zeros_like(x)
+
+
+class Experts(Case):
+    def layer(self, dtype, tokens=13, hidden=32, inner=24, experts=6, top_k=2):
+        draw = lambda *shape: (torch.randn(*shape) / shape[-1]**0.5).to(dtype)
+        ids = torch.stack([torch.randperm(experts)[:top_k] for _ in range(tokens)])
+        return (torch.randn(tokens, hidden).to(dtype), ids, torch.rand(tokens, top_k),
+                draw(experts, 2 * inner, hidden), draw(experts, hidden, inner))
+
+    def compare(self, got, wanted, dtype, what):
+        # Each of three roundings to the type, and sums of fp32, of numbers near 1.
+        bound = 40 * torch.finfo(dtype).eps
+        with self.subTest(what=what, dtype=dtype, seed=SEED):
+            self.assertEqual((got.shape, got.dtype), (wanted.shape, dtype))
+            if got.numel() > 0:
+                self.assertLess((got.double() - wanted).abs().max().item(), bound)
+
+    def test_types_and_activations(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for activation in ACTIVATIONS:
+                x, ids, weights, w1, w2 = self.layer(dtype)
+                wanted = by_tokens(x.double(), ids, weights.double(), w1.double(), w2.double(),
+                                   activation)
+                got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2,
+                                              activation=activation)
+                self.compare(got, wanted, dtype, activation)
+
+    def test_random_sizes_and_one_expert_with_all(self):
+        for _ in range(6):
+            sizes = {"tokens": self.random.choice((0, 1, 2, 17)),
+                     "hidden": self.random.randrange(1, 40), "inner": self.random.randrange(1, 40),
+                     "experts": self.random.choice((3, 4, 9)), "top_k": self.random.randrange(1, 4)}
+            x, ids, weights, w1, w2 = self.layer(torch.float32, **sizes)
+            if self.random.random() < 0.3:
+                ids = torch.zeros_like(ids)
+            wanted = by_tokens(x.double(), ids, weights.double(), w1.double(), w2.double())
+            got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=sizes["top_k"])
+            self.compare(got, wanted, torch.float32, sizes)
+
+    def test_ids_of_no_expert_add_nothing(self):
+        x, ids, weights, w1, w2 = self.layer(torch.float32)
+        ids[0], ids[3, 1] = -1, 6
+        wanted = by_tokens(x.double(), ids, weights.double(), w1.double(), w2.double())
+        got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2)
+        self.assertTrue(torch.equal(got[0], torch.zeros(32)))
+        self.compare(got, wanted, torch.float32, "no expert")
+
+    def test_logits_groups_bias_and_shared_experts(self):
+        x, _, _, w1, w2 = self.layer(torch.float32, experts=8)
+        logits, bias = torch.randn(13, 8), torch.randn(8)
+        shared = (torch.randn(2 * 10, 32) / 6, torch.randn(32, 10) / 3)
+        for router, given in (("softmax", None), ("sigmoid", bias)):
+            got = tessera.torch.fused_moe(x, logits, w1, w2, top_k=3, router=router,
+                                          router_bias=given, num_groups=4, top_groups=2,
+                                          scaling_factor=2.5, shared=shared)
+            ids, weights = self.routed(logits.double(), router, given)
+            wanted = by_tokens(x.double(), ids, 2.5 * weights, w1.double(), w2.double())
+            gate, up = (x.double() @ shared[0].double().T).chunk(2, 1)
+            wanted = wanted + (ACTIVATIONS["silu"](gate) * up) @ shared[1].double().T
+            self.compare(got, wanted, torch.float32, router)
+
+    def routed(self, logits, router, bias):
+        """Three of eight experts in four groups, of which two are kept: by the definition."""
+        scores = logits.softmax(1) if router == "softmax" else logits.sigmoid()
+        choice = scores if bias is None else scores + bias.double()
+        ids = []
+        for row in choice.tolist():
+            groups = [row[2 * i:2 * i + 2] for i in range(4)]
+            worth = [max(group) if bias is None else sum(group) for group in groups]
+            kept = sorted(range(4), key=lambda i: -worth[i])[:2]
+            allowed = [e for e in range(8) if e // 2 in kept]
+            ids.append(sorted(allowed, key=lambda e: -row[e])[:3])
+        ids = torch.tensor(ids)
+        weights = scores.gather(1, ids)
+        return ids, weights / weights.sum(1, keepdim=True)
+
+    def test_gradients(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            x, ids, weights, w1, w2 = self.layer(dtype)
+            leaves = [t.detach().requires_grad_() for t in (x, weights, w1, w2)]
+            wide = [t.detach().double().requires_grad_() for t in (x, weights, w1, w2)]
+            got = tessera.torch.fused_moe(leaves[0], (ids, leaves[1]), *leaves[2:], top_k=2)
+            wanted = by_tokens(wide[0], ids, *wide[1:])
+            self.compare(got, wanted, dtype, "with gradients")
+            grad = torch.randn(got.shape).to(dtype)
+            found = torch.autograd.grad(got, leaves, grad)
+            right = torch.autograd.grad(wanted, wide, grad.double())
+            for name, mine, other in zip(("x", "weights", "w1", "w2"), found, right):
+                bound = 60 * torch.finfo(dtype).eps * max(1.0, other.abs().max().item())
+                with self.subTest(name=name, dtype=dtype, seed=SEED):
+                    self.assertLess((mine.double() - other).abs().max().item(), bound)
+
+    def test_same_bits_beside_other_tokens(self):
+        x, ids, weights, w1, w2 = self.layer(torch.bfloat16)
+        calls = [tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2) for _ in range(3)]
+        for other in calls[1:]:
+            self.assertTrue(torch.equal(calls[0], other))
+
+    def test_traced(self):
+        x, ids, weights, w1, w2 = self.layer(torch.float32)
+        traced = torch.compile(
+            lambda *given: tessera.torch.fused_moe(given[0], given[1:3], *given[3:], top_k=2),
+            backend="eager", fullgraph=True)
+        self.assertTrue(torch.equal(
+            traced(x, ids, weights, w1, w2),
+            tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2)))
+
+    def test_refusals(self):
+        x, ids, weights, w1, w2 = self.layer(torch.float32)
+        call = tessera.torch.fused_moe
+        rows = [
+            (lambda: call(x, (ids, weights), w1, w2, top_k=3),
+             "fused_moe: ids and weights must have the shape (tokens, top_k=3), got (13, 2) and "
+             "(13, 2)"),
+            (lambda: call(x, (ids, weights), w1[:, :-2], w2, top_k=2),
+             "fused_moe: w1 must have the shape (6, 48, 32) beside x (13, 32) and w2 (6, 32, 24), "
+             "got (6, 46, 32)"),
+            (lambda: call(x, (ids, weights), w1, w2, top_k=2, activation="relu"),
+             "fused_moe: activation must be one of silu, gelu, gelu_tanh, got 'relu'"),
+            (lambda: call(x, torch.randn(13, 6), w1, w2, top_k=7),
+             "fused_moe: top_k must be between 1 and the number of experts, 6, got 7"),
+            (lambda: call(x, torch.randn(13, 6), w1, w2, top_k=2, num_groups=4),
+             "fused_moe: num_groups must divide the number of experts, 6, got 4"),
+        ]
+        for refused, sentence in rows:
+            with self.assertRaises(tessera.Error) as raised:
+                refused()
+            self.assertEqual(str(raised.exception), sentence)
+
+
+if __name__ == "__main__":
+    unittest.main()
