@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Layers of experts beside what PyTorch's users have, paired in one process.
 
-    python3 bench/torch_moe.py [--device cuda] [--seed N] [--rounds 9] [--experts 128] [--layers ...]
+    python3 bench/torch_moe.py [--device cuda] [--seed N] [--rounds 9] [--experts 128]
 
 The peers: on a CPU a loop over experts, as models of transformers have it; on a GPU the same by
 torch._grouped_mm on a copy of x sorted by experts. Routing is random, skewed as 1 / rank^1.2 over a
