@@ -86,7 +86,7 @@ Epilogue chain_of(NormKind kind) {
   return chain;
 }
 
-// Some machines read zero for the least numbers.
+// Some machines read and write zero for the least numbers.
 std::vector<Bounded> gated_row(const NormProblem& p, const NormOperands& o, std::int64_t row) {
   const Epilogue chain = chain_of(p.kind);
   const std::int64_t first = row * p.ld_in;
@@ -99,7 +99,8 @@ std::vector<Bounded> gated_row(const NormProblem& p, const NormOperands& o, std:
     Bounded& x = y[static_cast<std::size_t>(c)];
     x = tile::apply_epilogue({chain, 0, 0}, {up}, {gate, 0});
     if (std::isfinite(x.value)) {
-      x.error += kFlushed * (1 + std::abs(gate) + std::abs(up));
+      const bool is_tiny = std::min(std::abs(gate), std::abs(up)) < kLeast;
+      x.error += kFlushed + (is_tiny ? std::abs(x.value) : 0);
       if (std::abs(x.value) + x.error > max_finite(DType::fp32)) x.error = kInfinity;
     }
   }

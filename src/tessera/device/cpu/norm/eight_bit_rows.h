@@ -40,6 +40,30 @@ struct EightBitRows {
     greatest.add(lanes == kLanes ? y : load_float(x, lanes), number);
   }
 
+  // A block of columns with a scale of its own. result(i, lanes) makes some lanes of it, which lie
+  // in registers where there are registers for all.
+  template <class Result>
+  [[gnu::always_inline]] static void write_block(float& scale, Out* out, int width, Result result) {
+    Greatest greatest;
+    if (width == kQuantBlock) {
+      constexpr int kVectors = kQuantBlock / kLanes;
+      f32v y[kVectors];
+#pragma GCC unroll 32
+      for (int v = 0; v < kVectors; ++v) greatest.add(y[v] = result(v * kLanes, kLanes), v);
+      scale = scale_of(greatest);
+      const float factor = 1.0F / scale;
+#pragma GCC unroll 32
+      for (int v = 0; v < kVectors; ++v) store_rounded(out + v * kLanes, y[v] * factor, kLanes);
+      return;
+    }
+    alignas(kVectorBytes) float x[kQuantBlock];
+    for_each_vector(width, [&](int i, int lanes, int number) {
+      keep(x + i, result(i, lanes), lanes, number, greatest);
+    });
+    scale = scale_of(greatest);
+    store_over(out, x, width, scale);
+  }
+
   static void store_over(Out* to, const float* x, int count, float scale) {
     const float factor = 1.0F / scale;
     for_each_vector(count, [=](int i, int lanes, int) {

@@ -80,16 +80,12 @@ struct GatedRows {
   }
 
   static void write_blocks(const Place& p) {
-    alignas(kVectorBytes) float x[kQuantBlock];
     for (int at = 0; at < p.count; at += kQuantBlock) {
-      const int width = static_cast<int>(smaller(p.count - at, kQuantBlock));
-      Greatest greatest;
-      for_each_vector(width, [&](int i, int lanes, int number) {
-        Eight::keep(x + i, result(p, at + i, lanes), lanes, number, greatest);
-      });
-      const float scale = Eight::scale_of(greatest);
-      Eight::block_scale(p.g, p.row, p.begin + at) = scale;
-      Eight::store_over(p.out + at, x, width, scale);
+      Eight::write_block(
+          Eight::block_scale(p.g, p.row, p.begin + at), p.out + at,
+          static_cast<int>(smaller(p.count - at, kQuantBlock)),
+          [&](int i, int lanes)
+              __attribute__((always_inline)) { return result(p, at + i, lanes); });
     }
   }
 

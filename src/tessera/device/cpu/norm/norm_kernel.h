@@ -223,15 +223,19 @@ struct NormKernel {
     return {factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon), kUsualRows, is_read};
   }
 
+  static void read_again(const NormArguments& g, const Place& p, i64 begin, int count,
+                         const Finish& finish, Chunk& chunk) {
+    if (finish.is_read) return;
+    read_chunk(g, p.row, begin, count, true, chunk);
+    if (finish.power != kUsualRows) multiply(chunk, count, finish.power);
+  }
+
   // Calls visit(i, y, lanes, number) for the results of some columns of a row, by vectors.
   template <class Visit>
   [[gnu::always_inline]] static void finish_chunk(const NormArguments& g, const Place& p, i64 begin,
                                                   int count, const Finish& finish, Chunk& chunk,
                                                   Visit visit) {
-    if (!finish.is_read) {
-      read_chunk(g, p.row, begin, count, true, chunk);
-      if (finish.power != kUsualRows) multiply(chunk, count, finish.power);
-    }
+    read_again(g, p, begin, count, finish, chunk);
     const Inputs next = inputs(g, p.row + 1, count / 2);
     for_each_vector(
         count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
@@ -269,24 +273,22 @@ struct NormKernel {
                       static_cast<int>(g.columns), scale);
   }
 
-  // Blocks begin at vectors, four of which are never of two blocks.
   static void write_blocks(const NormArguments& g, const Place& p, const Finish& finish,
                            Chunk& chunk) {
     for_each_chunk(p.columns, [&](i64 begin, int count) {
       Out* const out = static_cast<Out*>(g.out) + g.ld_out * p.row + begin;
-      Greatest greatest;
-      finish_chunk(
-          g, p, begin, count, finish,
-          chunk, [&](int i, f32v y, int lanes, int number) __attribute__((always_inline)) {
-            Eight::keep(chunk.x + i, y, lanes, number, greatest);
-            const int end = smaller(i + kLanes, count);
-            if (end % kQuantBlock != 0 && end != count) return;
-            const int first = (end - 1) / kQuantBlock * kQuantBlock;
-            const float scale = Eight::scale_of(greatest);
-            Eight::block_scale(g, p.row, begin + first) = scale;
-            Eight::store_over(out + first, chunk.x + first, end - first, scale);
-            greatest = {};
-          });
+      read_again(g, p, begin, count, finish, chunk);
+      const Inputs next = inputs(g, p.row + 1, count / 2);
+      for (int at = 0; at < count; at += kQuantBlock) {
+        Eight::write_block(
+            Eight::block_scale(g, p.row, begin + at), out + at,
+            static_cast<int>(smaller(count - at, kQuantBlock)),
+            [&](int i, int lanes) __attribute__((always_inline)) {
+              const int place = at + i;
+              if (finish.is_read) next.prefetch(place / 2);
+              return result<false>(g, load<f32v>(chunk.x + place), begin + place, lanes, finish.f);
+            });
+      }
     });
   }
 
