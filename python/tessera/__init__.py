@@ -19,6 +19,7 @@ from ._doctor import Report, doctor
 from ._explain import Explanation
 from ._fmha_builder import FmhaProblemBuilder
 from ._functions import autotune, explain, gemm, on_compile, preload, run, select
+from ._gated import gelu_mul, silu_mul
 from ._grouped import grouped_matmul
 from ._kv_cache import KvCache
 from ._matmul import matmul
@@ -27,6 +28,8 @@ from ._norms import layer_norm, rms_norm, softmax
 from ._plan import Plan
 from ._prepack import PackedWeight, prepack
 from ._problem import Operand, Problem
+from ._quantised import (gelu_mul_quantised, layer_norm_quantised, rms_norm_quantised,
+                         silu_mul_quantised)
 from ._record import record
 from ._range_plan import RangePlan
 from ._registry import KernelSet, Registry
@@ -38,6 +41,8 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "append_kv", "attention", "attention_backward", "attention_problem", "autotune",
            "command", "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
-           "evaluate", "explain", "gemm", "grouped_matmul", "layer_norm", "matmul", "measurements",
-           "on_compile", "preload", "prepack", "record", "report", "rms_norm", "run", "search",
-           "select", "softmax", "sweep", "targets", "train"]
+           "evaluate", "explain", "gelu_mul", "gelu_mul_quantised", "gemm", "grouped_matmul",
+           "layer_norm", "layer_norm_quantised", "matmul", "measurements", "on_compile",
+           "preload", "prepack", "record", "report", "rms_norm", "rms_norm_quantised", "run",
+           "search", "select", "silu_mul", "silu_mul_quantised", "softmax", "sweep", "targets",
+           "train"]

@@ -13,6 +13,7 @@ from ._engine import Call, New, Row
 from ._layout import check_row, check_strides, collapse
 from ._values import number
 
+GATED = ("silu_mul", "gelu_mul", "gelu_tanh_mul")
 SLOTS = ("in", "residual", "scale", "shift", "sum", "out")
 _ROWS = ("in", "residual", "out", "sum")
 
@@ -77,13 +78,24 @@ def _make(call: Call) -> List[New]:
             if name not in call.given]
 
 
-def fields_of(options: Tuple[str, Optional[float]], views: Dict[str, _arrays.View]
-              ) -> Dict[str, Any]:
-    kind, epsilon = options
-    x = views["in"]
-    if not x.shape:
+def shape_of(kind: str, shape: Tuple[int, ...]) -> Tuple[int, ...]:
+    """The shape of the result for x's."""
+    if not shape:
         raise Error(f"{kind}: x must have at least 1 dimension, got a single number")
-    columns = x.shape[-1]
+    if kind not in GATED:
+        return shape
+    if type(shape[-1]) is int and shape[-1] % 2:
+        raise Error(f"{kind}: x must have an even number of columns, the gates and what they "
+                    f"multiply, got {shape[-1]}")
+    return (*shape[:-1], shape[-1] // 2)
+
+
+def fields_of(options: Tuple[Any, ...], views: Dict[str, _arrays.View]) -> Dict[str, Any]:
+    """options: the kind and epsilon, and then the fields that only some problems have."""
+    kind, epsilon, *more = options
+    x = views["in"]
+    shape = shape_of(kind, x.shape)
+    columns = shape[-1]
     fields: Dict[str, Any] = {"kind": kind, "columns": columns, "in": x.dtype}
     for name in ("scale", "shift"):
         fields[name] = name in views
@@ -99,16 +111,19 @@ def fields_of(options: Tuple[str, Optional[float]], views: Dict[str, _arrays.Vie
         fields["epsilon"] = epsilon
     for name in _ROWS:
         if name in views:
-            fields["rows"], ld = _rows(kind, name, views[name], x)
+            fields["rows"], ld = _rows(kind, name, views[name], x,
+                                       x.shape if name == "in" else shape)
             if ld is not None:
                 fields[f"ld_{name}"] = ld
+    fields.update(more)
     return fields
 
 
-def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View) -> Tuple[int, Optional[int]]:
+def _rows(kind: str, name: str, view: _arrays.View, x: _arrays.View, shape: Tuple[int, ...]
+          ) -> Tuple[int, Optional[int]]:
     """How many rows an array has, and their distance."""
-    if view.shape != x.shape:
-        raise Error(f"{kind}: {name} must have the shape {x.shape}, got {view.shape}")
+    if view.shape != shape:
+        raise Error(f"{kind}: {name} must have the shape {shape}, got {view.shape}")
     if name in ("residual", "sum") and view.dtype != x.dtype:
         raise Error(f"{kind}: {name} must have the type {x.dtype}, got {view.dtype}")
     if 0 in view.shape:

@@ -58,6 +58,69 @@ class Norms(Case):
         numpy.testing.assert_array_equal(total, x + residual)
         self.near(out, wanted, 20, 4.0)
 
+    def test_gates(self):
+        for dtype in ("float32", "float16", ml_dtypes.bfloat16):
+            for interleaved in (False, True):
+                x = self.draw(3, 5, 66, dtype=dtype)
+                gate, up = ((x[..., ::2], x[..., 1::2]) if interleaved
+                            else (x[..., :33], x[..., 33:]))
+                gate, up = wide(gate), wide(up)
+                self.near(tessera.silu_mul(x, interleaved=interleaved),
+                          gate / (1 + numpy.exp(-gate)) * up, 1)
+                inner = numpy.sqrt(2 / numpy.pi) * (gate + 0.044715 * gate**3)
+                self.near(tessera.gelu_mul(x, approximate="tanh", interleaved=interleaved),
+                          gate * (1 + numpy.tanh(inner)) / 2 * up, 1)
+        self.assertEqual(tessera.gelu_mul(self.draw(0, 4)).shape, (0, 2))
+
+    def quantised_near(self, out, scales, wanted, width):
+        largest = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}[out.dtype.name]
+        step = 2.0**-4 if largest == 448 else 2.0**-3
+        by = numpy.repeat(scales, width, -1)[..., :wanted.shape[-1]].astype("float64")
+        for first in range(0, wanted.shape[-1], width):
+            part = abs(wanted[..., first:first + width]).max(-1)
+            numpy.testing.assert_allclose(scales[..., first // width], part / largest, rtol=1e-3)
+        self.assert_near(out.astype("float64") * by, wanted,
+                         abs(wanted) * step * 1.01 + by * 2.0**-9)
+
+    def test_quantised(self):
+        for by_column, dtype in ((False, "float8_e4m3fn"), (True, "float8_e5m2")):
+            x, residual, scale = self.draw(3, 4, 300), self.draw(3, 4, 300), self.draw(300)
+            for _ in range(2):
+                out, scales, total = tessera.rms_norm_quantised(
+                    x, scale, residual=residual, quant="block", scales_by_column=by_column,
+                    dtype=dtype)
+            s = wide(x) + wide(residual)
+            wanted = s / numpy.sqrt((s * s).mean(-1, keepdims=True) + 1e-5) * scale
+            numpy.testing.assert_array_equal(total, x + residual)
+            self.assertEqual(scales.shape, (3, 4, 3))
+            self.assertEqual(scales.strides, (16, 4, 48) if by_column else (48, 12, 4))
+            self.quantised_near(out, scales, wanted, 128)
+            c = wide(x) - wide(x).mean(-1, keepdims=True)
+            wanted = c / numpy.sqrt((c * c).mean(-1, keepdims=True) + 1e-5)
+            self.quantised_near(*tessera.layer_norm_quantised(x, dtype=dtype), wanted, 300)
+            gate, up = wide(x[..., :150]), wide(x[..., 150:])
+            self.quantised_near(*tessera.silu_mul_quantised(x, dtype=dtype),
+                                gate / (1 + numpy.exp(-gate)) * up, 150)
+        given = numpy.float32([[2.0]])
+        out, scales = tessera.silu_mul_quantised(x, quant="tensor", out_scale=given)
+        self.assertIs(scales, given)
+
+    def test_refusals_of_gates_and_8_bits(self):
+        x = self.draw(4, 6)
+        self.assert_refused("even number of columns", tessera.silu_mul, x[:, :5])
+        self.assert_refused("approximate must be 'none' or 'tanh'", tessera.gelu_mul, x,
+                            approximate="fast")
+        self.assert_refused("out must have the shape .4, 3., got .4, 6.", tessera.silu_mul, x,
+                            out=x.copy())
+        self.assert_refused("quant must be one of tensor, row, block, got 'column'",
+                            tessera.rms_norm_quantised, x, quant="column")
+        self.assert_refused("out_scale is given with quant='tensor' and not otherwise, got none",
+                            tessera.rms_norm_quantised, x, quant="tensor")
+        self.assert_refused("dtype must be float8_e4m3fn or float8_e5m2, got float16",
+                            tessera.rms_norm_quantised, x, dtype="float16")
+        self.assert_refused("out_scale must be one float32, got .2,.", tessera.rms_norm_quantised,
+                            x, quant="tensor", out_scale=numpy.float32([1, 2]))
+
     def test_empty(self):
         self.assertEqual(tessera.softmax(self.draw(0, 4)).shape, (0, 4))
         self.assertEqual(tessera.softmax(self.draw(4)).shape, (4,))

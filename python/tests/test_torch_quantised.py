@@ -17,6 +17,22 @@ import tessera.torch
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 
 
+def gated(x, kind, interleaved):
+    half = x.shape[-1] // 2
+    gate, up = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    if kind == "silu":
+        return torch.nn.functional.silu(gate) * up
+    return torch.nn.functional.gelu(gate, approximate="none" if kind == "gelu" else "tanh") * up
+
+
+def call(kind, x, interleaved, quantised):
+    if kind == "silu":
+        function = tessera.torch.silu_mul_quantised if quantised else tessera.torch.silu_mul
+        return function(x, interleaved=interleaved)
+    function = tessera.torch.gelu_mul_quantised if quantised else tessera.torch.gelu_mul
+    return function(x, interleaved=interleaved, approximate="none" if kind == "gelu" else "tanh")
+
+
 class Quantised(unittest.TestCase):
     def setUp(self):
         self.numbers = random.Random(SEED)
@@ -57,6 +73,56 @@ class Quantised(unittest.TestCase):
                        lambda x, n, scale, eps: torch.nn.functional.layer_norm(x, n, scale, None,
                                                                                eps))
 
+    def test_gates(self):
+        for kind in ("silu", "gelu", "gelu_tanh"):
+            for interleaved in (False, True):
+                x = torch.randn(self.numbers.randrange(1, 9), 2 * self.numbers.randrange(1, 400))
+                with self.subTest(seed=SEED, kind=kind, interleaved=interleaved, shape=x.shape):
+                    exact = gated(x.double(), kind, interleaved)
+                    out, scales = call(kind, x, interleaved, True)
+                    bound = exact / scales.double()
+                    self.assertTrue(bool(((out.double() - bound).abs() <=
+                                          bound.abs() * 0.0626 + 0.002).all()))
+                    torch.testing.assert_close(call(kind, x, interleaved, False).double(), exact,
+                                               rtol=1e-5, atol=1e-5)
+
+    def test_gradients_of_gates(self):
+        for kind in ("silu", "gelu", "gelu_tanh"):
+            for interleaved in (False, True):
+                x = torch.randn(3, 10)
+                found, wanted = x.clone().requires_grad_(), x.clone().requires_grad_()
+                call(kind, found, interleaved, False).square().sum().backward()
+                gated(wanted, kind, interleaved).square().sum().backward()
+                torch.testing.assert_close(found.grad, wanted.grad, rtol=1e-4, atol=1e-4)
+                tangent = torch.randn(3, 10)
+                _, got = torch.func.jvp(lambda y: call(kind, y, interleaved, False), (x,),
+                                        (tangent,))
+                _, exact = torch.func.jvp(lambda y: gated(y, kind, interleaved), (x,), (tangent,))
+                torch.testing.assert_close(got, exact, rtol=1e-4, atol=1e-4)
+
+    def test_quantised_results_have_no_gradient_and_say_so(self):
+        out, scales = tessera.torch.rms_norm_quantised(torch.randn(2, 8, requires_grad=True))
+        with self.assertRaisesRegex(tessera.Error, "results of 8 bits have no derivative"):
+            scales.sum().backward()
+
+    def test_compiled_and_without_memory(self):
+        x, scale = torch.randn(2, 3, 300), torch.randn(300)
+        for quant, by_column in (("row", False), ("block", True), ("tensor", False)):
+            given = torch.tensor([0.5]) if quant == "tensor" else None
+
+            def function(x, scale):
+                made = tessera.torch.rms_norm_quantised(
+                    tessera.torch.silu_mul(torch.cat((x, x), -1)), scale, residual=x, quant=quant,
+                    out_scale=given, scales_by_column=by_column)
+                return made[0].float(), *made[1:]
+            compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+            for got, wanted in zip(compiled(x, scale), function(x, scale)):
+                self.assertTrue(torch.equal(got, wanted))
+                self.assertEqual(got.stride(), wanted.stride())
+            made = tessera.torch.silu_mul_quantised(torch.empty(4, 600, device="meta"),
+                                                    quant="block")
+            self.assertEqual([tuple(one.shape) for one in made], [(4, 300), (4, 3)])
+
     def test_zeros_have_the_scale_one(self):
         out, scales = tessera.torch.rms_norm_quantised(torch.zeros(3, 300), quant="block")
         self.assertEqual(scales.tolist(), [[1.0] * 3] * 3)
@@ -70,7 +136,8 @@ class Quantised(unittest.TestCase):
                                       "got none with quant='tensor'"),
                 ({"out_scale": torch.ones(1)}, "got one with quant='row'"),
                 ({"scale": torch.ones(7)}, "scale must have the shape (8,), got (7,)"),
-                ({"dtype": torch.float16}, "out must be fp8 or bf8 with quant=row, got fp16")):
+                ({"dtype": torch.float16}, "dtype must be torch.float8_e4m3fn or torch.float8_e5m2, "
+                                           "got torch.float16")):
             with self.assertRaises(tessera.Error) as caught:
                 tessera.torch.rms_norm_quantised(x, **rest)
             self.assertIn(sentence, str(caught.exception))

@@ -6,7 +6,10 @@
 
 namespace tessera::device {
 
-enum class NormKind { softmax, rmsnorm, layernorm };
+enum class NormKind { softmax, rmsnorm, layernorm, silu_mul, gelu_mul, gelu_tanh_mul };
+
+// Kinds that multiply one half of `in` by a function of the other half.
+constexpr bool is_gated(NormKind kind) { return kind >= NormKind::silu_mul; }
 
 // The one argument of every normalisation. Plain C layout; a change here raises the family's ABI
 // number. Strides count elements between rows.

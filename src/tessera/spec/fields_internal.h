@@ -73,17 +73,19 @@ struct Fields<NormProblem> {
       field("out", &S::out), field("ld_in", &S::ld_in), field("ld_residual", &S::ld_residual),
       field("ld_out", &S::ld_out), field("ld_sum", &S::ld_sum), field("epsilon", &S::epsilon),
       field("scale", &S::scale), field("shift", &S::shift), field("residual", &S::residual),
-      field("quant", &S::quant), field("scales_by_column", &S::scales_by_column));
+      field("quant", &S::quant), field("scales_by_column", &S::scales_by_column),
+      field("interleaved", &S::interleaved));
 };
 
 template <>
 struct Fields<NormSignature> {
   using S = NormSignature;
-  static constexpr auto kAll = row_list(
-      field("kind", &S::kind, kRequired), field("in", &S::in, kRequired),
-      field("weight", &S::weight, follows(&S::in)),
-      field("out", &S::out, follows(&S::in, default_output)), field("scale", &S::scale),
-      field("shift", &S::shift), field("residual", &S::residual), field("quant", &S::quant));
+  static constexpr auto kAll =
+      row_list(field("kind", &S::kind, kRequired), field("in", &S::in, kRequired),
+               field("weight", &S::weight, follows(&S::in)),
+               field("out", &S::out, follows(&S::in, default_output)), field("scale", &S::scale),
+               field("shift", &S::shift), field("residual", &S::residual),
+               field("quant", &S::quant), field("interleaved", &S::interleaved));
 };
 
 template <>

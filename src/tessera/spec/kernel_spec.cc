@@ -37,7 +37,8 @@ Signature signature(const NormProblem& p) {
                        .scale = p.scale,
                        .shift = p.shift,
                        .residual = p.residual,
-                       .quant = p.quant};
+                       .quant = p.quant,
+                       .interleaved = p.interleaved};
 }
 
 Signature signature(const ConvProblem& p) {

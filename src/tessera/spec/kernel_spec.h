@@ -97,6 +97,7 @@ struct NormSignature {
   bool shift = false;
   bool residual = false;
   NormQuant quant = NormQuant::none;
+  bool interleaved = false;
   friend bool operator==(const NormSignature&, const NormSignature&) = default;
 };
 

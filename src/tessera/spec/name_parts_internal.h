@@ -95,7 +95,8 @@ struct NameParts<NormSignature> {
                required("a kind", &S::kind));
   static constexpr auto kOptions = row_list(
       part("an output", &S::out, "out"), flag("scale", &S::scale), flag("shift", &S::shift),
-      flag("residual", &S::residual), part("what shares a scale", &S::quant, "quant"));
+      flag("residual", &S::residual), part("what shares a scale", &S::quant, "quant"),
+      flag("interleaved", &S::interleaved));
 };
 
 template <>

@@ -11,8 +11,17 @@
 namespace tessera {
 
 // What is computed of each row of a matrix.
-enum class NormKind : std::uint8_t { softmax, rmsnorm, layernorm };
+enum class NormKind : std::uint8_t {
+  softmax,
+  rmsnorm,
+  layernorm,
+  silu_mul,
+  gelu_mul,
+  gelu_tanh_mul
+};
 std::string_view to_string(NormKind kind);
+// Kinds that multiply one half of `in` by a function of the other half.
+constexpr bool is_gated(NormKind kind) { return kind >= NormKind::silu_mul; }
 // How far elements go that share a scale of an output of 8 bits; a block is 128 columns of a row.
 enum class NormQuant : std::uint8_t { none, tensor, row, block };
 std::string_view to_string(NormQuant quant);
@@ -21,8 +30,13 @@ std::string_view to_string(NormQuant quant);
 // softmax:   out = exp(x - max(x)) / sum(exp(x - max(x)))
 // rmsnorm:   out = x / sqrt(mean(x^2) + epsilon) * scale + shift
 // layernorm: out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + shift
+// silu_mul:  out = gate / (1 + exp(-gate)) * up
+// gelu_mul:  out = gate * (1 + erf(gate / sqrt(2))) / 2 * up; gelu_tanh_mul: by the usual formula
+//            with tanh
 // in, residual, out and sum are rows x columns, row-major; scale and shift have an element for each
-// column. Strides count elements.
+// column. Strides count elements. silu_mul and the others behind it have a row of 2 * columns in
+// `in`: the gates and then what they multiply, or with interleaved each gate beside what it
+// multiplies.
 //
 // With quant, out is fp8 or bf8 and has what was computed over a scale, rounded to nearest even, at
 // most the largest finite number. quant=tensor reads the scale, out_scale. Otherwise the scales are
@@ -45,10 +59,16 @@ struct NormProblem {
   bool residual = false;
   NormQuant quant = NormQuant::none;
   bool scales_by_column = false;  // quant=block: a row's scales lie `rows` elements apart
+  bool interleaved = false;       // silu_mul and the like: `in` has pairs (gate, up)
   friend bool operator==(const NormProblem&, const NormProblem&) = default;
 };
 
-// Replaces every kPacked by the number of columns.
+// How many elements a row of `in` has.
+constexpr std::int64_t columns_of_in(const NormProblem& p) {
+  return is_gated(p.kind) ? 2 * p.columns : p.columns;
+}
+
+// Replaces every kPacked by the number of elements of such a row.
 NormProblem with_strides(const NormProblem& problem);
 
 // The pointers a normalisation reads and writes. Those that the problem does not use may be null.

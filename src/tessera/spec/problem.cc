@@ -206,7 +206,8 @@ GemmProblem with_strides(const GemmProblem& problem) {
 
 NormProblem with_strides(const NormProblem& problem) {
   NormProblem p = problem;
-  for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) fill(*ld, p.columns);
+  fill(p.ld_in, columns_of_in(p));
+  for (std::int64_t* ld : {&p.ld_residual, &p.ld_out, &p.ld_sum}) fill(*ld, p.columns);
   return p;
 }
 

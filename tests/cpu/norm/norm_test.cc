@@ -73,7 +73,9 @@ class NormKernels : public testing::Test {
     for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
       if (draw(0, 1) == 0) *ld = p.columns + draw(0, 40);
     }
-    if (p.kind != NormKind::softmax && draw(0, 1) == 0) p.epsilon = 0.125F;
+    if (is_gated(p.kind) && p.ld_in != kPacked) p.ld_in += p.columns;
+    const bool has_epsilon = p.kind == NormKind::rmsnorm || p.kind == NormKind::layernorm;
+    if (has_epsilon && draw(0, 1) == 0) p.epsilon = 0.125F;
   }
 };
 
@@ -136,6 +138,33 @@ TEST_F(NormKernels, QuantisedOutputsAreCorrect) {
       const auto specs = family_.candidates(p, target);
       std::vector<KernelSpec> legal;
       for (const KernelSpec& spec : specs) {
+        if (family_.is_legal(spec, target)) legal.push_back(spec);
+      }
+      ASSERT_FALSE(legal.empty());
+      check(legal[random_() % legal.size()], p, static_cast<int>(draw(1, 3)));
+    }
+  }
+}
+
+// Halves and pairs, whole and odd widths, every output, rows of one chunk and of several.
+TEST_F(NormKernels, GatedRowsAreCorrect) {
+  fmt::print("seed {}\n", seed_);
+  constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
+  for (const Target& target : targets_of_run(seed_)) {
+    for (int i = 0; i < 8; ++i) {
+      NormProblem p;
+      p.kind = static_cast<NormKind>(draw(3, 5));
+      p.in = p.weight = kTypes[draw(0, 2)];
+      p.quant = static_cast<NormQuant>(i % 4);
+      p.out = kTypes[draw(0, 2)];
+      if (p.quant != NormQuant::none) p.out = draw(0, 1) == 0 ? DType::fp8 : DType::bf8;
+      p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 0;
+      p.interleaved = draw(0, 1) == 0;
+      p.rows = draw(1, 9);
+      p.columns = draw(1, draw(0, 1) == 0 ? 300 : 20000);
+      draw_strides(p);
+      std::vector<KernelSpec> legal;
+      for (const KernelSpec& spec : family_.candidates(p, target)) {
         if (family_.is_legal(spec, target)) legal.push_back(spec);
       }
       ASSERT_FALSE(legal.empty());

@@ -29,6 +29,7 @@ class GpuNorm : public GpuTest {
     for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
       if (draw(0, 1) == 0) *ld = p.columns + draw(0, 40);
     }
+    if (is_gated(p.kind) && p.ld_in != kPacked) p.ld_in += p.columns;
   }
 
   void check(const std::string& kernel, const Problem& problem) {
@@ -40,13 +41,15 @@ class GpuNorm : public GpuTest {
 
 TEST_F(GpuNorm, EveryEssentialKernelIsCorrectOnOddShapes) {
   const std::vector<KernelSpec> specs = essential(family_);
-  ASSERT_EQ(specs.size(), 36U);
+  ASSERT_EQ(specs.size(), 129U);
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     const std::string name = name_of(spec);
     for (const Problem& problem : family_.samples(spec, target_)) check(name, problem);
     for (int i = 0; i < 3; ++i) {
       NormProblem p = problem_for(spec, draw(1, 300), draw(1, 40000));
+      const std::int64_t held = std::int64_t{spec.algorithm.tile.n} * spec.algorithm.cluster_n;
+      if (!family_.supports(spec, p, target_)) p.columns = draw(1, held);
       draw_strides(p);
       check(name, p);
     }
@@ -157,12 +160,49 @@ TEST_F(GpuNorm, QuantisedOutputsAreCorrect) {
   }
 }
 
+// Halves and pairs, rows of one tile and of several, every output, blocks of a cluster.
+TEST_F(GpuNorm, GatedRowsAreCorrect) {
+  for (const char* kernel :
+       {"bf16_silumul_rows_1x4096x1_1x8x1_1x1x1", "fp32_gelumul_rows_1x4096x1_1x8x1_1x1x1",
+        "fp16_gelutanhmul_rows_2x2048x1_2x4x1_1x1x1_outfp32",
+        "bf16_silumul_rows_32x128x1_4x1x1_8x1x1_interleaved",
+        "fp32_silumul_rows_1x1024x1_1x4x1_1x1x1_interleaved",
+        "bf16_silumul_rows_1x4096x1_1x8x1_1x1x1_outfp8_quanttensor",
+        "fp16_gelumul_rows_1x4096x1_1x8x1_1x1x1_outbf8_quantblock",
+        "fp32_silumul_rows_4x1024x1_4x2x1_1x1x1_outfp8_quantblock_interleaved",
+        "bf16_silumul_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow",
+        "fp32_gelutanhmul_rows_64x64x1_4x1x1_16x1x1_outbf8_quantrow",
+        "bf16_silumul_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow_interleaved_c1x4"}) {
+    const std::string name = fmt::format("norm_{}_sm90a", kernel);
+    const KernelSpec spec = parse_name(name);
+    ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
+    const std::int64_t tile = std::int64_t{spec.algorithm.tile.n} * spec.algorithm.cluster_n;
+    const bool is_row = name.find("quantrow") != std::string::npos;
+    for (const std::int64_t columns :
+         {std::int64_t{1}, tile, draw(1, tile), draw(1, tile / 16) * 16, is_row ? tile : 3 * tile,
+          draw(1, is_row ? tile : 5 * tile)}) {
+      NormProblem p = problem_for(spec, draw(1, 300), columns);
+      p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 0;
+      check(name, p);
+      draw_strides(p);
+      check(name, p);
+    }
+  }
+}
+
 TEST_F(GpuNorm, KernelsThatTheDispatcherChoosesAreCorrect) {
   for (const char* line : {"norm kind=softmax rows=4096 columns=128 dtype=bf16",
                            "norm kind=softmax rows=1000 columns=1000 dtype=fp16 out=fp32",
                            "norm kind=rmsnorm rows=77 columns=4096 dtype=bf16 scale=1 residual=1",
                            "norm kind=layernorm rows=3000 columns=8192 scale=1 shift=1",
-                           "norm kind=softmax rows=2 columns=3000000"}) {
+                           "norm kind=softmax rows=2 columns=3000000",
+                           "norm kind=silu_mul rows=1 columns=14336 dtype=bf16",
+                           "norm kind=silu_mul rows=4096 columns=14336 dtype=bf16",
+                           "norm kind=gelu_tanh_mul rows=900 columns=3333 dtype=fp16",
+                           "norm kind=silu_mul rows=77 columns=14336 dtype=bf16 out=fp8 quant=row",
+                           "norm kind=gelu_mul rows=9 columns=262144 out=fp8 quant=row",
+                           "norm kind=silu_mul rows=77 columns=2048 dtype=bf16 out=fp8 "
+                           "quant=block scales_by_column=1 interleaved=1"}) {
     const Problem problem = parse_problem(line);
     check(name_of(dispatcher_->kernel_for(problem).spec), problem);
   }

@@ -55,6 +55,7 @@ class EmulatedNorm : public EmulatedTest {
     for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) {
       if (between(0, 1) == 0) *ld = p.columns + between(0, 40);
     }
+    if (is_gated(p.kind) && p.ld_in != kPacked) p.ld_in += p.columns;
     return p;
   }
 };
@@ -79,12 +80,50 @@ TEST_P(EmulatedNorm, KernelsAreLeanAndCorrect) {
       if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
     }
   }
-  ASSERT_EQ(shipped.size(), has_long_waves ? 36U : 3U);
+  ASSERT_EQ(shipped.size(), has_long_waves ? 45U : 3U);
   for (const KernelSpec& spec : sampled(shipped)) {
     names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
   }
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     for (int n = 0; n < kNormProblems; ++n) check(spec, source, kernel, random_problem(spec));
+  });
+}
+
+// Outputs of 8 bits, in the target's own encoding: rows that registers hold and others, rows whose
+// squares overflow, scales that are given and written.
+TEST_P(EmulatedNorm, QuantisedOutputsAreCorrect) {
+  std::vector<std::string> names;
+  for (const char* quant : {"tensor", "row", "block"}) {
+    names.push_back(
+        fmt::format("norm_bf16_rmsnorm_rows_1x2048x1_1x4x1_1x1x1_outfp8_scale_quant{}", quant));
+    names.push_back(fmt::format(
+        "norm_fp32_layernorm_rows_4x256x1_4x1x1_1x1x1_outbf8_shift_residual_quant{}", quant));
+  }
+  for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    for (const bool is_scaled : {false, true}) {
+      NormProblem p = is_scaled ? problem_for(spec, 20, between(1, 500)) : random_problem(spec);
+      p.scales_by_column = p.quant == NormQuant::block && between(0, 1) == 0;
+      check(spec, source, kernel, p, [&](const Operands& operands) {
+        if (is_scaled) testing_support::scale_rows(p, operands, between(0, p.columns - 1));
+      });
+    }
+  });
+}
+
+TEST_P(EmulatedNorm, GatedRowsAreCorrect) {
+  std::vector<std::string> names = {
+      "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1",
+      "norm_fp32_gelumul_rows_4x256x1_4x1x1_1x1x1_outbf16",
+      "norm_fp16_gelutanhmul_rows_4x512x1_4x1x1_1x1x1_interleaved",
+      "norm_fp32_silumul_rows_1x1024x1_1x4x1_1x1x1_interleaved",
+      "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1_outfp8_quanttensor",
+      "norm_bf16_silumul_rows_4x512x1_4x1x1_1x1x1_outfp8_quantrow_interleaved",
+      "norm_fp32_gelumul_rows_1x1024x1_1x4x1_1x1x1_outbf8_quantrow",
+      "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1_outfp8_quantblock"};
+  for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+    NormProblem p = random_problem(spec);
+    p.scales_by_column = p.quant == NormQuant::block && between(0, 1) == 0;
+    check(spec, source, kernel, p);
   });
 }
 

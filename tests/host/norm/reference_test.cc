@@ -100,6 +100,52 @@ TEST(NormReference, AgreesWithTheFormulas) {
   }
 }
 
+long double gated(NormKind kind, long double gate, long double up) {
+  const long double cube = 0.044715L * gate * gate * gate;
+  if (kind == NormKind::silu_mul) return gate / (1 + std::exp(-gate)) * up;
+  if (kind == NormKind::gelu_mul) return gate * std::erfc(-gate / std::sqrt(2.0L)) / 2 * up;
+  return gate * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0L)) * (gate + cube))) / 2 * up;
+}
+
+TEST(NormReference, GatesAgreeWithTheFormulas) {
+  const std::uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<float> values(-4, 4);
+  for (int i = 0; i < 30; ++i) {
+    NormProblem p{.kind = static_cast<NormKind>(3 + i % 3), .rows = 3, .columns = 7 + i};
+    p.interleaved = i % 2 == 1;
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, to_string(Problem(p))));
+    std::vector<float> in(static_cast<std::size_t>(6 * p.columns));
+    std::vector<float> out(in.size() / 2);
+    for (float& x : in) x = values(random);
+    for (std::size_t e = 0; e < out.size(); ++e) {
+      const std::size_t columns = static_cast<std::size_t>(p.columns);
+      const std::size_t row = e / columns * 2 * columns, c = e % columns;
+      const std::size_t gate = row + (p.interleaved ? 2 * c : c);
+      out[e] =
+          static_cast<float>(gated(p.kind, in[gate], in[gate + (p.interleaved ? 1 : columns)]));
+    }
+    const NormOperands operands{.in = in.data(), .out = out.data()};
+    const Mismatch mismatch = family().verify(p, operands);
+    EXPECT_TRUE(mismatch.ok) << mismatch.message;
+    EXPECT_EQ(mismatch.checked, p.rows * p.columns);
+    out[random() % out.size()] += 0.02F;
+    EXPECT_EQ(family().verify(p, operands).bad, 1);
+  }
+}
+
+TEST(NormReference, GatesOfMinusInfinityGiveZero) {
+  const float in[] = {-kInf, kInf, 1, 2, 3, std::numeric_limits<float>::quiet_NaN()};
+  for (const NormKind kind : {NormKind::silu_mul, NormKind::gelu_mul, NormKind::gelu_tanh_mul}) {
+    float out[] = {0, kInf, std::numeric_limits<float>::quiet_NaN()};
+    const NormOperands operands{.in = in, .out = out};
+    EXPECT_EQ(family().verify(NormProblem{.kind = kind, .rows = 1, .columns = 3}, operands).message,
+              "");
+    out[0] = 1;
+    EXPECT_EQ(family().verify(NormProblem{.kind = kind, .rows = 1, .columns = 3}, operands).bad, 1);
+  }
+}
+
 TEST(NormReference, SaysWhichElementIsWrong) {
   const NormProblem p{.kind = NormKind::rmsnorm, .rows = 2, .columns = 2, .epsilon = 0};
   Rows rows{{3, -3, 1, 1}, {}, {}, {}, {1, -1, 1, 7}, {}};

@@ -95,7 +95,9 @@ class RandomSpecs {
                            .out = word<DType>(),
                            .scale = coin(),
                            .shift = coin(),
-                           .residual = coin()};
+                           .residual = coin(),
+                           .quant = word<NormQuant>(),
+                           .interleaved = coin()};
     }
     return GemmSignature{.a = word<DType>(),
                          .b = word<DType>(),
@@ -187,7 +189,10 @@ class RandomSpecs {
     for (std::int64_t* size : {&p.rows, &p.columns}) *size = integer(0, 1LL << 40);
     for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) *ld = stride();
     p.epsilon = number(1e-5F);
-    for (bool* flag : {&p.scale, &p.shift, &p.residual}) *flag = coin();
+    p.quant = word<NormQuant>();
+    for (bool* flag : {&p.scale, &p.shift, &p.residual, &p.scales_by_column, &p.interleaved}) {
+      *flag = coin();
+    }
     return p;
   }
 

@@ -22,7 +22,8 @@ constexpr int kLeastTile = 256;
 constexpr int kMostTile = 32768;
 constexpr int kMostSlices = 256;
 constexpr std::int64_t kMostSlicedRows = 65536;
-constexpr std::int64_t kAligned = 16;  // bytes of a row's address for the widest loads
+constexpr std::int64_t kMostTiles = 65535;  // of a grid along y
+constexpr std::int64_t kAligned = 16;       // bytes of a row's address for the widest loads
 
 constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return tile::has_pipeline(Op::norm, c.target, c.algorithm.pipeline); },
@@ -35,6 +36,11 @@ constexpr tile::Rule<Case> kCommonRules[] = {
     {[](const Case& c) { return c.signature.quant == NormQuant::none || c.algorithm.slices == 1; },
      [](const Case& c) {
        return fmt::format("slices must be 1 with quant={}, got {}", to_string(c.signature.quant),
+                          c.algorithm.slices);
+     }},
+    {[](const Case& c) { return !is_gated(c.signature.kind) || c.algorithm.slices == 1; },
+     [](const Case& c) {
+       return fmt::format("slices must be 1 with kind={}, got {}", to_string(c.signature.kind),
                           c.algorithm.slices);
      }},
     {[](const Case& c) { return c.algorithm.slices >= 1 && c.algorithm.slices <= kMostSlices; },
@@ -54,10 +60,11 @@ std::string config_text(const KernelSpec& spec) {
       "  static constexpr NormKind kKind = NormKind::{};\n"
       "  static constexpr bool kScale = {}, kShift = {}, kResidual = {};\n"
       "  static constexpr NormQuant kQuant = NormQuant::{};\n"
+      "  static constexpr bool kInterleaved = {};\n"
       "  static constexpr int kTileN = {}, kWaveM = {}, kWaveN = {}, kSlices = {};\n",
       tile::storage_type(s.in), tile::storage_type(s.weight), tile::storage_type(s.out),
-      to_string(s.kind), s.scale, s.shift, s.residual, to_string(s.quant), a.tile.n, a.wave.m,
-      a.wave.n, a.slices);
+      to_string(s.kind), s.scale, s.shift, s.residual, to_string(s.quant), s.interleaved, a.tile.n,
+      a.wave.m, a.wave.n, a.slices);
 }
 
 // A CPU runs the same steps, and takes no notice of blocks and of the workspace.
@@ -113,6 +120,9 @@ std::vector<Signature> Types::signatures() {
       }
       if (in == DType::fp32) break;
     }
+    for (const NormKind kind : {NormKind::silu_mul, NormKind::gelu_mul, NormKind::gelu_tanh_mul}) {
+      all.push_back(NormSignature{.kind = kind, .in = in, .weight = in, .out = in});
+    }
   }
   return all;
 }
@@ -146,6 +156,23 @@ std::vector<Algorithm> rows_algorithms(const Target& target, int (*rows)(const A
 Verdict rows_serve(const KernelSpec& spec, const NormProblem& p, const Target&) {
   if (spec.algorithm.slices == 1 || p.rows <= kMostSlicedRows) return {};
   return {fmt::format("slices serve at most {} rows, got {}", kMostSlicedRows, p.rows)};
+}
+
+unsigned tiles_of(const Algorithm& a, const NormProblem& p) {
+  return static_cast<unsigned>(tile::ceil_div(p.columns, std::int64_t{a.tile.n}));
+}
+
+Verdict cut_rows_serve(const Algorithm& a, const NormProblem& p) {
+  const std::int64_t most = kMostTiles * a.tile.n;
+  if (p.columns > most) {
+    return {fmt::format("columns must be at most {}, which are {} tiles, got {}", most, kMostTiles,
+                        p.columns)};
+  }
+  if (p.quant != NormQuant::block || p.columns <= a.tile.n || a.tile.n % device::kQuantBlock == 0) {
+    return {};
+  }
+  return {fmt::format("columns must be at most {} where tile_n is no multiple of {}, got {}",
+                      a.tile.n, device::kQuantBlock, p.columns)};
 }
 
 tile::Template rows_template(const KernelSpec& spec) {
@@ -201,7 +228,8 @@ Launch bind_rows(const KernelSpec& spec, const NormProblem& p, const Target&,
 
 double bytes_again(const Algorithm& a, const NormProblem& p) {
   const bool is_held = p.columns <= a.tile.n && a.slices == 1;
-  return is_held ? 0 : elements(p) * size_of(p.in);
+  const bool is_read_once = is_held || is_cut(p);
+  return is_read_once ? 0 : elements(p) * (is_gated(p.kind) ? 2 : 1) * size_of(p.in);
 }
 
 std::span<const DerivedField> derived() { return kDerived; }
@@ -209,7 +237,8 @@ std::span<const DerivedField> derived() { return kDerived; }
 KernelSpec general(const Problem& problem, const Target& target) {
   KernelSpec spec = {signature_of(problem), kRowsCuda.own.general, target.name};
   if (const Way* const way = tile::find_way<Types>(spec, target)) {
-    const bool is_quantised = std::get<NormSignature>(spec.signature).quant != NormQuant::none;
+    const auto& s = std::get<NormSignature>(spec.signature);
+    const bool is_quantised = s.quant != NormQuant::none && !is_cut(s);
     spec.algorithm = is_quantised ? way->own.quantised : way->own.general;
   }
   return tile::legal_or_refused(family(), std::move(spec), target);

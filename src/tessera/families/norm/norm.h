@@ -29,6 +29,12 @@ double bytes(const Problem& problem);
 // Why no kernel has such a signature; empty where kernels do.
 std::string signature_reason(const NormSignature& signature);
 
+// Whether the tiles of a row have nothing to do with each other.
+template <class Asked>
+bool is_cut(const Asked& asked) {
+  return is_gated(asked.kind) && asked.quant != NormQuant::row;
+}
+
 // ---- the ways; tile/way.h says what a way is ----
 
 using Case = tile::SpecCase<NormSignature>;
@@ -64,6 +70,9 @@ std::string tile_does_not_fit(const Shape3& tile, int rows, int unit);
 // The target's space, each shape with every number of slices that it takes; `rows` is tile_m.
 std::vector<Algorithm> rows_algorithms(const Target& target, int (*rows)(const Algorithm&));
 Verdict rows_serve(const KernelSpec& spec, const NormProblem& problem, const Target& target);
+// Rows whose tiles have blocks of their own, and how many each row has.
+Verdict cut_rows_serve(const Algorithm& algorithm, const NormProblem& problem);
+unsigned tiles_of(const Algorithm& algorithm, const NormProblem& problem);
 // The template of the text, and how many steps a launch has.
 tile::Template rows_template(const KernelSpec& spec);
 int steps_of(const Algorithm& algorithm);

@@ -40,9 +40,9 @@ void add(Operand operand, DType dtype, const NormProblem& p, std::int64_t ld, Te
   tensor.access = operand >= kOut ? Access::write : Access::read;
   tensor.dtype = dtype;
   tensor.rank = operand == kScale || operand == kShift ? 1 : 2;
-  tensor.sizes[0] = p.columns, tensor.sizes[1] = p.rows;
+  tensor.sizes[0] = operand == kIn ? columns_of_in(p) : p.columns, tensor.sizes[1] = p.rows;
   tensor.strides[0] = 1, tensor.strides[1] = ld;
-  tensor.may_be_output = operand <= kResidual;
+  tensor.may_be_output = operand <= kResidual && !is_gated(p.kind);
 }
 
 void add_scales(const NormProblem& p, Tensors& all) {
@@ -73,6 +73,13 @@ void set_pointer(Operands& operands, std::size_t operand, void* data) {
 
 // ---- validity ----
 
+constexpr std::int64_t kMostGatedColumns = std::int64_t{1} << 60;
+
+// Kinds with a scale, a shift, a residual and an epsilon.
+bool has_statistics(NormKind kind) {
+  return kind == NormKind::rmsnorm || kind == NormKind::layernorm;
+}
+
 void validate(const Problem& problem) {
   const NormProblem& given = norm_of(problem);
   check_numbers("norm", given);
@@ -80,8 +87,13 @@ void validate(const Problem& problem) {
   if (!reason.empty()) refuse("{}", reason);
   if (given.rows < 0) refuse("rows must be at least 0, got {}", given.rows);
   if (given.columns < 0) refuse("columns must be at least 0, got {}", given.columns);
-  if (given.kind == NormKind::softmax && given.epsilon != NormProblem{}.epsilon) {
-    refuse("epsilon must be left out with kind=softmax, which has none, got {}", given.epsilon);
+  if (is_gated(given.kind) && given.columns > kMostGatedColumns) {
+    refuse("columns must be at most {} with kind={}, got {}", kMostGatedColumns,
+           to_string(given.kind), given.columns);
+  }
+  if (!has_statistics(given.kind) && given.epsilon != NormProblem{}.epsilon) {
+    refuse("epsilon must be left out with kind={}, which has none, got {}", to_string(given.kind),
+           given.epsilon);
   }
   if (!std::isfinite(given.epsilon) || given.epsilon < 0) {
     refuse("epsilon must be finite and at least 0, got {}", given.epsilon);
@@ -93,8 +105,9 @@ void validate(const Problem& problem) {
   for (const Tensor& tensor : tensors(problem)) {
     if (tensor.operand >= kOutScale) continue;
     const std::int64_t ld = tensor.rank > 1 ? tensor.strides[1] : given.columns;
-    if (ld < given.columns) {
-      refuse("ld_{} must be at least {} (columns), got {}", tensor.name, given.columns, ld);
+    if (ld < tensor.sizes[0]) {
+      refuse("ld_{} must be at least {} ({}columns), got {}", tensor.name, tensor.sizes[0],
+             tensor.sizes[0] == given.columns ? "" : "2 x ", ld);
     }
     if (!tensor.is_too_long()) continue;
     refuse("the last byte of {} must be below 2^63, got {} rows {} apart", tensor.name, given.rows,
@@ -109,6 +122,13 @@ double flops(const Problem& problem) { return 6 * elements(norm_of(problem)); }
 
 std::string model_key(const Signature& signature) {
   return std::string(to_string(std::get<NormSignature>(signature).in));
+}
+
+// The features tell no kind from another.
+Verdict features_fit(const Problem& problem) {
+  const NormKind kind = norm_of(problem).kind;
+  if (!is_gated(kind)) return {};
+  return {fmt::format("no feature says that kind is {}", to_string(kind))};
 }
 
 tessera::Facts facts(const Problem& problem) {
@@ -140,12 +160,32 @@ Problem from_words(const ProblemWords& words) {
                           std::array<std::string_view, 4>{"kind", "rows", "columns", "dtype"});
 }
 
-constexpr std::array<std::string_view, 1> kSets = {"wide"};
+constexpr std::array<std::string_view, 2> kSets = {"wide", "gated"};
 std::span<const std::string_view> problem_sets() { return kSets; }
+
+// Outputs of feed-forward layers: from one token on, whole and odd widths, pairs and halves.
+std::vector<Problem> draw_gated(ProblemSide side, const Target& target, const TypeWords& words) {
+  const int octaves = is_gpu(target) ? 27 : 24;  // of elements
+  const NormProblem types = norm_of(retyped(NormProblem{.kind = NormKind::silu_mul}, words));
+  return tile::draw_problems(side == ProblemSide::unseen ? 100 : 300, side,
+                             [&](std::uint64_t i) -> std::optional<Problem> {
+                               Draw numbers(2, i);
+                               NormProblem p = types;
+                               p.kind = static_cast<NormKind>(3 + numbers.below(3));
+                               p.interleaved = numbers.below(4) == 0;
+                               p.columns = numbers.log_uniform(5, 16);
+                               if (p.columns > 64 && numbers.below(4) > 0)
+                                 p.columns = p.columns / 64 * 64;
+                               p.rows = numbers.log_uniform(0, 16);
+                               if (p.rows * p.columns >> octaves != 0) return std::nullopt;
+                               return p;
+                             });
+}
 
 // Widths of networks are mostly multiples of 64; a third is anything.
 std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
                           const TypeWords& words) {
+  if (set == kSets[1]) return draw_gated(side, target, words);
   if (set != kSets[0]) refuse_problem_set(set, kSets);
   const int octaves = is_gpu(target) ? 27 : 25;  // of elements
   const NormProblem types = norm_of(retyped(NormProblem{}, words));
@@ -171,12 +211,13 @@ std::vector<Problem> samples(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<NormSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
-  const bool serves_longer =
-      a.warp_tile.m == 1 && a.cluster_n == 1 && (s.quant == NormQuant::none || !is_gpu(target));
+  const bool serves_longer = target.backend != "cuda" || is_cut(s) ||
+                             (a.warp_tile.m == 1 && a.cluster_n == 1 && s.quant == NormQuant::none);
   const std::pair<std::int64_t, std::int64_t> sizes[] = {
       {5, held}, {3, 2 * held + 77}, {33, 257}, {7, 1}, {1, 3 * held}, {0, 8}, {4, 0}};
   NormProblem p = {s.kind, s.in, s.weight, s.out};
   p.scale = s.scale, p.shift = s.shift, p.residual = s.residual, p.quant = s.quant;
+  p.interleaved = s.interleaved;
   std::vector<Problem> problems;
   for (const auto& [rows, columns] : sizes) {
     p.rows = rows, p.columns = serves_longer ? columns : std::min(columns, held);
@@ -209,8 +250,13 @@ std::string signature_reason(const NormSignature& s) {
   const std::pair<std::string_view, bool> flags[] = {
       {"scale", s.scale}, {"shift", s.shift}, {"residual", s.residual}};
   for (const auto& [name, is_set] : flags) {
-    if (!is_set || s.kind != NormKind::softmax) continue;
-    return fmt::format("{0} must be 0 with kind=softmax, which has none, got {0}=1", name);
+    if (!is_set || has_statistics(s.kind)) continue;
+    return fmt::format("{0} must be 0 with kind={1}, which has none, got {0}=1", name,
+                       to_string(s.kind));
+  }
+  if (s.interleaved && !is_gated(s.kind)) {
+    return fmt::format("interleaved must be 0 with kind={}, which has no gates, got 1",
+                       to_string(s.kind));
   }
   if (s.scale || s.shift || s.weight == s.in) return {};
   return fmt::format("weight must be {} like in where scale and shift are 0, got {}",
@@ -272,7 +318,7 @@ constinit const Family kFamily = {
     .emit = tile::emit<Types>,
     .estimate = estimate,
     .features = tile::usual_features,
-    .features_fit = tile::features_fit,
+    .features_fit = features_fit,
     .is_described = tile::is_described,
     .extract = tile::extract_usual,
     .bind = tile::bind<Types>,

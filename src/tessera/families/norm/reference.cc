@@ -75,6 +75,38 @@ Factors moment_factors(const NormProblem& p, const std::vector<double>& x) {
   return {mean, error, 1 / std::sqrt(sum), share};
 }
 
+// silu_mul and the like are a chain of an epilogue.
+Epilogue chain_of(NormKind kind) {
+  const EpilogueOp op = kind == NormKind::silu_mul   ? EpilogueOp::silu
+                        : kind == NormKind::gelu_mul ? EpilogueOp::gelu
+                                                     : EpilogueOp::gelu_tanh;
+  Epilogue chain;
+  chain.ops[0] = op, chain.ops[1] = EpilogueOp::multiply;
+  chain.num_d = 1;
+  return chain;
+}
+
+// Some machines read and write zero for the least numbers.
+std::vector<Bounded> gated_row(const NormProblem& p, const NormOperands& o, std::int64_t row) {
+  const Epilogue chain = chain_of(p.kind);
+  const std::int64_t first = row * p.ld_in;
+  const std::int64_t step = p.interleaved ? 2 : 1;
+  const std::int64_t to_up = p.interleaved ? 1 : p.columns;
+  std::vector<Bounded> y(static_cast<std::size_t>(p.columns));
+  for (std::int64_t c = 0; c < p.columns; ++c) {
+    const double gate = load_element(p.in, o.in, first + c * step);
+    const double up = load_element(p.in, o.in, first + c * step + to_up);
+    Bounded& x = y[static_cast<std::size_t>(c)];
+    x = tile::apply_epilogue({chain, 0, 0}, {up}, {gate, 0});
+    if (std::isfinite(x.value)) {
+      const bool is_tiny = std::min(std::abs(gate), std::abs(up)) < kLeast;
+      x.error += kFlushed + (is_tiny ? std::abs(x.value) : 0);
+      if (std::abs(x.value) + x.error > max_finite(DType::fp32)) x.error = kInfinity;
+    }
+  }
+  return y;
+}
+
 Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, double x,
                std::int64_t column) {
   const double distance = x - f.offset;
@@ -95,6 +127,7 @@ Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, do
 // ---- outputs of 8 bits ----
 
 constexpr double kLeastMost = 0x1p-100;  // below it the scale is 1
+constexpr double kLargestFnuz = 240;     // of fp8
 
 double magnitude_of(const Bounded& y) { return std::isnan(y.value) ? 0 : std::abs(y.value); }
 
@@ -126,8 +159,7 @@ Bounded quantised(const Bounded& y, const Bounded& scale, double largest) {
 }
 
 void quantise_row(const NormProblem& p, const NormOperands& o, const std::vector<Bounded>& y,
-                  Bounded* out, Bounded* scales) {
-  const double largest = max_finite(p.out);
+                  double largest, Bounded* out, Bounded* scales) {
   if (p.quant == NormQuant::tensor) {
     const Bounded scale = {load_element(DType::fp32, o.out_scale, 0), 0};
     for (std::size_t i = 0; i < y.size(); ++i) out[i] = quantised(y[i], scale, largest);
@@ -141,28 +173,43 @@ void quantise_row(const NormProblem& p, const NormOperands& o, const std::vector
   }
 }
 
-// Outputs are `out`, with a residual `sum`, and scales that are written.
-void compute_row(const NormProblem& p, const NormOperands& o, std::int64_t row,
-                 Bounded* const* outputs) {
+// What is normalised, which with a residual is stored.
+std::vector<double> read_row(const NormProblem& p, const NormOperands& o, std::int64_t row,
+                             Bounded* sum) {
   std::vector<double> x(static_cast<std::size_t>(p.columns));
   for (std::int64_t c = 0; c < p.columns; ++c) {
     double& value = x[static_cast<std::size_t>(c)];
     value = load_element(p.in, o.in, row * p.ld_in + c);
     if (!p.residual) continue;
     value = stored_sum(p.in, value, load_element(p.in, o.residual, row * p.ld_residual + c));
-    outputs[1][c] = {value, kFlushed};
+    sum[c] = {value, kFlushed};
   }
+  return x;
+}
+
+std::vector<Bounded> normalised_row(const NormProblem& p, const NormOperands& o,
+                                    const std::vector<double>& x) {
   const Factors f = p.kind == NormKind::softmax ? softmax_factors(x) : moment_factors(p, x);
-  std::vector<Bounded> y(x.size());
-  for (std::int64_t c = 0; c < p.columns; ++c) {
-    const auto at = static_cast<std::size_t>(c);
-    y[at] = result(p, o, f, x[at], c);
+  std::vector<Bounded> y;
+  y.reserve(x.size());
+  for (const double value : x) {
+    y.push_back(result(p, o, f, value, static_cast<std::int64_t>(y.size())));
   }
+  return y;
+}
+
+// Outputs are `out`, with a residual `sum`, and scales that are written.
+void compute_row(const NormProblem& p, const NormOperands& o, double largest, std::int64_t row,
+                 Bounded* const* outputs) {
+  Bounded* const sum = p.residual ? outputs[1] : nullptr;
+  const std::vector<Bounded> y =
+      is_gated(p.kind) ? gated_row(p, o, row) : normalised_row(p, o, read_row(p, o, row, sum));
   if (p.quant == NormQuant::none) {
     std::copy(y.begin(), y.end(), outputs[0]);
   } else {
     const bool writes_scales = p.quant != NormQuant::tensor;
-    quantise_row(p, o, y, outputs[0], writes_scales ? outputs[p.residual ? 2 : 1] : nullptr);
+    quantise_row(p, o, y, largest, outputs[0],
+                 writes_scales ? outputs[p.residual ? 2 : 1] : nullptr);
   }
 }
 
@@ -172,9 +219,11 @@ Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const NormProblem p = with_strides(std::get<NormProblem>(problem));
   const auto& o = std::get<NormOperands>(operands);
+  const bool is_fnuz = p.out == DType::fp8 && limits.fp8 == Fp8Encoding::fnuz;
+  const double largest = is_fnuz ? kLargestFnuz : max_finite(p.out);
   return tile::row_reference(
       family(), problem, limits, kCost,
-      [&](std::int64_t row, Bounded* const* outputs) { compute_row(p, o, row, outputs); });
+      [&](std::int64_t row, Bounded* const* outputs) { compute_row(p, o, largest, row, outputs); });
 }
 
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {

@@ -53,13 +53,15 @@ Source emit_cpu(const KernelSpec& spec, const Target& target) {
 Estimate estimate_cpu(const KernelSpec& spec, const NormProblem& p, const Target& target,
                       int limit) {
   const Algorithm& a = spec.algorithm;
-  const double work = static_cast<double>(p.rows) * a.slices;
+  const double tiles = is_cut(p) ? std::ceil(double(p.columns) / a.tile.n) : 1;
+  const double work = static_cast<double>(p.rows) * a.slices * tiles;
   const double threads = a.wave.m == 1 ? 1 : limit;
   const double used = std::min(threads, work);
   const double idle = std::ceil(work / used) * used / work;  // while others do the last rows
   const double lanes = lanes_of(target);
   const double again = bytes_again(a, p);
-  const int exps = p.kind != NormKind::softmax ? 0 : again > 0 ? 2 : 1;  // the held row keeps them
+  const bool has_exp = p.kind == NormKind::softmax || is_gated(p.kind);
+  const int exps = !has_exp ? 0 : again > 0 || is_gated(p.kind) ? 2 : 1;  // the held row keeps them
   const double of_vector = kCyclesOfVector + exps * kCyclesOfExp;
   const double chunks = std::max<double>(a.slices, std::ceil(double(p.columns) / a.tile.n));
   const double cycles =

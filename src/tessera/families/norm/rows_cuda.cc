@@ -34,6 +34,7 @@ constexpr double kCyclesOfSector = 1.4;
 constexpr int kFewValues = 32;  // of a thread; 64 were slow on an H200
 constexpr double kSlowedByValues = 1.5;
 constexpr double kSchedulers = 4;          // of a unit
+constexpr double kGatedInstructions = 10;  // of a value: the function and the product
 constexpr double kUsualInstructions = 70;  // of a warp, whatever it holds
 
 int threads_of(const Algorithm& a) { return a.wave.m * a.wave.n * kWarp; }
@@ -58,6 +59,12 @@ bool is_power_of_two(int x) { return x > 0 && (x & (x - 1)) == 0; }
 bool holds_all(const Algorithm& a) { return a.warp_tile.m > 1 || a.cluster_n > 1; }
 
 constexpr tile::Rule<Case> kCudaRules[] = {
+    {[](const Case& c) { return !is_cut(c.signature) || c.algorithm.cluster_n == 1; },
+     [](const Case& c) {
+       return fmt::format("cluster must be 1x1 with kind={} and quant={}, got 1x{}",
+                          to_string(c.signature.kind), to_string(c.signature.quant),
+                          c.algorithm.cluster_n);
+     }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        const int most = c.target.max_threads_per_block;
@@ -150,6 +157,7 @@ std::vector<Algorithm> cuda_algorithms(const Target& target) {
 
 Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& target) {
   const Algorithm& a = spec.algorithm;
+  if (is_cut(p)) return cut_rows_serve(a, p);
   const std::int64_t held = std::int64_t{a.tile.n} * a.cluster_n;
   if ((holds_all(a) || p.quant != NormQuant::none) && p.columns > held) {
     return {fmt::format("columns must be at most {}, which {} threads of {} blocks hold, got {}",
@@ -162,7 +170,7 @@ Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& 
 template <class Asked>
 bool loads_more(const Algorithm& a, const Asked& asked) {
   const bool weights = asked.scale && asked.shift && asked.weight == DType::fp32;
-  return asked.residual || (weights && values_of(a) >= 32);
+  return asked.residual || is_gated(asked.kind) || (weights && values_of(a) >= 32);
 }
 
 // The compiler is told to let so many blocks be resident.
@@ -181,7 +189,8 @@ std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& tar
   std::vector<tile::GpuEntry> all = {
       {"", "run", resident_blocks(a, loads_more(a, signature), target)}};
   const bool is_quantised = signature.quant != NormQuant::none;
-  if (!holds_all(a) && !is_quantised) all.push_back({"_long", "run_long"});
+  if (!holds_all(a) && !is_quantised && !is_gated(signature.kind))
+    all.push_back({"_long", "run_long"});
   return all;
 }
 
@@ -203,7 +212,9 @@ constexpr std::int64_t kUnstaged = 8192;  // bytes of shared memory that kernels
 // Rows that are no whole vectors go through shared memory, where they lie without gaps.
 bool is_staged(const Algorithm& a, const NormProblem& p, const Target& target) {
   const bool is_held = a.slices == 1 && p.columns <= std::int64_t{a.tile.n} * a.cluster_n;
-  if (!is_held || p.in != p.out || p.columns * size_of(p.in) % kVectorBytes == 0) return false;
+  if (!is_held || is_gated(p.kind) || p.in != p.out ||
+      p.columns * size_of(p.in) % kVectorBytes == 0)
+    return false;
   for (const std::int64_t ld : {p.ld_in, p.ld_residual, p.ld_out, p.ld_sum}) {
     if (ld != kPacked && ld != p.columns) return false;
   }
@@ -222,6 +233,10 @@ Launch bind_cuda(const KernelSpec& spec, const NormProblem& p, const Target& tar
                  const NormOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch = bind_rows(spec, p, target, o);
+  if (is_cut(p)) {
+    for (Step& step : launch.steps) step.grid[1] = tiles_of(a, p);
+    return launch;
+  }
   const bool is_long = a.slices == 1 && p.columns > std::int64_t{a.tile.n} * a.cluster_n;
   if (is_long && !launch.steps.empty()) launch.steps[0].entry = 1;
   if (launch.steps.empty() || !is_staged(a, p, target) || !begin_aligned(o)) return launch;
@@ -241,15 +256,20 @@ struct Work {
   double merges;          // of the threads of a row
 };
 
+double merges_of(const NormProblem& p) {
+  if (is_gated(p.kind)) return p.quant == NormQuant::row ? 1 : 0;
+  return p.kind == NormKind::rmsnorm ? 1 : 2;
+}
+
 Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
-  const double blocks =
-      std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n * a.slices;
+  const double blocks = std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n *
+                        a.slices * (is_cut(p) ? tiles_of(a, p) : 1);
   const double rounds =
       blocks / (double(resident_blocks(a, loads_more(a, p), target)) * target.units);
   const double columns = static_cast<double>(p.columns) / a.slices / a.cluster_n;
-  const bool is_held = a.slices == 1 && columns <= a.tile.n;
+  const bool is_held = is_cut(p) || (a.slices == 1 && columns <= a.tile.n);
   return {blocks, rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
-          is_held ? 1 : 2 * std::ceil(columns / a.tile.n), p.kind == NormKind::rmsnorm ? 1.0 : 2.0};
+          is_held ? 1 : 2 * std::ceil(columns / a.tile.n), merges_of(p)};
 }
 
 // The warps' instructions. Elements whose rows are no whole vectors are moved one by one.
@@ -258,8 +278,9 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
   const bool is_wide = p.columns * size_of(p.in) % kVectorBytes == 0;
   const bool staged = is_staged(a, p, target);
   const double moved = is_wide ? 1 : 5 + p.scale + p.shift + 3 * p.residual;
-  const double of_value =
-      6 + (p.kind == NormKind::rmsnorm ? 0 : 2) + p.scale + p.shift + 2 * p.residual + moved;
+  const double of_value = 6 + (is_gated(p.kind) ? kGatedInstructions : 0) +
+                          (p.kind == NormKind::rmsnorm ? 0 : 2) + p.scale + p.shift +
+                          2 * p.residual + moved;
   const double merging =
       w.merges * (2 * std::log2(std::min(kWarp, threads_of_row(a))) +
                   (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));

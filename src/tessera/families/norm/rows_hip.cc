@@ -44,11 +44,6 @@ int hip_tile_unit(const Case& c) {
 constexpr tile::Rule<Case> kHipRules[] = {
     tile::kRowOf<Case, tile::kWarpTileOfOne>,
     tile::kRowOf<Case, kClusterOfOne>,
-    {[](const Case& c) { return c.signature.quant == NormQuant::none; },
-     [](const Case& c) {
-       return fmt::format("quant must be none on {}, got {}", c.target.name,
-                          to_string(c.signature.quant));
-     }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
        const int most = c.target.max_threads_per_block;
@@ -77,6 +72,10 @@ constexpr tile::Rule<Case> kHipRules[] = {
 // A workgroup has as many rows as its waves stand for.
 std::vector<Algorithm> hip_algorithms(const Target& target) {
   return rows_algorithms(target, [](const Algorithm& a) { return a.wave.m; });
+}
+
+Verdict hip_serves(const KernelSpec& spec, const NormProblem& p, const Target& target) {
+  return is_cut(p) ? cut_rows_serve(spec.algorithm, p) : rows_serve(spec, p, target);
 }
 
 Source emit_hip(const KernelSpec& spec, const Target& target) {
@@ -108,6 +107,7 @@ Launch bind_hip(const KernelSpec& spec, const NormProblem& p, const Target& targ
   if (p.rows > 0 && p.columns > 0) {
     Step step = step_of(a, p, target);
     arguments.blocks = step.grid[0];
+    if (is_cut(p)) step.grid[1] = tiles_of(a, p);
     for (; step.entry < steps_of(a); ++step.entry) launch.steps.push(step);
     if (a.slices > 1) reserve_statistics(a, p, launch);
   }
@@ -119,7 +119,8 @@ Launch bind_hip(const KernelSpec& spec, const NormProblem& p, const Target& targ
 // The longer of the lanes' work and of the traffic: no kernel was measured.
 Estimate estimate_hip(const KernelSpec& spec, const NormProblem& p, const Target& target, int) {
   const Algorithm& a = spec.algorithm;
-  const double blocks = std::ceil(static_cast<double>(p.rows) / a.wave.m) * a.slices;
+  const double blocks = std::ceil(static_cast<double>(p.rows) / a.wave.m) * a.slices *
+                        (is_cut(p) ? tiles_of(a, p) : 1);
   const double columns = std::min<double>(a.tile.n, static_cast<double>(p.columns) / a.slices);
   const double bandwidth =
       tile::gpu_bandwidth(target, blocks, block_lanes(a, target), lane_registers(a, target),
@@ -129,7 +130,8 @@ Estimate estimate_hip(const KernelSpec& spec, const NormProblem& p, const Target
   const double memory = (bytes(p) + (is_cached ? again / 3 : again)) / bandwidth;
   const double each = static_cast<double>(p.columns) / a.slices;
   const double tiles = std::ceil(each / a.tile.n) * a.tile.n * a.wave.m;  // padding included
-  const double ops = kOpsOfElement + (p.kind == NormKind::softmax ? 2 * kOpsOfExp : 0);
+  const double ops =
+      kOpsOfElement + (p.kind == NormKind::softmax || is_gated(p.kind) ? 2 * kOpsOfExp : 0);
   const double units = std::min<double>(target.units, blocks);
   const double lanes = blocks * tiles * ops / (units * kLanesPerCycle * target.clock_ghz * 1e9);
   return tile::total_of(lanes, memory, target.launch_us * 1e-6 + steps_of(a) * kHipStepSeconds);
@@ -141,7 +143,7 @@ const Way kRowsHip = {
     .backend = "hip",
     .pipeline = Pipeline::rows,
     .rules = kHipRules,
-    .serves = rows_serve,
+    .serves = hip_serves,
     .algorithms = hip_algorithms,
     .emit = emit_hip,
     .bind = bind_hip,

@@ -4,11 +4,7 @@
 // whose squares overflow or vanish are read again, scaled.
 #pragma once
 
-#include "tessera/device/cpu/eight_bits.h"
-#include "tessera/device/cpu/grid.h"
-#include "tessera/device/cpu/rows.h"
-#include "tessera/device/cpu/sums.h"
-#include "tessera/device/norm.h"
+#include "tessera/device/cpu/norm/gated_rows.h"
 
 namespace tessera::device {
 
@@ -210,80 +206,102 @@ struct NormKernel {
   // ---- outputs of 8 bits ----
 
   static constexpr bool kQuantised = C::kQuant != NormQuant::none;
-  static constexpr float kLargest = __is_same(Out, fp8) ? 448.0F : 57344.0F;
+  using Eight = EightBitRows<C>;
 
-  // The greatest magnitude of `count` floats from a multiple of a vector on; NaN does not count.
-  static float most_of(const float* x, int count) {
-    f32v most = splat(0.0F);
-    for_each_vector(count, [&](int i, int lanes, int) {
-      const f32v v = load_lanes(x + i, lanes);
-      const f32v magnitude = bits_as<f32v>(bits_as<u32v>(v) & 0x7fffffffU);
-      most = magnitude > most ? magnitude : most;
-    });
-    float all = 0;
-    for (int i = 0; i < kLanes; ++i) all = most[i] > all ? most[i] : all;
-    return all;
-  }
-  static void store_over(Out* to, const float* x, int count, float scale) {
-    const float factor = 1.0F / scale;
-    for_each_vector(count, [=](int i, int lanes, int) {
-      store_rounded(to + i, load_lanes(x + i, lanes) * factor, lanes);
-    });
-  }
-
-  // Leaves the results of some columns of a row in the chunk.
-  static void finish_chunk(const NormArguments& g, const Place& p, i64 begin, int count,
-                           const NormFactors& f, float power, bool is_read, Chunk& chunk) {
-    if (!is_read) {
-      read_chunk(g, p.row, begin, count, true, chunk);
-      if (power != kUsualRows) multiply(chunk, count, power);
+  // What the results of a row are made of.
+  struct Finish {
+    NormFactors f;
+    float power;
+    bool is_read;  // the chunk has what the first pass read: no padding, no factor
+  };
+  static Finish finish_of(const NormArguments& g, const ScaledStatistics& all) {
+    const bool is_read = is_held(g) && all.power == kUsualRows;
+    if (kMayOverflow && all.power != kUsualRows) {
+      const ScaledFactors scaled = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
+      return {{scaled.offset, scaled.factor}, scaled.power, is_read};
     }
-    for_each_vector(count, [&](int i, int lanes, int) {
-      store(chunk.x + i, result<false>(g, load<f32v>(chunk.x + i), begin + i, lanes, f));
+    return {factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon), kUsualRows, is_read};
+  }
+
+  static void read_again(const NormArguments& g, const Place& p, i64 begin, int count,
+                         const Finish& finish, Chunk& chunk) {
+    if (finish.is_read) return;
+    read_chunk(g, p.row, begin, count, true, chunk);
+    if (finish.power != kUsualRows) multiply(chunk, count, finish.power);
+  }
+
+  // Calls visit(i, y, lanes, number) for the results of some columns of a row, by vectors.
+  template <class Visit>
+  [[gnu::always_inline]] static void finish_chunk(const NormArguments& g, const Place& p, i64 begin,
+                                                  int count, const Finish& finish, Chunk& chunk,
+                                                  Visit visit) {
+    read_again(g, p, begin, count, finish, chunk);
+    const Inputs next = inputs(g, p.row + 1, count / 2);
+    for_each_vector(
+        count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
+          if (finish.is_read) next.prefetch(i / 2);
+          visit(i, result<false>(g, load<f32v>(chunk.x + i), begin + i, lanes, finish.f), lanes,
+                number);
+        });
+  }
+
+  static void write_over(const NormArguments& g, const Place& p, const Finish& finish, float factor,
+                         Chunk& chunk) {
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      Out* const out = static_cast<Out*>(g.out) + g.ld_out * p.row + begin;
+      finish_chunk(
+          g, p, begin, count, finish,
+          chunk, [&](int i, f32v y, int lanes, int) __attribute__((always_inline)) {
+            store_rounded(out + i, y * factor, lanes);
+          });
     });
   }
 
-  // One scale of the row's columns from `begin` on for each block of them.
-  static void store_blocks(const NormArguments& g, i64 row, i64 begin, int count,
-                           const Chunk& chunk) {
-    Out* const out = static_cast<Out*>(g.out) + g.ld_out * row + begin;
-    float* const scales = g.out_scales + row * g.row_of_scales;
-    for (int at = 0; at < count; at += kQuantBlock) {
-      const int width = static_cast<int>(smaller(count - at, kQuantBlock));
-      const float scale = quant_scale(most_of(chunk.x + at, width), kLargest);
-      scales[(begin + at) / kQuantBlock * g.block_of_scales] = scale;
-      store_over(out + at, chunk.x + at, width, scale);
-    }
+  static void write_row(const NormArguments& g, const Place& p, const Finish& finish,
+                        Chunk& chunk) {
+    Greatest greatest;
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      finish_chunk(
+          g, p, begin, count, finish,
+          chunk, [&](int i, f32v y, int lanes, int number) __attribute__((always_inline)) {
+            Eight::keep(chunk.x + i, y, lanes, number, greatest);
+          });
+    });
+    const float scale = g.out_scales[p.row * g.row_of_scales] = Eight::scale_of(greatest);
+    if (g.columns > kChunk) return write_over(g, p, finish, 1.0F / scale, chunk);
+    Eight::store_over(static_cast<Out*>(g.out) + g.ld_out * p.row, chunk.x,
+                      static_cast<int>(g.columns), scale);
+  }
+
+  static void write_blocks(const NormArguments& g, const Place& p, const Finish& finish,
+                           Chunk& chunk) {
+    for_each_chunk(p.columns, [&](i64 begin, int count) {
+      Out* const out = static_cast<Out*>(g.out) + g.ld_out * p.row + begin;
+      read_again(g, p, begin, count, finish, chunk);
+      const Inputs next = inputs(g, p.row + 1, count / 2);
+      for (int at = 0; at < count; at += kQuantBlock) {
+        Eight::write_block(
+            Eight::block_scale(g, p.row, begin + at), out + at,
+            static_cast<int>(smaller(count - at, kQuantBlock)),
+            [&](int i, int lanes) __attribute__((always_inline)) {
+              const int place = at + i;
+              if (finish.is_read) next.prefetch(place / 2);
+              return result<false>(g, load<f32v>(chunk.x + place), begin + place, lanes, finish.f);
+            });
+      }
+    });
   }
 
   [[gnu::noinline]] static void write_quantised(const NormArguments& g, const Place& p,
                                                 const ScaledStatistics& all, Chunk& chunk) {
-    NormFactors f = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
-    float power = kUsualRows;
-    if (kMayOverflow && all.power != kUsualRows) {
-      const ScaledFactors scaled = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
-      f = {scaled.offset, scaled.factor}, power = scaled.power;
+    const Finish finish = finish_of(g, all);
+    if constexpr (C::kQuant == NormQuant::tensor) {
+      write_over(g, p, finish, 1.0F / *g.out_scale, chunk);
+    } else if constexpr (C::kQuant == NormQuant::row) {
+      write_row(g, p, finish, chunk);
+    } else {
+      write_blocks(g, p, finish, chunk);
     }
-    // What the first pass read is still there, unless it was padded or multiplied.
-    const bool is_read = is_held(g) && all.power == kUsualRows;
-    const bool is_whole = g.columns <= kChunk;
-    float most = 0;
-    if (C::kQuant == NormQuant::row) {
-      for_each_chunk(p.columns, [&](i64 begin, int count) {
-        finish_chunk(g, p, begin, count, f, power, is_read, chunk);
-        const float here = most_of(chunk.x, count);
-        most = here > most ? here : most;
-      });
-    }
-    float scale = C::kQuant == NormQuant::tensor ? *g.out_scale : quant_scale(most, kLargest);
-    if (C::kQuant == NormQuant::row) g.out_scales[p.row * g.row_of_scales] = scale;
-    for_each_chunk(p.columns, [&](i64 begin, int count) {
-      if (C::kQuant != NormQuant::row || !is_whole) {
-        finish_chunk(g, p, begin, count, f, power, is_read, chunk);
-      }
-      if (C::kQuant == NormQuant::block) return store_blocks(g, p.row, begin, count, chunk);
-      store_over(static_cast<Out*>(g.out) + g.ld_out * p.row + begin, chunk.x, count, scale);
-    });
   }
 
   static void write(const NormArguments& g, const Place& p, const ScaledStatistics& all,
@@ -320,6 +338,13 @@ struct NormKernel {
   // writes the statistics of every slice to the workspace.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
+    if constexpr (is_gated(C::kKind)) {
+      GatedRows<C>::run(g, *thread);
+    } else {
+      run_norm(g, thread);
+    }
+  }
+  static void run_norm(const NormArguments& g, const CpuThread* thread) {
     auto* const parts = static_cast<ScaledStatistics*>(thread->workspace);
     Chunk chunk;
     for_each_slice(g, *thread, [&](const Place& place, i64 number) {

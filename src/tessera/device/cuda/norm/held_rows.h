@@ -21,6 +21,7 @@ struct HeldRows {
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
   static constexpr bool kHasMean = C::kKind == NormKind::layernorm;
   static constexpr bool kMayOverflow = !kSoftmax && !kSame<In, fp16>;
+  static constexpr bool kIsCut = is_gated(C::kKind) && C::kQuant != NormQuant::row;
   static constexpr int kThreads = C::kWaveN * 32 / C::kWarpRows;  // of a row, in one block
   static constexpr int kStride = kThreads * kWidth;
   static constexpr int kRuns = C::kTileN / kStride;
@@ -48,7 +49,9 @@ struct HeldRows {
     const unsigned thread = threadIdx.x;
     const i64 row = (block * C::kWaveM + threadIdx.y) * C::kWarpRows +
                     (C::kWarpRows > 1 ? thread / kThreads : 0);
-    const int part = C::kSplits > 1 ? static_cast<int>(blockIdx.x % C::kSplits) : 0;
+    const int part = C::kSplits > 1 ? static_cast<int>(blockIdx.x % C::kSplits)
+                     : kIsCut       ? static_cast<int>(blockIdx.y)
+                                    : 0;
     const int first = part * C::kTileN + static_cast<int>(thread % kThreads) * kWidth;
     return {row, first, row < g.rows ? static_cast<int>(g.columns) : 0};
   }

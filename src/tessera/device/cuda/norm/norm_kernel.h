@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/math.h"
+#include "tessera/device/cuda/norm/gated_rows.h"
 #include "tessera/device/cuda/norm/staged_rows.h"
 #include "tessera/device/cuda/row_part.h"
 #include "tessera/device/norm.h"
@@ -281,7 +282,16 @@ struct NormKernel {
   static constexpr int kVector = 16 / static_cast<int>(sizeof(typename C::In));
 
   static __device__ __forceinline__ void run(const NormArguments& g) {
-    if (g.is_aligned != 0 && g.columns % kVector == 0) {
+    const bool is_wide = g.is_aligned != 0 && g.columns % kVector == 0;
+    if constexpr (is_gated(C::kKind)) {
+      if (is_wide) return GatedRows<C, NormMath, kVector>::run(g);
+      GatedRows<C, NormMath, 1>::run(g);
+    } else {
+      run_norm(g, is_wide);
+    }
+  }
+  static __device__ __forceinline__ void run_norm(const NormArguments& g, bool is_wide) {
+    if (is_wide) {
       HeldRows<C, NormMath, kVector>::run(g);
     } else if (StagedRows<C, NormMath>::kHasBarrier && g.staged_bytes != 0) {
       StagedRows<C, NormMath>::run(g);

@@ -1,7 +1,7 @@
 // Four results of a row that are neighbours, rounded to any type; results of 8 bits have a factor.
 #pragma once
 
-#include "tessera/device/hip/fmha/eight_bits.h"
+#include "tessera/device/hip/eight_bits.h"
 #include "tessera/device/hip/fmha/mfma_arguments.h"
 
 namespace tessera::device {

@@ -2,7 +2,7 @@
 // numbers that are the same in all lanes, and the blocks of a grid.
 #pragma once
 
-#include "tessera/device/hip/fmha/eight_bits.h"
+#include "tessera/device/hip/eight_bits.h"
 #include "tessera/device/hip/lanes.h"
 #include "tessera/device/hip/math.h"
 #include "tessera/device/hip/memory.h"

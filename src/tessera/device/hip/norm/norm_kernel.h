@@ -8,6 +8,8 @@
 #pragma clang force_cuda_host_device begin
 #include "tessera/device/hip/norm/norm_arguments.h"
 #pragma clang force_cuda_host_device end
+#include "tessera/device/hip/norm/eight_bit_rows.h"
+#include "tessera/device/hip/norm/gated_runs.h"
 #include "tessera/device/hip/norm/row_part.h"
 
 namespace tessera::device {
@@ -28,7 +30,12 @@ class NormKernel {
   using Weight = typename C::Weight;
   using Out = typename C::Out;
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
-  static constexpr bool kMayOverflow = !kSoftmax && !kSame<In, fp16>;  // squares, in fp32
+  static constexpr bool kGated = is_gated(C::kKind);
+  static constexpr bool kQuantised = C::kQuant != NormQuant::none;
+  // Whether the tiles of a row have workgroups of their own.
+  static constexpr bool kIsCut = kGated && C::kQuant != NormQuant::row;
+  static constexpr bool kMayOverflow =
+      !kSoftmax && !kGated && !kSame<In, fp16>;                      // squares, in fp32
   static constexpr int kVector = 16 / static_cast<int>(sizeof(In));  // that a thread moves at once
   static constexpr int kRowThreads = C::kWaveN * kLanes;
   static constexpr int kStride = kRowThreads * kVector;  // that all of a row move at once
@@ -38,6 +45,7 @@ class NormKernel {
   static_assert(C::kWaveM == 1 || C::kWaveN == 1, "a workgroup has one barrier for one row");
 
   using Part = RowPart<kRowThreads, kVectors, kVector>;
+  using Eight = EightBitRows<C, Part, kVectors, kVector>;
   static constexpr int kMergeBytes = C::kWaveN * static_cast<int>(sizeof(NormStatistics));
 
   // The columns of a row that this thread's waves have to do with.
@@ -66,6 +74,10 @@ class NormKernel {
     const int first = static_cast<int>(__builtin_amdgcn_workitem_id_x()) / kRowThreads;
     const i64 row = block * C::kWaveM + __builtin_amdgcn_readfirstlane(first);
     if (row >= g.rows) return {g.rows, 0, 0};
+    if constexpr (kIsCut) {
+      const i64 first = static_cast<i64>(__builtin_amdgcn_workgroup_id_y()) * C::kTileN;
+      return {row, first, first + C::kTileN < g.columns ? first + C::kTileN : g.columns};
+    }
     const i64 vectors = (g.columns + kVector - 1) / kVector;
     const i64 slice = static_cast<i64>(__builtin_amdgcn_workgroup_id_y());
     const i64 begin = vectors * slice / C::kSlices * kVector;
@@ -288,21 +300,127 @@ class NormKernel {
     }
   }
 
+  // ---- outputs of 8 bits ----
+
+  // Calls make(part) for each tile of the slice, which leaves results and zeros in it, then
+  // visit(part). A tile that holds all of the slice is made once.
+  template <class Make, class Visit>
+  __device__ __forceinline__ void each_tile(bool is_made, Make make, Part& part,
+                                            Visit visit) const {
+    if (is_made) return visit(part);
+#pragma unroll 1
+    for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
+      make(begin, part);
+      visit(part);
+    }
+  }
+  __device__ __forceinline__ bool is_held() const { return s.end - s.begin <= C::kTileN; }
+  template <class Make>
+  __device__ __forceinline__ void write_eight_bits(Make make, Part& part) const {
+    const bool is_made = is_held();
+    float scale = 1;
+    if constexpr (C::kQuant == NormQuant::tensor) scale = *g.out_scale;
+    if constexpr (C::kQuant == NormQuant::row) {
+      float most = 0;
+      each_tile(is_made, make, part,
+                [&](const Part& p) { most = __builtin_fmaxf(most, Eight::most_of(p)); });
+      most = merge_over_row<C::kWaveN>(
+          most, memory + 2 * kMergeBytes,
+          [](float x, int distance) { return from_lane(x, lane_of_wave() ^ distance); },
+          [](float a, float b) { return __builtin_fmaxf(a, b); });
+      scale = quant_scale(most, Eight::kLargest);
+      if (thread == 0) scales()[0] = scale;
+    }
+    each_tile(is_made, make, part, [&](const Part& p) {
+      const GlobalOut<Out> out = to<Out>(g.out, g.ld_out, p.begin);
+      if constexpr (C::kQuant == NormQuant::block) {
+        Eight::store_blocks(g, out, scales(), p);
+      } else {
+        Eight::store_over(out, g.is_aligned != 0, p, scale);
+      }
+    });
+  }
+  __device__ __forceinline__ GlobalOut<float> scales() const {
+    return (GlobalOut<float>)g.out_scales + s.row * g.row_of_scales;
+  }
+
+  // What was read becomes the result.
+  __device__ __forceinline__ void finish(const ScaledFactors& f, Part& part) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        part.x[v][i] = (part.x[v][i] * f.power - f.offset) * f.factor;
+      }
+      if constexpr (C::kScale) {
+        const auto scale = weights_of<false>(g.scale, part, v);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) part.x[v][i] *= scale.at(i);
+      }
+      if constexpr (C::kShift) {
+        const auto shift = weights_of<false>(g.shift, part, v);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) part.x[v][i] += shift.at(i);
+      }
+      Part::keep_order();
+    }
+    part.pad(0);
+  }
+  __device__ __forceinline__ void write_quantised(const ScaledStatistics& all, Part& part) const {
+    const NormFactors usual = factors_of<C::kKind, NormMath>(all.of, g.columns, g.epsilon);
+    ScaledFactors f = {kUsualRows, usual.offset, usual.factor};
+    if (kMayOverflow && all.power != kUsualRows) {
+      f = scaled_factors_of<NormMath>(all, g.columns, g.epsilon);
+    }
+    const auto make = [&](i64 begin, Part& p) {
+      read_part(begin, true, p);
+      finish(f, p);
+    };
+    if (is_held() && f.power == kUsualRows) {
+      finish(f, part);  // of what the first pass left there
+    } else if (is_held()) {
+      make(s.begin, part);
+    }
+    write_eight_bits(make, part);
+  }
+
+  // ---- gates ----
+
+  __device__ __forceinline__ void run_gated(Part& part) const {
+    const auto make = [&](i64 begin, Part& p) {
+      p.place(begin, s.end, thread);
+      GatedRuns<C, Part, kVectors, kVector>::read(g, from<In>(g.in, g.ld_in, 0), p);
+    };
+    if (is_held()) make(s.begin, part);
+    if constexpr (kQuantised) {
+      write_eight_bits(make, part);
+    } else {
+      write_part({0, 1}, part);
+    }
+  }
+
  public:
   // A kernel of one step makes the statistics of a row, then its result. The first of two steps
   // writes the statistics of a slice to the workspace.
   static __device__ __forceinline__ void run(const HipNormArguments&) {
-    __shared__ __attribute__((aligned(16))) static u8 lds[2 * kMergeBytes];
+    __shared__ __attribute__((aligned(16))) static u8 lds[3 * kMergeBytes];
     const NormKernel kernel(fresh_arguments<HipNormArguments>(), (Shared*)lds);
     if (kernel.s.row == kernel.g.rows) return;
     Part part;
-    const ScaledStatistics all = kernel.rescued(kernel.gather(part));
-    if constexpr (C::kSlices > 1) {
-      if (kernel.thread == 0) {
-        *(ScaledStatistics*)(kernel.slices() + __builtin_amdgcn_workgroup_id_y()) = all;
-      }
+    if constexpr (kGated) {
+      kernel.run_gated(part);
     } else {
-      kernel.write(all, kernel.g.columns <= C::kTileN, part);
+      kernel.run_norm(part);
+    }
+  }
+  __device__ __forceinline__ void run_norm(Part& part) const {
+    const ScaledStatistics all = rescued(gather(part));
+    if constexpr (C::kSlices > 1) {
+      if (thread == 0) *(ScaledStatistics*)(slices() + __builtin_amdgcn_workgroup_id_y()) = all;
+    } else if constexpr (kQuantised) {
+      write_quantised(all, part);
+    } else {
+      write(all, g.columns <= C::kTileN, part);
     }
   }
 
