@@ -8,6 +8,10 @@
 namespace tessera::gemm {
 
 inline bool has_groups(const GemmProblem& p) { return p.grouping != GemmGrouping::none; }
+inline bool has_groups(const GemmSignature& s) { return s.grouping != GemmGrouping::none; }
+inline bool has_groups(const KernelSpec& spec) {
+  return has_groups(std::get<GemmSignature>(spec.signature));
+}
 
 // Which operands have a matrix for each group; the others are shared or cut.
 struct GroupMatrices {
