@@ -23,10 +23,10 @@ struct CpasyncGroups {
   static __device__ __forceinline__ void run(const CudaGroupArguments& arguments) {
     const GroupArguments& x = arguments.groups;
     if (found_bad_group(x)) return;
-    const GroupSlots<C::kTileM> slots(x);
+    const GroupSlots<C::kTileM> slots = {x};
     const u64 columns = static_cast<u64>((x.gemm.n + C::kTileN - 1) / C::kTileN);
 #pragma unroll 1
-    for (u64 index = blockIdx.x; index < slots.total * columns; index += gridDim.x) {
+    for (u64 index = blockIdx.x; index < slots.total() * columns; index += gridDim.x) {
       const i64 column = static_cast<i64>(index % columns) * C::kTileN;
       slots.for_each_tile(index / columns,
                           [&](const GroupTile& tile) { compute(x, tile, column); });
@@ -41,9 +41,6 @@ struct CpasyncGroups {
     const TileCorner corner = {0, tile.row, column};
     Math math(threadIdx.x);
     math.accumulate(g, corner, shared_address(shared));
-    if constexpr (Math::kStores) {
-      if (math.store(g, corner)) return;
-    }
     Acc* sums = reinterpret_cast<Acc*>(shared);
     math.put(sums);
     __syncthreads();

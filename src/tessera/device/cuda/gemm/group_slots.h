@@ -16,18 +16,14 @@ struct GroupTile {
   i64 row;
 };
 
+// All is computed anew where it is needed, because the kernels have no registers left for it.
 template <int kTileM>
-class GroupSlots {
- public:
-  u64 total;
+struct GroupSlots {
+  const GroupArguments& x;
 
-  __device__ __forceinline__ explicit GroupSlots(const GroupArguments& arguments)
-      : x(arguments), of_room((arguments.gemm.m + kTileM - 1) / kTileM) {
-    if (x.grouping == Grouping::contiguous) {
-      total = static_cast<u64>(x.gemm.m / kTileM + x.groups);
-    } else {
-      total = static_cast<u64>(x.grouping == Grouping::indexed ? of_room : of_room * x.groups);
-    }
+  __device__ __forceinline__ u64 total() const {
+    if (x.grouping == Grouping::contiguous) return static_cast<u64>(x.gemm.m / kTileM + x.groups);
+    return static_cast<u64>(x.grouping == Grouping::indexed ? of_room() : of_room() * x.groups);
   }
 
   // Calls visit(tile) for each tile of a slot; all threads of the block get the same ones.
@@ -39,6 +35,9 @@ class GroupSlots {
   }
 
  private:
+  // Tiles of the room, or of each group's.
+  __device__ __forceinline__ i64 of_room() const { return (x.gemm.m + kTileM - 1) / kTileM; }
+
   // Sets the next tile of the slot. `next` begins at 0 and says where to look on.
   __device__ __forceinline__ bool find(u64 slot, i64& next, GroupTile& tile) const {
     if (x.grouping == Grouping::indexed) return find_run(static_cast<i64>(slot), next, tile);
@@ -74,8 +73,8 @@ class GroupSlots {
   }
 
   __device__ __forceinline__ bool find_in_matrix(i64 slot, GroupTile& tile) const {
-    const i64 group = slot / of_room;
-    tile.row = (slot - group * of_room) * kTileM;
+    const i64 group = slot / of_room();
+    tile.row = (slot - group * of_room()) * kTileM;
     if (x.grouping == Grouping::along_k) {
       tile.part = part_of(group);
       return true;
@@ -99,9 +98,6 @@ class GroupSlots {
     }
     return false;
   }
-
-  const GroupArguments& x;
-  i64 of_room;
 };
 
 }  // namespace tessera::device
