@@ -216,7 +216,8 @@ Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Targe
 Source emit_groups_by_warps(const KernelSpec& spec, bool fma) {
   const CudaTemplate from = fma ? group_template("fma_groups.h", "FmaGroups")
                                 : group_template("mma_groups.h", "MmaGroups");
-  return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", group_check_text(spec));
+  return cuda_source(spec, from, cuda_tile_text(spec, false, false) + grouping_text(spec), "",
+                     group_check_text(spec));
 }
 
 Source emit_cpasync(const KernelSpec& spec, const Target&) {

@@ -26,6 +26,11 @@ std::string group_check_text(const KernelSpec& spec) {
       name_of(spec));
 }
 
+std::string grouping_text(const KernelSpec& spec) {
+  return fmt::format("  static constexpr Grouping kGrouping = Grouping::{};\n",
+                     to_string(std::get<GemmSignature>(spec.signature).grouping));
+}
+
 device::CudaGroupArguments cuda_group_arguments(const GemmProblem& p, const GemmOperands& o) {
   device::CudaGroupArguments arguments{};
   arguments.groups = group_arguments(p, o);

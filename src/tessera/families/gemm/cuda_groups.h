@@ -11,8 +11,9 @@ namespace tessera::gemm {
 
 // The template of a kernel for groups, whose entry _prepare looks for numbers that do not fit.
 CudaTemplate group_template(std::string_view header, std::string_view name);
-// The text of that entry.
+// The text of that entry, and the grouping in a configuration.
 std::string group_check_text(const KernelSpec& spec);
+std::string grouping_text(const KernelSpec& spec);
 
 // The arguments without tensor maps. The problem's strides must be filled in.
 device::CudaGroupArguments cuda_group_arguments(const GemmProblem& p, const GemmOperands& o);

@@ -140,11 +140,8 @@ Verdict tmaws_serves_groups(const KernelSpec& spec, const GemmProblem& p, const 
 }
 
 Source tmaws_groups_source(const KernelSpec& spec, const std::string& shapes) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  const std::string grouping =
-      fmt::format("  static constexpr Grouping kGrouping = Grouping::{};\n", to_string(s.grouping));
   return cuda_source(spec, group_template("tma_grouped_gemm.h", "TmaGroupedGemm"),
-                     shapes + grouping, wgmma_text(spec) + "\n", group_check_text(spec));
+                     shapes + grouping_text(spec), wgmma_text(spec) + "\n", group_check_text(spec));
 }
 
 Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {

@@ -23,7 +23,7 @@ struct CpasyncGroups {
   static __device__ __forceinline__ void run(const CudaGroupArguments& arguments) {
     const GroupArguments& x = arguments.groups;
     if (found_bad_group(x)) return;
-    const GroupSlots<C::kTileM> slots = {x};
+    const GroupSlots<C::kGrouping, C::kTileM> slots = {x};
     const u64 columns = static_cast<u64>((x.gemm.n + C::kTileN - 1) / C::kTileN);
 #pragma unroll 1
     for (u64 index = blockIdx.x; index < slots.total() * columns; index += gridDim.x) {

@@ -17,13 +17,16 @@ struct GroupTile {
 };
 
 // All is computed anew where it is needed, because the kernels have no registers left for it.
-template <int kTileM>
+template <Grouping kGrouping, int kTileM>
 struct GroupSlots {
   const GroupArguments& x;
 
   __device__ __forceinline__ u64 total() const {
-    if (x.grouping == Grouping::contiguous) return static_cast<u64>(x.gemm.m / kTileM + x.groups);
-    return static_cast<u64>(x.grouping == Grouping::indexed ? of_room() : of_room() * x.groups);
+    if constexpr (kGrouping == Grouping::contiguous) {
+      return static_cast<u64>(x.gemm.m / kTileM + x.groups);
+    } else {
+      return static_cast<u64>(kGrouping == Grouping::indexed ? of_room() : of_room() * x.groups);
+    }
   }
 
   // Calls visit(tile) for each tile of a slot; all threads of the block get the same ones.
@@ -40,11 +43,14 @@ struct GroupSlots {
 
   // Sets the next tile of the slot. `next` begins at 0 and says where to look on.
   __device__ __forceinline__ bool find(u64 slot, i64& next, GroupTile& tile) const {
-    if (x.grouping == Grouping::indexed) return find_run(static_cast<i64>(slot), next, tile);
-    if (next != 0) return false;
-    next = 1;
-    return x.grouping == Grouping::contiguous ? find_contiguous(static_cast<i64>(slot), tile)
-                                              : find_in_matrix(static_cast<i64>(slot), tile);
+    if constexpr (kGrouping == Grouping::indexed) {
+      return find_run(static_cast<i64>(slot), next, tile);
+    } else {
+      if (next != 0) return false;
+      next = 1;
+      return kGrouping == Grouping::contiguous ? find_contiguous(static_cast<i64>(slot), tile)
+                                               : find_in_matrix(static_cast<i64>(slot), tile);
+    }
   }
 
   __device__ __forceinline__ i64 begin_of(i64 group) const {
@@ -75,12 +81,13 @@ struct GroupSlots {
   __device__ __forceinline__ bool find_in_matrix(i64 slot, GroupTile& tile) const {
     const i64 group = slot / of_room();
     tile.row = (slot - group * of_room()) * kTileM;
-    if (x.grouping == Grouping::along_k) {
+    if constexpr (kGrouping == Grouping::along_k) {
       tile.part = part_of(group);
       return true;
+    } else {
+      tile.part = {group, 0, clamped(x.numbers[group], 0, x.gemm.m)};
+      return tile.row < tile.part.size;
     }
-    tile.part = {group, 0, clamped(x.numbers[group], 0, x.gemm.m)};
-    return tile.row < tile.part.size;
   }
 
   // `next` is the row behind the last run, counted from the slot's first row.
