@@ -176,8 +176,17 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
     const KernelSpec spec = parse_name(name);
     return family().is_legal(spec, load_target(spec.target)).reason;
   };
-  EXPECT_EQ(reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsmasked_s4_c2x1_sm90a"),
-            "sm90a has no tmaws kernels for groups of unequal sizes, got grouping=masked");
+  EXPECT_EQ(
+      reason(
+          "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsmasked_cooperative_s4_c2x1_sm90a"),
+      "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 "
+      "cluster "
+      "and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 slices=1 streamk=0 repack=0");
+  EXPECT_EQ(reason("gemm_fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groupsindexed_splitordered1_slices2_"
+                   "s2_sm90a"),
+            "cpasync does not cut the K of groups into slices, got slices=2 with grouping=indexed");
+  EXPECT_EQ(reason("gemm_bf16_rcr_stream_1x16x16384_1x8x1_1x2x32_groupsmasked_sm90a"),
+            "sm90a has no stream kernels for groups of unequal sizes, got grouping=masked");
   EXPECT_EQ(reason("gemm_fp32_rcr_stream_8x32x256_0x0x1_8x16x1_groupsindexed_avx512"),
             "avx512 has no stream kernels for groups of unequal sizes, got grouping=indexed");
   EXPECT_EQ(reason("gemm_fp32_rcr_packab_240x480x256_0x0x0_12x32x1_groupsmasked_avx512"),
@@ -189,13 +198,13 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
 TEST(GroupRules, SayOfATargetWithoutThemThatNoKernelIsLegal) {
   const Problem problem =
       parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=contiguous");
-  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("sm90a")).empty());
+  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("gfx942")).empty());
   try {
-    general(problem, load_target("sm90a"));
+    general(problem, load_target("gfx942"));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
-              "gemm: sm90a lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
+              "gemm: gfx942 lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
               "contiguous");
   }
 }

@@ -89,11 +89,12 @@ inline GroupRule group_rule(const GroupArguments& x) {
   return {x.groups, 0, group_room(x), x.grouping != Grouping::masked};
 }
 
-// Rows of no group may lie anywhere between the others.
-inline BadGroup first_bad_group(const GroupArguments& x) {
+// The first that does not fit of the numbers from `from` up to, but not including, `to`. `before`
+// is the last number ahead of them that is of a group, or 0. Rows of no group may lie anywhere
+// between the others.
+inline BadGroup first_bad_between(const GroupArguments& x, i64 from, i64 to, i64 before) {
   const GroupRule rule = group_rule(x);
-  i64 before = 0;
-  for (i64 i = 0; i < rule.count; ++i) {
+  for (i64 i = from; i < to; ++i) {
     const i64 number = x.numbers[i];
     const bool is_none = x.grouping == Grouping::indexed && number == -1;
     if (number > rule.most) return {true, i, number, rule.most};
@@ -102,6 +103,9 @@ inline BadGroup first_bad_group(const GroupArguments& x) {
     if (!is_none) before = number;
   }
   return no_bad_group();
+}
+inline BadGroup first_bad_group(const GroupArguments& x) {
+  return first_bad_between(x, 0, group_rule(x).count, 0);
 }
 
 inline void report(const BadGroup& bad, int* to) {

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/ways.h"
@@ -105,6 +106,12 @@ constexpr Rule kCpasync[] = {
      [](const Case& c) {
        return fmt::format("cpasync cuts K into slices for fp32 only, got {} slices of {}",
                           c.algorithm.slices, to_string(c.signature.a));
+     }},
+    {[](const Case& c) { return c.algorithm.slices == 1 || !has_groups(c.signature); },
+     [](const Case& c) {
+       return fmt::format(
+           "cpasync does not cut the K of groups into slices, got slices={} with grouping={}",
+           c.algorithm.slices, to_string(c.signature.grouping));
      }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_slices(c.algorithm); },
      [](const Case& c) {
@@ -206,8 +213,16 @@ Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Targe
 
 // ---- text and launch ----
 
+Source emit_groups_by_warps(const KernelSpec& spec, bool fma) {
+  const CudaTemplate from = fma ? group_template("fma_groups.h", "FmaGroups")
+                                : group_template("mma_groups.h", "MmaGroups");
+  return cuda_source(spec, from, cuda_tile_text(spec, false, false) + grouping_text(spec), "",
+                     group_check_text(spec));
+}
+
 Source emit_cpasync(const KernelSpec& spec, const Target&) {
   const bool fma = std::get<GemmSignature>(spec.signature).a == DType::fp32;
+  if (has_groups(spec)) return emit_groups_by_warps(spec, fma);
   const CudaTemplate from =
       fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
   return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", "");
@@ -226,6 +241,18 @@ void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
       static_cast<std::size_t>(arguments.partial_sums + arguments.partial_bytes);
   launch.workspace.counter_bytes = device::kCounterBytes;
   launch.workspace.address_offset = offsetof(device::CudaGemmArguments, workspace);
+}
+
+Step warps_step(const KernelSpec& spec, std::int64_t blocks,
+                Step::Extent extent = Step::Extent::exact) {
+  const Algorithm& a = spec.algorithm;
+  Step step;
+  step.extent = extent;
+  step.grid[0] = static_cast<unsigned>(blocks);
+  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  step.shared_memory_bytes =
+      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
+  return step;
 }
 
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
@@ -248,25 +275,35 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
   std::int64_t blocks = kMaxGrid;
   const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
   if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
-  Step step;
-  step.grid[0] = static_cast<unsigned>(blocks);
-  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
-  step.shared_memory_bytes =
-      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
-  launch.steps.push(step);
+  launch.steps.push(warps_step(spec, blocks));
   return launch;
 }
 
 }  // namespace
 
-const Way kCpasyncWay = {
-    .backend = "cuda",
-    .pipeline = Pipeline::cpasync,
-    .rules = kCpasync,
-    .serves = cpasync_serves,
-    .emit = emit_cpasync,
-    .bind = bind_cpasync,
-    .estimate = estimate_gpu,
-    .own = {.add_variants = cpasync_variants, .is_general = is_general_cpasync, .by_warp = true}};
+// Many slots may have no tile, so that blocks take several of them.
+Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  const Algorithm& a = spec.algorithm;
+  Launch launch;
+  launch.arguments.set(cuda_group_arguments(p, o));
+  begin_groups(spec, p, o, launch);
+  if (!computes_groups(p)) return launch;
+  const double slots = most_group_tiles(p, a.tile.m) * static_cast<double>(tiles(p.n, a.tile.n));
+  const double blocks = std::min(slots, static_cast<double>(kMaxGrid));
+  launch.steps.push(warps_step(spec, static_cast<std::int64_t>(blocks), Step::Extent::resident));
+  return launch;
+}
+
+const Way kCpasyncWay = {.backend = "cuda",
+                         .pipeline = Pipeline::cpasync,
+                         .rules = kCpasync,
+                         .serves = cpasync_serves,
+                         .emit = emit_cpasync,
+                         .bind = bind_cpasync,
+                         .estimate = estimate_gpu,
+                         .own = {.add_variants = cpasync_variants,
+                                 .is_general = is_general_cpasync,
+                                 .bind_groups = bind_groups_by_warps,
+                                 .by_warp = true}};
 
 }  // namespace tessera::gemm

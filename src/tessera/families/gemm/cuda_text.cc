@@ -57,11 +57,11 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "    {3};\n"
       "__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)\n"
       "{2}(\n"
-      "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
+      "    const __grid_constant__ {4} arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
       "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
-      from.name, name, kAbi);
+      from.name, name, kAbi, from.arguments);
   text += more_kernels + "}\n";
   return gpu_source(spec, std::move(text), ".cu", from.prepares);
 }

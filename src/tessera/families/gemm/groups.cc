@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tessera/base/error.h"
@@ -154,6 +156,16 @@ GemmProblem as_batches(const GemmProblem& p) {
   std::int64_t& cut = p.grouping == GemmGrouping::along_k ? q.k : q.m;
   cut = tiles(cut, p.groups);
   return q;
+}
+
+double partly_filled(const Algorithm& a, const GemmProblem& p) {
+  const bool share_rows =
+      p.grouping == GemmGrouping::contiguous || p.grouping == GemmGrouping::indexed;
+  if (!share_rows || p.groups == 0 || p.m == 0) return 1;
+  const int side = a.swap_ab ? a.tile.n : a.tile.m;
+  const double rows = static_cast<double>(p.m) / static_cast<double>(p.groups);
+  const double of_equal = std::ceil(rows / side);
+  return std::max(1.0, rows / side + 0.5) / of_equal;
 }
 
 }  // namespace tessera::gemm

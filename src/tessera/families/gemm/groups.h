@@ -8,6 +8,10 @@
 namespace tessera::gemm {
 
 inline bool has_groups(const GemmProblem& p) { return p.grouping != GemmGrouping::none; }
+inline bool has_groups(const GemmSignature& s) { return s.grouping != GemmGrouping::none; }
+inline bool has_groups(const KernelSpec& spec) {
+  return has_groups(std::get<GemmSignature>(spec.signature));
+}
 
 // Which operands have a matrix for each group; the others are shared or cut.
 struct GroupMatrices {
@@ -40,6 +44,9 @@ void (*value_check(const Problem& problem))(const Problem&, const Operands&);
 
 // Batches of equal sizes with as many operations as groups without gaps: for estimates.
 GemmProblem as_batches(const GemmProblem& p);
+// How much longer blocks compute than for such batches, where rows are shared out: the last tile of
+// a group is half full on average.
+double partly_filled(const Algorithm& a, const GemmProblem& p);
 
 // grouped_reference.cc: the functions of gemm.h for problems with groups.
 Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,

@@ -396,9 +396,12 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   const auto& p = std::get<GemmProblem>(problem);
   if (!has_groups(p)) return tile::estimate<Types>(spec, problem, target, threads);
   Estimate found = tile::estimate<Types>(spec, as_batches(p), target, threads);
-  if (!backend_facts(target).waves_are_threads || own_of(spec, target).packs_b) return found;
-  found.seconds += (kBInPlace - 1) * found.compute_seconds;
-  found.compute_seconds *= kBInPlace;
+  const bool on_cpu = backend_facts(target).waves_are_threads;
+  const double longer = !on_cpu                        ? partly_filled(spec.algorithm, p)
+                        : own_of(spec, target).packs_b ? 1
+                                                       : kBInPlace;
+  found.seconds += (longer - 1) * found.compute_seconds;
+  found.compute_seconds *= longer;
   return found;
 }
 

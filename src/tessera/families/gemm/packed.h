@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/objects.h"
 
@@ -51,9 +52,6 @@ struct CpuDrivers {
 };
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& types,
                                const GemmSignature& signature);
-inline bool has_groups(const KernelSpec& spec) {
-  return std::get<GemmSignature>(spec.signature).grouping != GemmGrouping::none;
-}
 tile::CpuObject packed_panel(std::string_view header, std::string_view function,
                              std::string_view type, std::string arguments);
 

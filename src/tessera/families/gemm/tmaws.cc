@@ -9,6 +9,7 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/stream_work.h"
+#include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/tmaws.h"
@@ -25,7 +26,6 @@ constexpr int kColumnUnit = 8;          // wgmma's columns are multiples of this
 constexpr int kMaxSplits = 8;           // blocks of a cluster
 constexpr int kMaxMulticast = 4;        // cluster_m + cluster_n - 1
 constexpr std::int64_t kMaxTmaStride = std::int64_t{1} << 40;
-constexpr std::int64_t kMaxTmaSize = (std::int64_t{1} << 31) - 1024;  // leaves room for a tile
 
 // ---- tmaws: a producer warp moves tiles by TMA, consumer warpgroups multiply by wgmma ---- tile_m
 // counts the rows that feed wgmma's M, tile_n the rows that feed its N. They are rows of A and B,
@@ -64,6 +64,10 @@ int most_with_streamk(const Case& c) {
   return c.algorithm.wave.m == 3 ? kMaxWithStreamKOf3 : kMaxWithStreamK;
 }
 
+bool blocks_are_alone(const Algorithm& a) {
+  return a.cluster_m * a.cluster_n * a.splits * a.slices == 1 && !a.streamk && !a.repack;
+}
+
 constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
@@ -74,6 +78,15 @@ constexpr Rule kTmaws[] = {
      [](const Case& c) {
        return fmt::format("wgmma takes {} operands with k contiguous only (rcr, or repack), got {}",
                           to_string(c.signature.a), to_string(c.signature.layout));
+     }},
+    {[](const Case& c) { return !has_groups(c.signature) || blocks_are_alone(c.algorithm); },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 "
+           "cluster and splits=1 slices=1 streamk=0 repack=0, got {}x{} and splits={} slices={} "
+           "streamk={} repack={}",
+           a.cluster_m, a.cluster_n, a.splits, a.slices, a.streamk ? 1 : 0, a.repack ? 1 : 0);
      }},
     tile::kRowOf<Case, tile::kTmawsSchedulers>,
     tile::kRowOf<Case, tile::kTmawsConsumers>,
@@ -338,7 +351,8 @@ Verdict stream_fits(const Algorithm& a, const GemmProblem& p) {
                       device::kMostStreamSteps, a.tile.k, steps, p.k)};
 }
 
-Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+// What the copy engine asks of the operands and of the output.
+Verdict windows_fit(const KernelSpec& spec, const GemmProblem& p) {
   const bool a_rows = a_is_row_major(p.layout);
   const bool b_rows = b_is_row_major(p.layout);
   const bool strided = p.batch > 1 && !p.pointer_arrays;
@@ -349,15 +363,23 @@ Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target&
                     p.ld_b, stride(p.batch_stride_b), p.b};
   const Window out = {"out", "n", p.n, p.ld_out, stride(p.batch_stride_out), p.out};
   const bool repack = spec.algorithm.repack;
+  if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
+  if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
+  if (Verdict fits = strides_are_small(out); !fits) return fits;
+  return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
+}
+
+Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+  if (has_groups(p)) {
+    if (Verdict fits = tmaws_serves_groups(spec, p, target); !fits) return fits;
+    return windows_fit(spec, matrices_as_batches(p));
+  }
   if (Verdict fits = arrays_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = counts_fit(spec.algorithm, p); !fits) return fits;
   if (Verdict fits = parts_fit(spec.algorithm, p, tmaws_slice_groups(spec.algorithm)); !fits)
     return fits;
   if (Verdict fits = stream_fits(spec.algorithm, p); !fits) return fits;
-  if (Verdict fits = window_fits(a, "operands"); !fits && !repack) return fits;
-  if (Verdict fits = window_fits(b, "operands"); !fits && !repack && !p.preshuffled_b) return fits;
-  if (Verdict fits = strides_are_small(out); !fits) return fits;
-  return spec.algorithm.store == Store::tma ? stores_fit(out) : Verdict{};
+  return windows_fit(spec, p);
 }
 
 }  // namespace
@@ -395,6 +417,7 @@ const Way kTmawsWay = {.backend = "cuda",
                                .drop_spare = drop_repack,
                                .packed_bytes = tmaws_packed_bytes,
                                .pack = pack_by_tmaws,
+                               .bind_groups = bind_groups_by_tma,
                                .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

@@ -7,6 +7,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/stream_work.h"
+#include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/wgmma.h"
@@ -34,25 +35,15 @@ constexpr std::int64_t kClearedBytes = kPrepareThreads * 16;
 constexpr std::int64_t kTransposedSide = 64;
 constexpr std::int64_t kMaxPrepareBlocks = 1 << 20;
 
-// A matrix as it lies in memory: `lines` runs of `line` contiguous elements.
-struct Matrix {
-  std::string_view name;
-  const void* data;
-  DType dtype;
-  std::int64_t line, lines, ld;
-  std::int64_t batch, batch_stride;
-  bool in_array = false;             // `data` is an array of pointers to the batches
-  std::size_t workspace_offset = 0;  // the matrix's offset in the workspace; 0: it lies elsewhere
-};
+bool is_batched(const TmaMatrix& matrix) { return matrix.batch > 1 && matrix.batch_stride > 0; }
 
-bool is_batched(const Matrix& matrix) { return matrix.batch > 1 && matrix.batch_stride > 0; }
-
-std::uintptr_t misalignment(const Matrix& matrix) {
+std::uintptr_t misalignment(const TmaMatrix& matrix) {
   return reinterpret_cast<std::uintptr_t>(matrix.data) % kTmaAlignment;
 }
 
-// Adds a window that the copy engine sees.
-void add_window(Launch& launch, const Matrix& matrix, std::size_t offset,
+}  // namespace
+
+void add_window(Launch& launch, const TmaMatrix& matrix, std::size_t offset,
                 std::array<std::uint32_t, 2> box, int swizzle_bytes) {
   const std::uintptr_t excess = misalignment(matrix);
   if (excess != 0) {
@@ -80,7 +71,7 @@ void add_window(Launch& launch, const Matrix& matrix, std::size_t offset,
   map.swizzle_bytes = swizzle_bytes;
 }
 
-void add_operand_window(Launch& launch, const Matrix& matrix, std::size_t offset,
+void add_operand_window(Launch& launch, const TmaMatrix& matrix, std::size_t offset,
                         const TmawsOperand& o, int tile_k) {
   const int line = kTmawsLineBytes / size_of(matrix.dtype);
   const int lines = (o.k_contiguous ? o.rows : tile_k) / o.parts;
@@ -88,6 +79,8 @@ void add_operand_window(Launch& launch, const Matrix& matrix, std::size_t offset
              {static_cast<std::uint32_t>(line), static_cast<std::uint32_t>(lines)},
              kTmawsLineBytes);
 }
+
+namespace {
 
 // Whether the copy engine can write this output. The kernel asks the same question.
 bool tma_writes(const GemmProblem& p, const void* out) {
@@ -109,9 +102,9 @@ bool tma_reads(const GemmProblem& p, const device::GemmArguments& g, const Tmaws
 }
 
 // Places a repacked copy of the operand at the end of the workspace, and returns the copy.
-Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, unsigned& prepare_blocks,
-                device::CudaCopy& copy) {
-  Matrix to = matrix;
+TmaMatrix repacked(const TmaMatrix& matrix, bool transposed, Launch& launch,
+                   unsigned& prepare_blocks, device::CudaCopy& copy) {
+  TmaMatrix to = matrix;
   if (transposed) std::swap(to.line, to.lines);
   const std::int64_t unit = kTmawsLineBytes / size_of(matrix.dtype);
   to.ld = tiles(to.line, unit) * unit;
@@ -134,8 +127,8 @@ Matrix repacked(const Matrix& matrix, bool transposed, Launch& launch, unsigned&
 
 // The operand itself if the copy engine can read it, otherwise its repacked copy. A null operand
 // stands for any address.
-Matrix readable(const Matrix& matrix, const Algorithm& a, const TmawsOperand& o, Launch& launch,
-                unsigned& prepare_blocks, device::CudaCopy& copy) {
+TmaMatrix readable(const TmaMatrix& matrix, const Algorithm& a, const TmawsOperand& o,
+                   Launch& launch, unsigned& prepare_blocks, device::CudaCopy& copy) {
   const bool aligned =
       matrix.data != nullptr && !matrix.in_array && misalignment(matrix) == 0 &&
       tmaws_reads(matrix.dtype, matrix.ld, is_batched(matrix) ? matrix.batch_stride : 0);
@@ -154,12 +147,12 @@ void add_output_windows(const GemmSignature& s, const Algorithm& a, const GemmPr
   const std::uint32_t height = a.swap_ab ? chunk : kStoreRows;
   const int line = static_cast<int>(width) * size_of(p.out);
   const int swizzle = line < 32 ? 0 : line;
-  const Matrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
+  const TmaMatrix matrix = {"out", g.out, p.out, p.n, p.m, p.ld_out, p.batch, p.batch_stride_out};
   add_window(launch, matrix, offsetof(CudaGemmArguments, out_map), {width, height}, swizzle);
   for (std::size_t i = 0; i < static_cast<std::size_t>(roles.matrices); ++i) {
     const auto index = static_cast<std::size_t>(roles.matrix[i]);
-    const Matrix d = {"d", g.d[index],    p.d,     p.n,
-                      p.m, p.ld_d[index], p.batch, p.batch_stride_d[index]};
+    const TmaMatrix d = {"d", g.d[index],    p.d,     p.n,
+                         p.m, p.ld_d[index], p.batch, p.batch_stride_d[index]};
     const std::size_t offset = offsetof(CudaGemmArguments, d_maps) + i * sizeof(CudaTensorMap);
     add_window(launch, d, offset, {width, height}, swizzle);
   }
@@ -170,20 +163,20 @@ void add_windows(const GemmSignature& s, const Algorithm& a, const GemmProblem& 
   const device::GemmArguments& g = arguments.gemm;
   if (p.k > 0) {
     const bool by_row = a_is_row_major(p.layout);
-    Matrix given = {
+    TmaMatrix given = {
         "a", g.a, p.a, by_row ? p.k : p.m, by_row ? p.m : p.k, p.ld_a, p.batch, p.batch_stride_a};
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_a(s, a);
-    const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.a_copy);
+    const TmaMatrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.a_copy);
     add_operand_window(launch, matrix, offsetof(CudaGemmArguments, a_map), o, a.tile.k);
   }
   if (p.k > 0 && !s.preshuffled_b) {
     const bool by_row = b_is_row_major(p.layout);
-    Matrix given = {
+    TmaMatrix given = {
         "b", g.b, p.b, by_row ? p.n : p.k, by_row ? p.k : p.n, p.ld_b, p.batch, p.batch_stride_b};
     given.in_array = p.pointer_arrays;
     const TmawsOperand o = tmaws_b(s, a);
-    const Matrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.b_copy);
+    const TmaMatrix matrix = readable(given, a, o, launch, prepare_blocks, arguments.b_copy);
     add_operand_window(launch, matrix, offsetof(CudaGemmArguments, b_map), o, a.tile.k);
   }
   if (tmaws_copies_out(s, a) && tma_writes(p, g.out)) add_output_windows(s, a, p, g, launch);
@@ -233,16 +226,6 @@ Step prepare_step(const KernelSpec& spec, unsigned blocks, std::size_t copied_by
           .copied_bytes = copied_bytes};
 }
 
-Step main_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters) {
-  const int cluster = a.cluster_m * a.cluster_n * a.splits;
-  const auto consumers = static_cast<unsigned>(a.wave.m);
-  return {.extent = a.splits == 1 ? Step::Extent::resident : Step::Extent::exact,
-          .grid = {static_cast<unsigned>(clusters * cluster), 1, 1},
-          .block = {consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup), 1, 1},
-          .cluster = {static_cast<unsigned>(cluster), 1, 1},
-          .shared_memory_bytes = static_cast<std::size_t>(shared_memory(s, a).all)};
-}
-
 // ---- text ----
 
 std::string pack_kernel_text(const KernelSpec& spec) {
@@ -269,6 +252,7 @@ Source tmaws_source(const KernelSpec& spec) {
   const Algorithm& a = spec.algorithm;
   const std::string shapes =
       cuda_tile_text(spec, tmaws_a(s, a).transposed, tmaws_b(s, a).transposed);
+  if (has_groups(s)) return tmaws_groups_source(spec, shapes);
   std::string more;
   if (s.preshuffled_b) more += pack_kernel_text(spec);
   if (tmaws_prepares(a)) more += prepare_kernel_text(spec);
@@ -277,6 +261,16 @@ Source tmaws_source(const KernelSpec& spec) {
 }
 
 }  // namespace
+
+Step tmaws_step(const GemmSignature& s, const Algorithm& a, std::int64_t clusters) {
+  const int cluster = a.cluster_m * a.cluster_n * a.splits;
+  const auto consumers = static_cast<unsigned>(a.wave.m);
+  return {.extent = a.splits == 1 ? Step::Extent::resident : Step::Extent::exact,
+          .grid = {static_cast<unsigned>(clusters * cluster), 1, 1},
+          .block = {consumers * kWarpgroup + (consumers == 1 ? 32 : kWarpgroup), 1, 1},
+          .cluster = {static_cast<unsigned>(cluster), 1, 1},
+          .shared_memory_bytes = static_cast<std::size_t>(shared_memory(s, a).all)};
+}
 
 std::string wgmma_text(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
@@ -321,7 +315,7 @@ Launch bind_tmaws(const KernelSpec& spec, const GemmProblem& p, const Target&,
   list_pointers(p, g, launch);
   if (is_empty) return launch;
   if (prepare_blocks > 0) launch.steps.push(prepare_step(spec, prepare_blocks, copied_bytes));
-  launch.steps.push(main_step(s, a, clusters));
+  launch.steps.push(tmaws_step(s, a, clusters));
   return launch;
 }
 

@@ -142,6 +142,7 @@ void list_pointers(const GemmProblem& problem, const device::GemmArguments& argu
 struct CudaTemplate {
   std::string_view header, name;
   bool prepares = false;  // whether some launches run the entry _prepare first
+  std::string_view arguments = "CudaGemmArguments";
 };
 // The part of a configuration that kernels on tiles have.
 std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transpose_b);

@@ -1,0 +1,52 @@
+// The kernels of cpasync_gemm.h on groups of unequal sizes, of any type, layout, stride and number:
+// out = epilogue(alpha * A x B + beta * C) for each group. Blocks walk along the slots of
+// group_slots.h. The host never reads the groups' numbers.
+#pragma once
+
+#include "tessera/device/cuda/gemm/cpasync_gemm.h"
+#include "tessera/device/cuda/gemm/group_check.h"
+#include "tessera/device/cuda/gemm/group_slots.h"
+
+namespace tessera::device {
+
+template <class C, template <class> class Engine>
+struct CpasyncGroups {
+  static_assert(C::kSlices == 1, "groups are not cut along k");
+  using Dense = CpasyncGemm<C, Engine>;
+  using Math = Engine<C>;
+  using Acc = typename C::Acc;
+  static constexpr int kThreads = Dense::kThreads;
+  static constexpr int kMinBlocks = Dense::kMinBlocks;
+  static constexpr GroupElements kElements = {sizeof(typename C::A), sizeof(typename C::B),
+                                              sizeof(typename C::D), sizeof(typename C::Out)};
+
+  static __device__ __forceinline__ void run(const CudaGroupArguments& arguments) {
+    const GroupArguments& x = arguments.groups;
+    if (found_bad_group(x)) return;
+    const GroupSlots<C::kGrouping, C::kTileM> slots = {x};
+    const u64 columns = static_cast<u64>((x.gemm.n + C::kTileN - 1) / C::kTileN);
+#pragma unroll 1
+    for (u64 index = blockIdx.x; index < slots.total() * columns; index += gridDim.x) {
+      const i64 column = static_cast<i64>(index % columns) * C::kTileN;
+      slots.for_each_tile(index / columns,
+                          [&](const GroupTile& tile) { compute(x, tile, column); });
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void compute(const GroupArguments& x, const GroupTile& tile,
+                                                 i64 column) {
+    extern __shared__ __align__(1024) char shared[];
+    const GemmArguments g = product_of(x, tile.part, kElements);
+    const TileCorner corner = {0, tile.row, column};
+    Math math(threadIdx.x);
+    math.accumulate(g, corner, shared_address(shared));
+    Acc* sums = reinterpret_cast<Acc*>(shared);
+    math.put(sums);
+    __syncthreads();
+    Dense::Output::store(g, corner, sums, threadIdx.x);
+    __syncthreads();
+  }
+};
+
+}  // namespace tessera::device

@@ -1,0 +1,60 @@
+// Groups of unequal sizes on CUDA targets: what kernels of both ways share.
+#include "tessera/families/gemm/cuda_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::gemm {
+namespace {
+
+// As in src/tessera/device/cuda/gemm/group_check.h.
+constexpr unsigned kCheckThreads = 1024;
+
+}  // namespace
+
+CudaTemplate group_template(std::string_view header, std::string_view name) {
+  return {header, name, true, "CudaGroupArguments"};
+}
+
+std::string group_check_text(const KernelSpec& spec) {
+  return fmt::format(
+      "__global__ void __launch_bounds__(GroupCheck::kThreads)\n"
+      "{}_prepare(const __grid_constant__ CudaGroupArguments arguments) {{\n"
+      "  GroupCheck::run(arguments.groups);\n"
+      "}}\n",
+      name_of(spec));
+}
+
+std::string grouping_text(const KernelSpec& spec) {
+  return fmt::format("  static constexpr Grouping kGrouping = Grouping::{};\n",
+                     to_string(std::get<GemmSignature>(spec.signature).grouping));
+}
+
+device::CudaGroupArguments cuda_group_arguments(const GemmProblem& p, const GemmOperands& o) {
+  device::CudaGroupArguments arguments{};
+  arguments.groups = group_arguments(p, o);
+  arguments.raster_group = kRasterGroup;
+  return arguments;
+}
+
+bool computes_groups(const GemmProblem& p) { return p.m > 0 && p.n > 0 && p.groups > 0; }
+
+void begin_groups(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o,
+                  Launch& launch) {
+  if (computes_groups(p)) list_pointers(p, gemm_arguments(p, o), launch);
+  if (numbers_count(p) > 0) launch.pointers.push(numbers_of(p, o));
+  if (!p.check_groups) return;
+  launch.pointers.push(o.bad_group);
+  launch.steps.push({.entry = prepare_entry(spec), .block = {kCheckThreads, 1, 1}});
+}
+
+double most_group_tiles(const GemmProblem& p, int rows) {
+  const auto of_room = static_cast<double>(tiles(p.m, rows));
+  const auto groups = static_cast<double>(p.groups);
+  const bool share_rows =
+      p.grouping == GemmGrouping::contiguous || p.grouping == GemmGrouping::indexed;
+  return share_rows ? of_room + groups : of_room * groups;
+}
+
+}  // namespace tessera::gemm
