@@ -38,10 +38,12 @@ class GpuGrouped : public GpuTest {
   GemmProblem problem(const KernelSpec& spec, std::int64_t unit) {
     const Shape3& tile = spec.algorithm.tile;
     const auto size = [&](std::int64_t most) { return unit * draw(1, std::max(most / unit, 2L)); };
-    GemmProblem p =
-        gemm::problem_of(std::get<GemmSignature>(spec.signature), size(draw(0, 2) == 0 ? 900 : 300),
-                         size(std::max(tile.m, tile.n) + 100), size(tile.k * 3 + 60));
-    p.groups = draw(0, 4) == 0 ? draw(1, 300) : draw(1, 9);
+    const auto& signature = std::get<GemmSignature>(spec.signature);
+    const bool has_matrices = gemm::group_matrices(signature.grouping).out;
+    const std::int64_t most_rows = has_matrices ? 200 : draw(0, 2) == 0 ? 900 : 300;
+    GemmProblem p = gemm::problem_of(signature, size(most_rows),
+                                     size(std::max(tile.m, tile.n) + 100), size(tile.k * 3 + 60));
+    p.groups = draw(0, 4) == 0 ? draw(1, has_matrices ? 30 : 300) : draw(1, 9);
     p.clamp_lo = -0.5F, p.clamp_hi = 1.5F;
     if (p.out == DType::int8) p.alpha = 0x1p-9F;
     return p;
@@ -199,7 +201,7 @@ TEST_F(GpuGrouped, ChosenKernelsAreCorrect) {
         "gemm m=512 n=384 k=5000 dtype=bf16 layout=crr groups=9 grouping=along_k out=fp32",
         "gemm m=1500 n=512 k=1024 dtype=fp8 groups=12 grouping=contiguous out=bf16",
         "gemm m=300 n=77 k=131 groups=20 grouping=contiguous",
-        "gemm m=900 n=129 k=67 dtype=bf16 groups=20000 grouping=contiguous",
+        "gemm m=900 n=33 k=35 dtype=bf16 groups=20000 grouping=contiguous",
         "gemm m=100 n=200 k=65 dtype=bf16 groups=6 grouping=along_k beta=1"}) {
     const Problem problem = parse_problem(line);
     const ReadyKernel& ready = dispatcher_->kernel_for(problem);
@@ -216,9 +218,11 @@ TEST_F(GpuGrouped, NumbersThatDoNotFitAreReported) {
   ASSERT_NO_FATAL_FAILURE(build(specs));
   for (const KernelSpec& spec : specs) {
     SCOPED_TRACE(name_of(spec));
-    GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), 3000, 16, 3000);
+    const auto& signature = std::get<GemmSignature>(spec.signature);
+    const bool has_matrices = gemm::group_matrices(signature.grouping).out;
+    const bool along_k = signature.grouping == GemmGrouping::along_k;
+    GemmProblem p = gemm::problem_of(signature, has_matrices ? 24 : 3000, 16, along_k ? 3000 : 40);
     p.groups = 2500, p.check_groups = true;
-    p.ld_a = p.ld_b = 3008;
     measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
     group_numbers::fill(random_, p, owned.operands);
     auto& o = std::get<GemmOperands>(owned.operands);

@@ -248,6 +248,7 @@ struct TmaGroupedGemm {
     clear_beyond<TileP>(loop.stages + stage * TileP::kBytes, left, thread, kSharers);
     clear_beyond<TileQ>(loop.stages + Loop::kOffsetQ + stage * TileQ::kBytes, left, thread,
                         kSharers);
+    __syncwarp();  // threads leave those loops one by one, and wgmma takes whole warps
     copy_engine_fence();
     threads_sync(tail_barrier(), kSharers);
   }
