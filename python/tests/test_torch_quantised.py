@@ -136,8 +136,8 @@ class Quantised(unittest.TestCase):
                                       "got none with quant='tensor'"),
                 ({"out_scale": torch.ones(1)}, "got one with quant='row'"),
                 ({"scale": torch.ones(7)}, "scale must have the shape (8,), got (7,)"),
-                ({"dtype": torch.float16}, "dtype must be torch.float8_e4m3fn or torch.float8_e5m2, "
-                                           "got torch.float16")):
+                ({"dtype": torch.float16}, "dtype must be torch.float8_e4m3fn or "
+                                           "torch.float8_e5m2, got torch.float16")):
             with self.assertRaises(tessera.Error) as caught:
                 tessera.torch.rms_norm_quantised(x, **rest)
             self.assertIn(sentence, str(caught.exception))

@@ -18,7 +18,7 @@ TEST_F(CliNorm, IsListedShownGeneratedAndExplained) {
   EXPECT_EQ(shown.at("spec").at("signature").at("kind"), "softmax");
   const Json written = run_json(
       "generate --op norm --preselected bf16_layernorm_essential --target sm90a --output-dir g");
-  EXPECT_EQ(written.at("written"), 4);
+  EXPECT_EQ(written.at("written"), 12);
   EXPECT_TRUE(fs::exists(folder() / "g/include/tessera/device/cuda/norm/norm_kernel.h"));
   const Json why = run_json(
       "explain norm kind=layernorm rows=4096 columns=4096 dtype=bf16 scale=1 shift=1 --target "

@@ -96,8 +96,7 @@ class RandomSpecs {
                            .scale = coin(),
                            .shift = coin(),
                            .residual = coin(),
-                           .quant = word<NormQuant>(),
-                           .interleaved = coin()};
+                           .quant = word<NormQuant>()};
     }
     return GemmSignature{.a = word<DType>(),
                          .b = word<DType>(),
@@ -190,9 +189,7 @@ class RandomSpecs {
     for (std::int64_t* ld : {&p.ld_in, &p.ld_residual, &p.ld_out, &p.ld_sum}) *ld = stride();
     p.epsilon = number(1e-5F);
     p.quant = word<NormQuant>();
-    for (bool* flag : {&p.scale, &p.shift, &p.residual, &p.scales_by_column, &p.interleaved}) {
-      *flag = coin();
-    }
+    for (bool* flag : {&p.scale, &p.shift, &p.residual, &p.interleaved}) *flag = coin();
     return p;
   }
 

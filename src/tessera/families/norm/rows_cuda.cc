@@ -166,17 +166,23 @@ Verdict cuda_serves(const KernelSpec& spec, const NormProblem& p, const Target& 
   return rows_serve(spec, p, target);
 }
 
-// Whether much is loaded beside a row: a residual, or the weights in fp32 of a long part of it.
+// The registers of what is loaded beside a row: a residual, gates, the weights in fp32 of a long
+// part of it. Outputs of 8 bits take some, too.
 template <class Asked>
-bool loads_more(const Algorithm& a, const Asked& asked) {
-  const bool weights = asked.scale && asked.shift && asked.weight == DType::fp32;
-  return asked.residual || is_gated(asked.kind) || (weights && values_of(a) >= 32);
+int more_registers(const Algorithm& a, const Asked& asked) {
+  constexpr int kFew = 8, kOfScales = 24;
+  const int values = values_of(a);
+  const bool is_quantised = asked.quant != NormQuant::none;
+  const bool weights = asked.scale && asked.shift && asked.weight == DType::fp32 && values >= 32;
+  if (asked.residual) return values + (is_quantised ? kFew : 0);
+  if (is_gated(asked.kind)) return values / 2 + kFew;
+  return (weights ? values / 2 : 0) + (is_quantised ? kOfScales : 0);
 }
 
 // The compiler is told to let so many blocks be resident.
-int resident_blocks(const Algorithm& a, bool more_loads, const Target& target) {
-  const int more = more_loads ? values_of(a) / 2 : 0;
-  const int registers = (registers_needed(a) + more + 7) / 8 * 8;
+template <class Asked>
+int resident_blocks(const Algorithm& a, const Asked& asked, const Target& target) {
+  const int registers = (registers_needed(a) + more_registers(a, asked) + 7) / 8 * 8;
   return std::max(1, std::min({int(tile::kUnitThreads) / threads_of(a), 32,
                                target.registers_per_unit / (registers * threads_of(a))}));
 }
@@ -186,8 +192,7 @@ std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& tar
   const Algorithm& a = spec.algorithm;
   const auto& signature = std::get<NormSignature>(spec.signature);
   if (a.slices > 1) return {{"", "run_slice"}, {"_result", "run_result"}};
-  std::vector<tile::GpuEntry> all = {
-      {"", "run", resident_blocks(a, loads_more(a, signature), target)}};
+  std::vector<tile::GpuEntry> all = {{"", "run", resident_blocks(a, signature, target)}};
   const bool is_quantised = signature.quant != NormQuant::none;
   if (!holds_all(a) && !is_quantised && !is_gated(signature.kind))
     all.push_back({"_long", "run_long"});
@@ -264,8 +269,7 @@ double merges_of(const NormProblem& p) {
 Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
   const double blocks = std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n *
                         a.slices * (is_cut(p) ? tiles_of(a, p) : 1);
-  const double rounds =
-      blocks / (double(resident_blocks(a, loads_more(a, p), target)) * target.units);
+  const double rounds = blocks / (double(resident_blocks(a, p, target)) * target.units);
   const double columns = static_cast<double>(p.columns) / a.slices / a.cluster_n;
   const bool is_held = is_cut(p) || (a.slices == 1 && columns <= a.tile.n);
   return {blocks, rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
@@ -286,8 +290,7 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                   (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));
   const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
   const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
-  const double resident =
-      double(resident_blocks(a, loads_more(a, p), target)) * a.wave.m * a.wave.n;
+  const double resident = double(resident_blocks(a, p, target)) * a.wave.m * a.wave.n;
   const double warps = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
   const double busy = std::sqrt(warps) / (values_of(a) > kFewValues ? kSlowedByValues : 1);
   const double issue = of_warp / (kSchedulers * kIssued * busy);

@@ -207,6 +207,9 @@ struct NormKernel {
 
   static constexpr bool kQuantised = C::kQuant != NormQuant::none;
   using Eight = EightBitRows<C>;
+  // Half a vector of inputs is asked for with each vector; so many of them are a line.
+  static constexpr int kOfLine = 128 / (kLanes * static_cast<int>(sizeof(In)));
+  static constexpr int kPrefetchEach = kOfLine < 4 ? kOfLine : 4;
 
   // What the results of a row are made of.
   struct Finish {
@@ -237,11 +240,12 @@ struct NormKernel {
                                                   Visit visit) {
     read_again(g, p, begin, count, finish, chunk);
     const Inputs next = inputs(g, p.row + 1, count / 2);
+    const NormArguments own = g;  // stores of bytes may be stores to anything
+    const NormFactors f = finish.f;
     for_each_vector(
         count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
-          if (finish.is_read) next.prefetch(i / 2);
-          visit(i, result<false>(g, load<f32v>(chunk.x + i), begin + i, lanes, finish.f), lanes,
-                number);
+          if (number >= 0 && number % kPrefetchEach == 0) next.prefetch(i / 2);
+          visit(i, result<false>(own, load<f32v>(chunk.x + i), begin + i, lanes, f), lanes, number);
         });
   }
 
@@ -279,6 +283,8 @@ struct NormKernel {
       Out* const out = static_cast<Out*>(g.out) + g.ld_out * p.row + begin;
       read_again(g, p, begin, count, finish, chunk);
       const Inputs next = inputs(g, p.row + 1, count / 2);
+      const NormArguments own = g;
+      const NormFactors f = finish.f;
       for (int at = 0; at < count; at += kQuantBlock) {
         Eight::write_block(
             Eight::block_scale(g, p.row, begin + at), out + at,

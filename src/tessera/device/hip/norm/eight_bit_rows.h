@@ -73,6 +73,53 @@ struct EightBitRows {
       store_run(out, g.is_aligned != 0, part, v, 1.0F / scale);
     }
   }
+
+  // The columns of a row that the threads have to do with.
+  struct Row {
+    GlobalOut<Out> out;
+    GlobalOut<float> scales;
+    i64 begin, end;
+    int thread;
+    Shared* memory;  // for a float of each wave
+  };
+
+  // Calls make(begin, part) for each tile, which leaves results and zeros in the part, then
+  // visit(part). A part that holds all is made already.
+  template <class Make, class Visit>
+  static __device__ __forceinline__ void each_tile(const Row& row, bool is_made, Make make,
+                                                   Part& part, Visit visit) {
+    if (is_made) return visit(part);
+#pragma unroll 1
+    for (i64 begin = row.begin; begin < row.end; begin += C::kTileN) {
+      make(begin, part);
+      visit(part);
+    }
+  }
+
+  template <int kWaves, class Make>
+  static __device__ __forceinline__ void write(const NormArguments& g, const Row& row, bool is_made,
+                                               Make make, Part& part) {
+    float scale = 1;
+    if constexpr (C::kQuant == NormQuant::tensor) scale = *g.out_scale;
+    if constexpr (C::kQuant == NormQuant::row) {
+      float most = 0;
+      each_tile(row, is_made, make, part,
+                [&](const Part& p) { most = __builtin_fmaxf(most, most_of(p)); });
+      most = merge_over_row<kWaves>(
+          most, row.memory,
+          [](float x, int distance) { return from_lane(x, lane_of_wave() ^ distance); },
+          [](float a, float b) { return __builtin_fmaxf(a, b); });
+      scale = quant_scale(most, kLargest);
+      if (row.thread == 0) row.scales[0] = scale;
+    }
+    each_tile(row, is_made, make, part, [&](const Part& p) {
+      if constexpr (C::kQuant == NormQuant::block) {
+        store_blocks(g, row.out + p.begin, row.scales, p);
+      } else {
+        store_over(row.out + p.begin, g.is_aligned != 0, p, scale);
+      }
+    });
+  }
 };
 
 }  // namespace tessera::device

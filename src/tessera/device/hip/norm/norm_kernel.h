@@ -302,65 +302,29 @@ class NormKernel {
 
   // ---- outputs of 8 bits ----
 
-  // Calls make(part) for each tile of the slice, which leaves results and zeros in it, then
-  // visit(part). A tile that holds all of the slice is made once.
-  template <class Make, class Visit>
-  __device__ __forceinline__ void each_tile(bool is_made, Make make, Part& part,
-                                            Visit visit) const {
-    if (is_made) return visit(part);
-#pragma unroll 1
-    for (i64 begin = s.begin; begin < s.end; begin += C::kTileN) {
-      make(begin, part);
-      visit(part);
-    }
-  }
   __device__ __forceinline__ bool is_held() const { return s.end - s.begin <= C::kTileN; }
+  // make(begin, part) leaves results and zeros in the part; where it holds all it is made already.
   template <class Make>
   __device__ __forceinline__ void write_eight_bits(Make make, Part& part) const {
-    const bool is_made = is_held();
-    float scale = 1;
-    if constexpr (C::kQuant == NormQuant::tensor) scale = *g.out_scale;
-    if constexpr (C::kQuant == NormQuant::row) {
-      float most = 0;
-      each_tile(is_made, make, part,
-                [&](const Part& p) { most = __builtin_fmaxf(most, Eight::most_of(p)); });
-      most = merge_over_row<C::kWaveN>(
-          most, memory + 2 * kMergeBytes,
-          [](float x, int distance) { return from_lane(x, lane_of_wave() ^ distance); },
-          [](float a, float b) { return __builtin_fmaxf(a, b); });
-      scale = quant_scale(most, Eight::kLargest);
-      if (thread == 0) scales()[0] = scale;
-    }
-    each_tile(is_made, make, part, [&](const Part& p) {
-      const GlobalOut<Out> out = to<Out>(g.out, g.ld_out, p.begin);
-      if constexpr (C::kQuant == NormQuant::block) {
-        Eight::store_blocks(g, out, scales(), p);
-      } else {
-        Eight::store_over(out, g.is_aligned != 0, p, scale);
-      }
-    });
-  }
-  __device__ __forceinline__ GlobalOut<float> scales() const {
-    return (GlobalOut<float>)g.out_scales + s.row * g.row_of_scales;
+    const auto scales = (GlobalOut<float>)g.out_scales + s.row * g.row_of_scales;
+    const GlobalOut<Out> out = to<Out>(g.out, g.ld_out, 0);
+    Eight::template write<C::kWaveN>(
+        g, {out, scales, s.begin, s.end, thread, memory + 2 * kMergeBytes}, is_held(), make, part);
   }
 
   // What was read becomes the result.
   __device__ __forceinline__ void finish(const ScaledFactors& f, Part& part) const {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
+      Neighbours<Weight, kVector> scale, shift;
+      if constexpr (C::kScale) scale = weights_of<false>(g.scale, part, v);
+      if constexpr (C::kShift) shift = weights_of<false>(g.shift, part, v);
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
-        part.x[v][i] = (part.x[v][i] * f.power - f.offset) * f.factor;
-      }
-      if constexpr (C::kScale) {
-        const auto scale = weights_of<false>(g.scale, part, v);
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) part.x[v][i] *= scale.at(i);
-      }
-      if constexpr (C::kShift) {
-        const auto shift = weights_of<false>(g.shift, part, v);
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) part.x[v][i] += shift.at(i);
+        float& x = part.x[v][i];
+        x = (x * f.power - f.offset) * f.factor;
+        if constexpr (C::kScale) x *= scale.at(i);
+        if constexpr (C::kShift) x += shift.at(i);
       }
       Part::keep_order();
     }
