@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -405,6 +406,10 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
+  if (has_outputs(p)) {
+    return tile::way_of<Types>(spec, target)
+        .own.bind_outputs(spec, with_strides(p), std::get<GemmOperands>(operands));
+  }
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return tile::way_of<Types>(spec, target)
       .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));
