@@ -91,7 +91,8 @@ Bounded gated(const GemmProblem& p, const Bounded& x, const Bounded& y) {
   const Epilogue step = parse_epilogue(kSteps[static_cast<std::size_t>(p.gate) - 1]);
   const Bounded act = tile::apply_epilogue({step, 0, 0}, {}, x);
   const double value = act.value * y.value;
-  if (act.error == kNoBound || y.error == kNoBound) return {value, kNoBound};
+  const bool overflows = std::abs(value) > max_finite(DType::fp32) / 2;
+  if (act.error == kNoBound || y.error == kNoBound || overflows) return {value, kNoBound};
   if (!std::isfinite(value)) return {value, 0};
   const double error = std::abs(act.value) * y.error + std::abs(y.value) * act.error +
                        act.error * y.error + two_ulps(value) + 0x1p-126;

@@ -23,7 +23,7 @@ Verdict types_fit(const GemmSignature& s) {
   if (s.quant == NormQuant::none || size_of(s.out) != 1 || s.out == int8) {
     return {tile::types_reason({s.a, s.b, s.acc, s.out, s.d, {}})};
   }
-  const bool d_fits = s.d == fp32 || s.d == fp16 || s.d == bf16;
+  const bool d_fits = s.epilogue.num_d == 0 || s.d == fp32 || s.d == fp16 || s.d == bf16;
   if (d_fits) return {tile::types_reason({s.a, s.b, s.acc, fp32, fp32, {}})};
   return {fmt::format("d must be fp32, fp16 or bf16 with quant={}, got {}", to_string(s.quant),
                       to_string(s.d))};
