@@ -9,6 +9,7 @@
 
 #include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/packed.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/ways.h"
@@ -69,15 +70,18 @@ std::vector<tile::CpuObject> tile_objects(const KernelSpec& spec, const CpuTypes
   return {
       {"tile_block.h",
        {{"void", "multiply_tiles", std::string(t.math), "const BlockTask&, i64, int"}}},
-      blocked_driver({"gemm/tile_kernel.h", "gemm/grouped_tile_kernel.h"}, t, s),
+      blocked_driver(
+          {"gemm/tile_kernel.h", "gemm/grouped_tile_kernel.h", "gemm/outputs_tile_kernel.h"}, t, s),
       packed_panel("tile_block.h", "pack_a_tiles", t.a, arguments(t.a, a_is_row_major(s.layout))),
       packed_panel("tile_block.h", "pack_b_tiles", t.b, arguments(t.b, !b_is_row_major(s.layout)))};
 }
 
 Source emit_amx(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
-  const CpuTemplate from =
-      has_groups(spec) ? CpuTemplate{"grouped_tile", "GroupedTile"} : CpuTemplate{"tile", "Tile"};
+  const bool has_others = has_outputs(std::get<GemmSignature>(spec.signature));
+  const CpuTemplate from = has_others         ? CpuTemplate{"outputs_tile", "OutputsTile"}
+                           : has_groups(spec) ? CpuTemplate{"grouped_tile", "GroupedTile"}
+                                              : CpuTemplate{"tile", "Tile"};
   return cpu_source(spec, target, from, types, tile_objects(spec, types));
 }
 
@@ -319,6 +323,10 @@ const Way kAmxWay = {.backend = "cpu",
                              .packed_bytes = amx_packed_bytes,
                              .pack = pack_on_cpu,
                              .bind_groups = bind_groups_on_cpu,
+                             .bind_outputs = bind_outputs_on_cpu,
+                             .gates = true,
+                             .indexes = true,
+                             .quantises = true,
                              .is_described = no_feature_does,
                              .packs_a = true,
                              .packs_b = true,

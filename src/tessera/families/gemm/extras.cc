@@ -112,6 +112,10 @@ std::string extras_reason(const GemmProblem& p) {
   if (p.gate != GemmGate::none && p.n % 2 != 0) {
     return fmt::format("n must be even with gate={}, got {}", to_string(p.gate), p.n);
   }
+  if (p.quant != NormQuant::none && p.beta != 0) {
+    return fmt::format("beta must be 0 with quant={}, since C would have the 8 bits of out, got {}",
+                       to_string(p.quant), p.beta);
+  }
   if (p.scales_by_column && p.quant != NormQuant::block) {
     return fmt::format("scales_by_column must be 0 with quant={}, got 1", to_string(p.quant));
   }

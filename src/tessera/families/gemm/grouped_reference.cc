@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -16,6 +17,7 @@ struct Product {
   GemmProblem problem;
   GemmOperands operands;
   std::int64_t offset;  // of its output, in bytes
+  std::int64_t scales;  // the same of its scales
 };
 
 struct PartReference {
@@ -28,17 +30,20 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
                         const device::GroupArguments& x, const GroupPart& part) {
   const device::GroupElements sizes = {size_of(p.a), size_of(p.b), size_of(p.d), size_of(p.out)};
   const device::GemmArguments g = device::product_of(x, part, sizes);
-  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0};
+  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0};
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
   q.m = g.m, q.k = g.k;
   q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = false;
+  if (o.row_index != nullptr) made.operands.row_index = o.row_index + part.begin;
+  made.operands.out_scale = o.out_scale;
+  if (p.quant >= NormQuant::row) made.scales = scales_offset(p, part);
   made.offset = static_cast<const std::byte*>(g.out) - static_cast<const std::byte*>(o.out);
   return made;
 }
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
-  const device::GroupArguments x = group_arguments(p, o);
+  const device::GroupArguments x = output_arguments(p, o).groups;
   std::vector<Product> all;
   if (x.numbers == nullptr || p.n == 0 || p.m == 0) return all;
   device::for_each_part(
@@ -71,13 +76,18 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
   refuse_bad_group(p, o);
   auto parts = std::make_shared<PartReferences>();
   Reference found;
-  const std::size_t out = tensors(p).size() - (p.check_groups ? 2 : 1);
+  const std::size_t out = place_of(p, "out");
+  const std::size_t scales = p.quant >= NormQuant::row ? place_of(p, "out_scales") : out;
   const std::vector<Product> all = some_of(products_of(p, o), limits.rows);
   const ReferenceLimits each = share_of(limits, all.size());
   for (const Product& product : all) {
-    Reference one = reference(product.problem, product.operands, each);
+    Reference one = has_outputs(p) ? outputs_reference(product.problem, product.operands, each,
+                                                       scale_strides(p))
+                                   : reference(product.problem, product.operands, each);
     for (Reference::Run run : one.runs) {
-      run.tensor = out, run.batch = 0, run.offset += product.offset;
+      const bool is_out = run.tensor == place_of(product.problem, "out");
+      run.tensor = is_out ? out : scales, run.batch = 0;
+      run.offset += is_out ? product.offset : product.scales;
       found.runs.push_back(run);
     }
     parts->push_back({product, std::move(one)});
@@ -91,7 +101,12 @@ Mismatch grouped_compare(const GemmProblem& p, const GemmOperands& o, const Refe
   for (const PartReference& part : *static_cast<const PartReferences*>(reference.elements.get())) {
     GemmOperands operands = part.product.operands;
     operands.out = static_cast<std::byte*>(o.out) + part.product.offset;
-    const Mismatch one = compare(part.product.problem, operands, part.reference);
+    if (o.out_scales != nullptr) {
+      operands.out_scales = static_cast<std::byte*>(o.out_scales) + part.product.scales;
+    }
+    const Mismatch one = has_outputs(p) ? outputs_compare(part.product.problem, operands,
+                                                          part.reference, scale_strides(p))
+                                        : compare(part.product.problem, operands, part.reference);
     const bool is_worse = !one.ok && (all.ok || one.worst_ratio > all.worst_ratio);
     if (is_worse) all.message = fmt::format("{} (of group {})", one.message, part.product.group);
     all.ok = all.ok && one.ok;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -143,14 +144,25 @@ void refuse_bad_group(const Problem& problem, const Operands& operands) {
                           bound_of(p, bad), bad.number));
 }
 
+namespace {
+void refuse_bad_numbers(const Problem& problem, const Operands& operands) {
+  const auto& p = std::get<GemmProblem>(problem);
+  if (has_groups(p)) refuse_bad_group(problem, operands);
+  refuse_bad_index(p, std::get<GemmOperands>(operands));
+}
+}  // namespace
+
 void (*value_check(const Problem& problem))(const Problem&, const Operands&) {
-  return has_groups(std::get<GemmProblem>(problem)) ? refuse_bad_group : nullptr;
+  const auto& p = std::get<GemmProblem>(problem);
+  if (p.indexing != GemmIndexing::none) return refuse_bad_numbers;
+  return has_groups(p) ? refuse_bad_group : nullptr;
 }
 
 GemmProblem as_batches(const GemmProblem& p) {
   GemmProblem q = p;
   q.grouping = GemmGrouping::none;
   q.groups = 0, q.check_groups = false;
+  q.indexing = GemmIndexing::none, q.index_room = 0;
   q.batch = p.groups;
   if (p.groups == 0 || p.grouping == GemmGrouping::masked) return q;
   std::int64_t& cut = p.grouping == GemmGrouping::along_k ? q.k : q.m;

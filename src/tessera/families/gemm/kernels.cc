@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -100,6 +101,51 @@ void add_groupings(std::vector<GemmSignature>& all) {
   }
 }
 
+// So are kernels with a gate, rows by index or an output of 8 bits; `change` makes each of them of
+// a plain signature.
+template <class Word, class Change>
+void add_with(std::vector<GemmSignature>& all, std::initializer_list<Word> words,
+              const Change& change) {
+  const std::vector<GemmSignature> plain = all;
+  for (const Word word : words) {
+    for (GemmSignature signature : plain) {
+      if (signature.preshuffled_b) continue;
+      change(signature, word);
+      all.push_back(signature);
+    }
+  }
+}
+
+void add_outputs(const KernelFilter& wanted, std::vector<GemmSignature>& all) {
+  if (wanted.has("gate") || wanted.has("gate_interleaved")) {
+    using enum GemmGate;
+    std::vector<GemmSignature> whole = all;
+    for (const bool interleaved : {false, true}) {
+      std::vector<GemmSignature> gated = whole;
+      add_with(gated, {silu_mul, gelu_mul, gelu_tanh_mul}, [&](GemmSignature& s, GemmGate gate) {
+        s.gate = gate, s.gate_interleaved = interleaved;
+      });
+      all.insert(all.end(), gated.begin() + static_cast<std::ptrdiff_t>(whole.size()), gated.end());
+    }
+  }
+  if (wanted.has("indexing")) {
+    add_with(all, {GemmIndexing::gathered, GemmIndexing::scattered},
+             [](GemmSignature& s, GemmIndexing indexing) { s.indexing = indexing; });
+  }
+  if (!wanted.has("quant")) return;
+  for (const DType out : {DType::fp8, DType::bf8}) {
+    std::vector<GemmSignature> plain = all;
+    std::erase_if(plain, [](const GemmSignature& s) { return s.quant != NormQuant::none; });
+    const auto count = static_cast<std::ptrdiff_t>(plain.size());
+    add_with(plain, {NormQuant::tensor, NormQuant::row, NormQuant::block},
+             [&](GemmSignature& s, NormQuant quant) {
+               if (size_of(s.d) == 1 || s.d == DType::int32) s.d = DType::fp32;
+               s.out = out, s.quant = quant;
+             });
+    all.insert(all.end(), plain.begin() + count, plain.end());
+  }
+}
+
 // Wishes as enumeration reads them. When a wish names an epilogue, which need not be a listed one,
 // `chains` holds every epilogue that the wishes accept; otherwise it is empty.
 struct Wanted {
@@ -144,6 +190,7 @@ std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, c
                                              const Wanted& wanted) {
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
   if (wanted.fields.has("grouping")) add_groupings(all);
+  add_outputs(wanted.fields, all);
   if (wanted.chains.empty()) {
     std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
     return all;
@@ -408,6 +455,10 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
+  if (has_outputs(p)) {
+    return tile::way_of<Types>(spec, target)
+        .own.bind_outputs(spec, with_strides(p), std::get<GemmOperands>(operands));
+  }
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return tile::way_of<Types>(spec, target)
       .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));

@@ -10,6 +10,7 @@
 #include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
@@ -183,6 +184,7 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
       "  static constexpr bool kPackA = {}, kPackB = {}, kPreshuffled = {};\n",
       yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
       yes_no(packs_a(a.pipeline)), yes_no(packs_b(a.pipeline)), yes_no(s.preshuffled_b));
+  if (has_outputs(s)) text += outputs_text(s);
   return text + tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
@@ -191,16 +193,18 @@ std::string_view math_type(const GemmSignature& s, const Algorithm& a) {
   return tile::math_type(s.a, a.warp_tile.k);
 }
 
-// The functions of a driver. Their first template argument is the kernel's shape.
+// The functions of a driver. Their first parameter is the kernel's shape.
 Object driver(std::string_view kind, std::string_view header, const CpuTypes& t,
-              const GemmSignature& s, const std::vector<Instantiation>& functions) {
+              const GemmSignature& s, const std::vector<Instantiation>& functions,
+              std::string_view second = "") {
   const std::string types =
       fmt::format("OperandTypes<{}, {}, {}, {}, {}>", t.a, t.b, t.math,
                   yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)));
   Object object{.header = header, .functions = functions};
   for (Instantiation& f : object.functions) {
     f.arguments = types;
-    f.parameters = fmt::format("const {}Shape<{}>&, const void*{}", kind, types, f.parameters);
+    f.parameters =
+        fmt::format("const {}Shape<{}>&{}, const void*{}", kind, types, second, f.parameters);
   }
   return object;
 }
@@ -229,7 +233,8 @@ std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, con
                   packs_a(a.pipeline) ? a.warp_tile.m : 0);
   std::vector<Object> objects = {
       {"block.h", {{"void", "multiply_any", arguments, "const BlockTask&, i64, int"}}}};
-  if (s.a != DType::int8 && size_of(s.out) == 2 && tile::epilogue_text(s.epilogue).empty()) {
+  const bool converts = size_of(s.out) == 2 && tile::epilogue_text(s.epilogue).empty();
+  if (s.a != DType::int8 && converts && !has_outputs(s)) {
     objects.push_back({"block.h",
                        {{"void", "multiply_block", fmt::format("{}, {}", arguments, t.out),
                          "const BlockTask&"}}});
@@ -241,7 +246,8 @@ std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
                                    const GemmSignature& s, int vector_bytes) {
   const Algorithm& a = spec.algorithm;
   std::vector<Object> objects = block_objects(spec, t, s, vector_bytes);
-  objects.push_back(blocked_driver({"gemm/packed_gemm.h", "gemm/grouped_gemm.h"}, t, s));
+  objects.push_back(
+      blocked_driver({"gemm/packed_gemm.h", "gemm/grouped_gemm.h", "gemm/outputs_gemm.h"}, t, s));
   objects.push_back(
       packed_panel("pack.h", "pack_a_panel", t.a,
                    fmt::format("{}, {}, {}, {}, {}", t.a, t.math, a.warp_tile.m,
@@ -254,10 +260,11 @@ std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
 
 Source emit_packed(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
-  return cpu_source(
-      spec, target,
-      has_groups(spec) ? CpuTemplate{"grouped", "Grouped"} : CpuTemplate{"packed", "Packed"}, types,
-      packed_objects(spec, types, std::get<GemmSignature>(spec.signature), target.vector_bytes));
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const CpuTemplate from = has_outputs(s)     ? CpuTemplate{"outputs", "Outputs"}
+                           : has_groups(spec) ? CpuTemplate{"grouped", "Grouped"}
+                                              : CpuTemplate{"packed", "Packed"};
+  return cpu_source(spec, target, from, types, packed_objects(spec, types, s, target.vector_bytes));
 }
 
 Source emit_narrow(const KernelSpec& spec, const Target& target) {
@@ -290,6 +297,10 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .packed_bytes = panels_bytes,
                   .pack = pack_on_cpu,
                   .bind_groups = bind_groups_on_cpu,
+                  .bind_outputs = bind_outputs_on_cpu,
+                  .gates = true,
+                  .indexes = true,
+                  .quantises = true,
                   .packs_a = packs_a(pipeline),
                   .packs_b = packs_b(pipeline)}};
 }
@@ -342,6 +353,12 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& t, const 
 
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
                                const GemmSignature& s) {
+  if (has_outputs(s)) {
+    return driver("Packed", headers.outputs, t, s,
+                  {{"void", "outputs_run", "", ", const CpuThread&"},
+                   {"i64", "outputs_workspace_bytes", "", ", int"}},
+                  ", const OutputsShape&");
+  }
   if (s.grouping == GemmGrouping::none) return packed_driver(headers.dense, t, s);
   return driver("Packed", headers.grouped, t, s,
                 {{"void", "grouped_run", "", ", const CpuThread&"},
@@ -409,6 +426,15 @@ Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Ge
   launch.arguments.set(group_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);
   if (p.check_groups || (p.m > 0 && p.n > 0 && p.groups > 0)) launch.steps.push({});
+  return launch;
+}
+
+Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  Launch launch;
+  launch.arguments.set(output_arguments(p, o));
+  launch.max_threads = most_threads(spec.algorithm.wave);
+  const std::int64_t products = has_groups(p) ? p.groups : p.batch;
+  if (p.check_groups || (p.m > 0 && p.n > 0 && products > 0)) launch.steps.push({});
   return launch;
 }
 

@@ -46,9 +46,9 @@ Source cpu_source_around(const std::string& config, const KernelSpec& spec,
 // The driver of blocked kernels in a header, and the function that packs a panel of an operand.
 tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,
                               const GemmSignature& signature);
-// The same of dense kernels and of those for groups.
+// The same of dense kernels, of those for groups, and of those with outputs of another form.
 struct CpuDrivers {
-  std::string_view dense, grouped;
+  std::string_view dense, grouped, outputs;
 };
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& types,
                                const GemmSignature& signature);
@@ -60,6 +60,9 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target
 
 Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
                           const GemmOperands& operands);
+
+Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+                           const GemmOperands& operands);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.
 std::int64_t cpu_packed_bytes(const KernelSpec& spec, const GemmProblem& problem,

@@ -17,8 +17,16 @@ namespace tessera::gemm {
 
 using enum DType;
 
+// An output of 8 bits is one more conversion of what an output of fp32 has, and so its D tensors
+// may have any type that such products store.
 Verdict types_fit(const GemmSignature& s) {
-  return {tile::types_reason({s.a, s.b, s.acc, s.out, s.d, {}})};
+  if (s.quant == NormQuant::none || size_of(s.out) != 1 || s.out == int8) {
+    return {tile::types_reason({s.a, s.b, s.acc, s.out, s.d, {}})};
+  }
+  const bool d_fits = s.epilogue.num_d == 0 || s.d == fp32 || s.d == fp16 || s.d == bf16;
+  if (d_fits) return {tile::types_reason({s.a, s.b, s.acc, fp32, fp32, {}})};
+  return {fmt::format("d must be fp32, fp16 or bf16 with quant={}, got {}", to_string(s.quant),
+                      to_string(s.d))};
 }
 
 Verdict epilogue_fits(const GemmSignature& s) {
@@ -366,10 +374,11 @@ void check_strides(const Tensor& tensor, std::string_view row_name) {
 void check_output_batches(const GemmProblem& p) {
   const std::int64_t batch = matrices(p, group_matrices(p.grouping).out);
   if (batch <= 1 || p.pointer_arrays || !has_output(p)) return;
-  const std::int64_t behind = (p.m - 1) * p.ld_out + p.n;
+  const std::int64_t n = stored_columns_out(p);
+  const std::int64_t behind = (p.m - 1) * p.ld_out + n;
   const bool after = p.batch_stride_out >= behind;
   const bool within_row =
-      p.batch_stride_out >= p.n && (p.m == 1 || p.ld_out >= (batch - 1) * p.batch_stride_out + p.n);
+      p.batch_stride_out >= n && (p.m == 1 || p.ld_out >= (batch - 1) * p.batch_stride_out + n);
   if (after || within_row) return;
   refuse("batch_stride_out must be at least {} so that batches do not overlap, got {}", behind,
          p.batch_stride_out);
@@ -429,7 +438,8 @@ void validate(const Problem& problem) {
   for (const Tensor& tensor : all) {
     check_strides(tensor, tensor.name == "a"   ? "the row length of A for " + layout
                           : tensor.name == "b" ? "the row length of B for " + layout
-                                               : "n");
+                          : tensor.name == "out" && p.gate != GemmGate::none ? "n / 2 with a gate"
+                                                                             : "n");
   }
   check_output_batches(p);
 }

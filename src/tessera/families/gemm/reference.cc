@@ -10,6 +10,8 @@
 #include "tessera/base/parallel.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/reference_internal.h"
 #include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
@@ -23,8 +25,6 @@ constexpr std::int64_t kRowsPerBatch = 4;  // rows checked of each batch at leas
                                            // checked
 constexpr std::int64_t kOne = 1;
 constexpr std::int64_t kChunk = 1 << 22;  // elements of an operand converted at a time
-
-using Indices = std::vector<std::int64_t>;
 
 // ---- which elements ----
 
@@ -50,10 +50,6 @@ Indices spread(std::int64_t size, std::int64_t count, std::uint64_t& state) {
   if (count > 1) indices.back() = size - 1;
   return indices;
 }
-
-struct Plan {
-  Indices batches, rows, columns;
-};
 
 double cost(double batches, double rows, double columns, double k) {
   return batches * (rows * columns * (k + kCompareCost) + (rows + columns) * k * kLoadCost);
@@ -102,12 +98,6 @@ struct Operand {
 std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std::size_t count) {
   return std::span(all).subspan(begin, std::min(count, all.size() - begin));
 }
-
-// What a reference keeps: the value and the error of every (batch, row, column), columns innermost.
-struct Elements {
-  Plan plan;
-  std::vector<Bounded> wanted;
-};
 
 class Computation {
  public:
@@ -172,7 +162,7 @@ class Computation {
     const bool by_row = a_is_row_major(p_.layout);
     const void* const a = matrix_of(p_, p_.a, o_.a, p_.batch_stride_a, batch);
     return load_all(rows.size() * k_, [&](std::size_t i) {
-      const std::int64_t row = rows[i / k_];
+      const std::int64_t row = row_of_a(rows[i / k_]);
       const auto depth = static_cast<std::int64_t>(i % k_);
       const std::int64_t at = by_row ? row * p_.ld_a + depth : depth * p_.ld_a + row;
       return load_element(p_.a, a, at, fp8_);
@@ -222,7 +212,17 @@ class Computation {
 
   tile::SumTypes types() const { return {p_.a, p_.b, p_.acc, p_.out}; }
 
-  Bounded finish(std::int64_t batch, std::int64_t row, std::int64_t column, Bounded sum) const {
+  // The rows of memory of a row of the product.
+  std::int64_t row_of_a(std::int64_t row) const {
+    return p_.indexing == GemmIndexing::gathered ? o_.row_index[row] : row;
+  }
+  std::int64_t row_of_out(std::int64_t row) const {
+    return p_.indexing == GemmIndexing::scattered ? o_.row_index[row] : row;
+  }
+
+  Bounded finish(std::int64_t batch, std::int64_t of_product, std::int64_t column,
+                 Bounded sum) const {
+    const std::int64_t row = row_of_out(of_product);
     double c = 0;
     if (p_.beta != 0) {
       const void* const from = matrix_of(p_, p_.out, o_.c, p_.batch_stride_c, batch);
@@ -333,15 +333,23 @@ bool is_out(const GemmProblem& p, const GemmOperands& o, const void* operand) {
 
 }  // namespace
 
+Plan plan_of(const GemmProblem& p, const ReferenceLimits& limits) { return plan(p, limits); }
+
+Elements product_elements(const GemmProblem& p, const GemmOperands& o,
+                          const ReferenceLimits& limits, const Plan& plan) {
+  return Computation(p, o, limits).run(plan);
+}
+
 Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const GemmProblem p = as_stored(problem);
   require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
   if (has_groups(p)) return grouped_reference(p, o, limits);
+  if (has_outputs(p)) return outputs_reference(p, o, limits, scale_strides(p));
   auto elements = std::make_shared<Elements>(Computation(p, o, limits).run(plan(p, limits)));
   Reference found;
-  const std::size_t tensor = tensors(problem).size() - 1;  // out
+  const std::size_t tensor = place_of(p, "out");
   for (const std::int64_t batch : elements->plan.batches) {
     for (const std::int64_t row : elements->plan.rows) {
       if (elements->plan.columns.empty()) continue;
@@ -359,6 +367,9 @@ Reference reference(const Problem& problem, const Operands& operands,
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
   const GemmProblem p = as_stored(problem);
   if (has_groups(p)) return grouped_compare(p, std::get<GemmOperands>(operands), reference);
+  if (has_outputs(p)) {
+    return outputs_compare(p, std::get<GemmOperands>(operands), reference, scale_strides(p));
+  }
   const auto& elements = *static_cast<const Elements*>(reference.elements.get());
   Comparison comparison(p, std::get<GemmOperands>(operands).out);
   const Bounded* x = elements.wanted.data();

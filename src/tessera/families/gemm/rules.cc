@@ -7,6 +7,7 @@
 
 #include "tessera/device/cuda/abi.h"
 #include "tessera/families/gemm/extras.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 
@@ -129,6 +130,27 @@ constexpr Rule kCommon[] = {
        return !has_extras(c.signature) || static_cast<bool>(extras_fit(c.signature));
      },
      [](const Case& c) { return extras_fit(c.signature).reason; }},
+    {[](const Case& c) { return !has_scales(c.signature) || !has_outputs(c.signature); },
+     [](const Case&) {
+       return std::string(
+           "no kernel has block scales together with a gate, rows by index or quantised outputs: "
+           "leave one of them out");
+     }},
+    {[](const Case& c) { return !c.signature.preshuffled_b || !has_outputs(c.signature); },
+     [](const Case&) {
+       return std::string(
+           "preshuffle must be 0 with a gate, rows by index or quantised outputs, got 1");
+     }},
+    {[](const Case& c) {
+       return !has_outputs(c.signature) || c.algorithm.wave.k == 1 ||
+              !backend_facts(c.target).waves_are_threads;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "threads do not share the k of products with a gate, rows by index or quantised "
+           "outputs: wave_k must be 1, got {}",
+           c.algorithm.wave.k);
+     }},
     {[](const Case& c) { return unserved(c) == nullptr; },
      [](const Case& c) {
        return fmt::format("{} has no {} kernels with {}", c.target.name,

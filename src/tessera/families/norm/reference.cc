@@ -5,6 +5,7 @@
 
 #include "tessera/device/norm.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/tile/quant_reference.h"
 #include "tessera/families/tile/row_reference.h"
 #include "tessera/spec/numeric.h"
 
@@ -126,50 +127,21 @@ Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, do
 
 // ---- outputs of 8 bits ----
 
-constexpr double kLeastMost = 0x1p-100;  // below it the scale is 1
-constexpr double kLargestFnuz = 240;     // of fp8
-
-double magnitude_of(const Bounded& y) { return std::isnan(y.value) ? 0 : std::abs(y.value); }
-
-// What divides the elements [first, first + count) that share a scale.
-Bounded scale_of(const std::vector<Bounded>& y, std::size_t first, std::size_t count,
-                 double largest) {
-  double most = 0;
-  double error = 0;
-  for (std::size_t i = first; i < first + count; ++i) {
-    most = std::max(most, magnitude_of(y[i]));
-    error = std::max(error, y[i].error);
-  }
-  if (!(error < kInfinity) || std::abs(most - kLeastMost) <= error) return {1, kInfinity};
-  if (most < kLeastMost) return {1, 0};
-  return {most / largest, error / largest + 4 * kUnit * most / largest};
-}
-
-// An element over its scale. A scale of no known size lets every result be.
-Bounded quantised(const Bounded& y, const Bounded& scale, double largest) {
-  if (scale.error == kInfinity || y.error == kInfinity) return {0, kInfinity};
-  const double share =
-      scale.value != 0 && std::isfinite(scale.value) ? scale.error / std::abs(scale.value) : 0;
-  const double value = y.value / scale.value;
-  const double error =
-      y.error / std::abs(scale.value) * (1 + share) + std::abs(value) * (share + 8 * kUnit);
-  const bool is_number = !std::isnan(value);
-  return {is_number ? std::clamp(value, -largest, largest) : value,
-          std::isfinite(value) ? error : 0};
-}
+constexpr double kLargestFnuz = 240;  // of fp8
 
 void quantise_row(const NormProblem& p, const NormOperands& o, const std::vector<Bounded>& y,
                   double largest, Bounded* out, Bounded* scales) {
   if (p.quant == NormQuant::tensor) {
     const Bounded scale = {load_element(DType::fp32, o.out_scale, 0), 0};
-    for (std::size_t i = 0; i < y.size(); ++i) out[i] = quantised(y[i], scale, largest);
+    for (std::size_t i = 0; i < y.size(); ++i) out[i] = tile::quantised(y[i], scale, largest);
     return;
   }
   const std::size_t width = p.quant == NormQuant::row ? y.size() : device::kQuantBlock;
   for (std::size_t first = 0; first < y.size(); first += width) {
     const std::size_t count = std::min(width, y.size() - first);
-    const Bounded scale = *scales++ = scale_of(y, first, count, largest);
-    for (std::size_t i = first; i < first + count; ++i) out[i] = quantised(y[i], scale, largest);
+    const Bounded scale = *scales++ = tile::scale_of({y.data() + first, count}, largest);
+    for (std::size_t i = first; i < first + count; ++i)
+      out[i] = tile::quantised(y[i], scale, largest);
   }
 }
 
