@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/scales.h"
 
 namespace tessera::gemm {
 namespace {
@@ -16,6 +17,7 @@ struct Product {
   GemmProblem problem;
   GemmOperands operands;
   std::int64_t offset;  // of its output, in bytes
+  device::ScaledArguments scales;
 };
 
 struct PartReference {
@@ -25,10 +27,12 @@ struct PartReference {
 using PartReferences = std::vector<PartReference>;
 
 Product product_of_part(const GemmProblem& p, const GemmOperands& o,
-                        const device::GroupArguments& x, const GroupPart& part) {
+                        const device::ScaledArguments& scaled, const GroupPart& part) {
+  const device::GroupArguments& x = scaled.groups;
   const device::GroupElements sizes = {size_of(p.a), size_of(p.b), size_of(p.d), size_of(p.out)};
   const device::GemmArguments g = device::product_of(x, part, sizes);
-  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0};
+  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, {}};
+  made.scales.a = a_scales_of(scaled, part), made.scales.b = b_scales_of(scaled, part);
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
   q.m = g.m, q.k = g.k;
@@ -38,11 +42,11 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
 }
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
-  const device::GroupArguments x = group_arguments(p, o);
+  const device::ScaledArguments x = scaled_arguments(p, o);
   std::vector<Product> all;
-  if (x.numbers == nullptr || p.n == 0 || p.m == 0) return all;
+  if (x.groups.numbers == nullptr || p.n == 0 || p.m == 0) return all;
   device::for_each_part(
-      x, [&](const GroupPart& part) { all.push_back(product_of_part(p, o, x, part)); });
+      x.groups, [&](const GroupPart& part) { all.push_back(product_of_part(p, o, x, part)); });
   return all;
 }
 
@@ -75,7 +79,7 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
   const std::vector<Product> all = some_of(products_of(p, o), limits.rows);
   const ReferenceLimits each = share_of(limits, all.size());
   for (const Product& product : all) {
-    Reference one = reference(product.problem, product.operands, each);
+    Reference one = scaled_reference(product.problem, product.operands, product.scales, each);
     for (Reference::Run run : one.runs) {
       run.tensor = out, run.batch = 0, run.offset += product.offset;
       found.runs.push_back(run);

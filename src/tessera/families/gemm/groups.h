@@ -2,7 +2,7 @@
 // numbers say so. GemmGrouping (src/tessera/spec/problem.h) says what the kinds are.
 #pragma once
 
-#include "tessera/device/gemm/groups.h"
+#include "tessera/device/gemm/scales.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -40,6 +40,10 @@ void (*value_check(const Problem& problem))(const Problem&, const Operands&);
 
 // Batches of equal sizes with as many operations as groups without gaps: for estimates.
 GemmProblem as_batches(const GemmProblem& p);
+
+// reference.cc: of the product of a part, whose scales may lie anywhere in theirs.
+Reference scaled_reference(const GemmProblem& p, const GemmOperands& o,
+                           const device::ScaledArguments& scales, const ReferenceLimits& limits);
 
 // grouped_reference.cc: the functions of gemm.h for problems with groups.
 Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,

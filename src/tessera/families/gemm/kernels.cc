@@ -8,7 +8,9 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -144,6 +146,8 @@ std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, c
                                              const Wanted& wanted) {
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
   if (wanted.fields.has("grouping")) add_groupings(all);
+  const KernelFilter& fields = wanted.fields;
+  if (fields.has("scale_a") || fields.has("scale_b") || fields.has("scale_type")) list_scales(all);
   if (wanted.chains.empty()) {
     std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
     return all;
@@ -405,9 +409,13 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
-  if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
-  return tile::way_of<Types>(spec, target)
-      .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));
+  if (!has_groups(p) && !has_scales(p)) {
+    return tile::bind<Types>(spec, problem, target, operands);
+  }
+  const Types::Own& own = tile::way_of<Types>(spec, target).own;
+  auto* const bind_own = has_scales(p) && own.bind_scaled ? own.bind_scaled : own.bind_groups;
+  if (bind_own == nullptr) return tile::bind<Types>(spec, problem, target, operands);
+  return bind_own(spec, with_strides(p), std::get<GemmOperands>(operands));
 }
 
 // B is packed in a kernel's own form, once for many launches.

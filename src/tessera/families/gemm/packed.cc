@@ -9,8 +9,10 @@
 
 #include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
 
@@ -127,6 +129,20 @@ constexpr Rule kCpu[] = {
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
     kPackedBytesRule<1>,
+    {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.warp_tile.k == 1; },
+     [](const Case& c) {
+       return fmt::format(
+           "elements with scales are packed as fp32: warp_tile_k must be 1 with scale_a={} and "
+           "scale_b={}, got {}",
+           to_string(c.signature.scale_a), to_string(c.signature.scale_b), c.algorithm.warp_tile.k);
+     }},
+    {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.wave.k == 1; },
+     [](const Case& c) {
+       return fmt::format(
+           "threads do not share the k of elements with scales: wave_k must be 1 with scale_a={} "
+           "and scale_b={}, got {}",
+           to_string(c.signature.scale_a), to_string(c.signature.scale_b), c.algorithm.wave.k);
+     }},
 };
 
 // ---- algorithms, problems ----
@@ -254,9 +270,12 @@ std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
 
 Source emit_packed(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
+  const CpuTemplate kernel = has_scales(std::get<GemmSignature>(spec.signature))
+                                 ? CpuTemplate{"scaled", "Scaled"}
+                             : has_groups(spec) ? CpuTemplate{"grouped", "Grouped"}
+                                                : CpuTemplate{"packed", "Packed"};
   return cpu_source(
-      spec, target,
-      has_groups(spec) ? CpuTemplate{"grouped", "Grouped"} : CpuTemplate{"packed", "Packed"}, types,
+      spec, target, kernel, types,
       packed_objects(spec, types, std::get<GemmSignature>(spec.signature), target.vector_bytes));
 }
 
@@ -290,6 +309,8 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .packed_bytes = panels_bytes,
                   .pack = pack_on_cpu,
                   .bind_groups = bind_groups_on_cpu,
+                  .bind_scaled = bind_scaled_on_cpu,
+                  .scales = packs_both(pipeline),
                   .packs_a = packs_a(pipeline),
                   .packs_b = packs_b(pipeline)}};
 }
@@ -342,6 +363,11 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& t, const 
 
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
                                const GemmSignature& s) {
+  if (has_scales(s)) {
+    return driver("Packed", "gemm/scaled_gemm.h", t, s,
+                  {{"void", "scaled_run", "", ", const CpuThread&"},
+                   {"i64", "scaled_workspace_bytes", "", ", int"}});
+  }
   if (s.grouping == GemmGrouping::none) return packed_driver(headers.dense, t, s);
   return driver("Packed", headers.grouped, t, s,
                 {{"void", "grouped_run", "", ", const CpuThread&"},
@@ -409,6 +435,15 @@ Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Ge
   launch.arguments.set(group_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);
   if (p.check_groups || (p.m > 0 && p.n > 0 && p.groups > 0)) launch.steps.push({});
+  return launch;
+}
+
+Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  Launch launch;
+  launch.arguments.set(scaled_arguments(p, o));
+  launch.max_threads = most_threads(spec.algorithm.wave);
+  const std::int64_t matrices = has_groups(p) ? p.groups : p.batch;
+  if (p.check_groups || (p.m > 0 && p.n > 0 && matrices > 0)) launch.steps.push({});
   return launch;
 }
 
