@@ -30,6 +30,7 @@ from ._problem import Operand, Problem
 from ._record import record
 from ._range_plan import RangePlan
 from ._registry import KernelSet, Registry
+from ._scaled import scaled_matmul
 
 __version__ = "0.1.0"
 
@@ -40,4 +41,4 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
            "evaluate", "explain", "gemm", "grouped_matmul", "layer_norm", "matmul", "measurements",
            "on_compile", "preload", "prepack", "record", "report", "rms_norm", "run", "search",
-           "select", "softmax", "sweep", "targets", "train"]
+           "scaled_matmul", "select", "softmax", "sweep", "targets", "train"]

@@ -19,13 +19,14 @@ from ._optimize import Kept, Layer, Report, optimize
 from ._paired import compare, worst_error
 from ._quantised import layer_norm_quantised, rms_norm_quantised
 from ._run import are_batch_invariant_kernels_enabled, use_batch_invariant_kernels
+from ._scaled import scaled_grouped_mm, scaled_mm
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
            "Kept", "Layer", "Linear", "Report", "append_kv", "are_batch_invariant_kernels_enabled",
            "attention", "channels_last", "compare", "conv1d", "conv2d", "conv3d",
            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "grouped_mm", "layer_norm",
            "layer_norm_quantised", "linear", "matmul", "optimize", "rms_norm",
-           "rms_norm_quantised", "scaled_dot_product_attention", "softmax",
-           "use_batch_invariant_kernels", "worst_error"]
+           "rms_norm_quantised", "scaled_dot_product_attention", "scaled_grouped_mm", "scaled_mm",
+           "softmax", "use_batch_invariant_kernels", "worst_error"]
 
 _flops.register()
