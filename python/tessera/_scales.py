@@ -76,8 +76,8 @@ def pair(sides: Sequence[Side], shapes: Sequence[Shape]) -> Tuple[Found, Found]:
                  if (x.kind in WHOLE) == (y.kind in WHOLE) == is_whole]
         if pairs:
             return pairs[0]
-    raise Error(f"{sides[0].label} and {sides[1].label} must both be for blocks, or for whole rows, "
-                f"columns or matrices, got the shapes {shapes[0]} and {shapes[1]}")
+    raise Error(f"{sides[0].label} and {sides[1].label} must both be for blocks, or for whole "
+                f"rows, columns or matrices, got the shapes {shapes[0]} and {shapes[1]}")
 
 
 def check_types(sides: Sequence[Side]) -> None:
