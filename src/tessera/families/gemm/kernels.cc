@@ -413,9 +413,12 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
     return tile::bind<Types>(spec, problem, target, operands);
   }
   const Types::Own& own = tile::way_of<Types>(spec, target).own;
-  auto* const bind_own = has_scales(p) && own.bind_scaled ? own.bind_scaled : own.bind_groups;
-  if (bind_own == nullptr) return tile::bind<Types>(spec, problem, target, operands);
-  return bind_own(spec, with_strides(p), std::get<GemmOperands>(operands));
+  const auto& o = std::get<GemmOperands>(operands);
+  if (has_scales(p) && own.bind_scaled != nullptr) {
+    return own.bind_scaled(spec, with_strides(p), target, o);
+  }
+  if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
+  return own.bind_groups(spec, with_strides(p), o);
 }
 
 // B is packed in a kernel's own form, once for many launches.

@@ -438,7 +438,8 @@ Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Ge
   return launch;
 }
 
-Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                          const GemmOperands& o) {
   Launch launch;
   launch.arguments.set(scaled_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);

@@ -63,7 +63,7 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target
 Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
                           const GemmOperands& operands);
 
-Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                           const GemmOperands& operands);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.
