@@ -23,6 +23,7 @@ from ._quantised import (gelu_mul_quantised, layer_norm_quantised, rms_norm_quan
                          silu_mul_quantised)
 from ._routing import route
 from ._run import are_batch_invariant_kernels_enabled, use_batch_invariant_kernels
+from ._scaled import scaled_grouped_mm, scaled_mm
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
            "Kept", "Layer", "Linear", "Report", "append_kv", "are_batch_invariant_kernels_enabled",
@@ -30,7 +31,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fused_moe", "gelu_mul",
            "gelu_mul_quantised", "grouped_mm", "layer_norm", "layer_norm_quantised", "linear",
            "matmul", "optimize", "rms_norm", "rms_norm_quantised", "route",
-           "scaled_dot_product_attention", "silu_mul", "silu_mul_quantised", "softmax",
-           "use_batch_invariant_kernels", "worst_error"]
+           "scaled_dot_product_attention", "scaled_grouped_mm", "scaled_mm", "silu_mul",
+           "silu_mul_quantised", "softmax", "use_batch_invariant_kernels", "worst_error"]
 
 _flops.register()

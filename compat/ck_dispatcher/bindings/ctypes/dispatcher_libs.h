@@ -39,6 +39,44 @@ CK_API int dispatcher_get_kernel_name_at(int index, char* buffer, int size); /* 
 CK_API const char* dispatcher_last_error(void);
 CK_API const char* dispatcher_target(void);
 
+/* ---- libdispatcher_gemm_quant_lib.so: products of 8-bit floats with scales; A row-major,
+ * B column-major, C row-major and fp16, in the host's memory. All of them return 0; -1 error;
+ * -2 no kernel; -3 no such group of elements with one scale. k_batch changes nothing. Scales are
+ * float, those of mx bytes (e8m0). Strides count elements: of rows of A and C, of columns of B, of
+ * rows of AQ, and of groups of columns of BQ, whose neighbours lie along K. */
+
+CK_API int dispatcher_quant_initialize(void); /* 0, also when it was done before; -1 error */
+CK_API void dispatcher_quant_cleanup(void);
+CK_API const char* dispatcher_quant_last_error(void);
+/* scale_a is M x K / 32, scale_b is N x K / 32, rounded up */
+CK_API int dispatcher_run_mx_gemm(const void* A, const void* B, void* C, const void* scale_a,
+                                  const void* scale_b, int64_t M, int64_t N, int64_t K, int k_batch,
+                                  float* time_ms);
+/* QK_A elements along K of a row of A, QK_B along K of QN_B columns of B share a scale */
+CK_API int dispatcher_run_abquant_gemm(const void* A, const void* B, const void* AQ, const void* BQ,
+                                       void* C, int64_t M, int64_t N, int64_t K, int64_t stride_A,
+                                       int64_t stride_B, int64_t stride_C, int64_t stride_AQ,
+                                       int64_t stride_BQ, int64_t QK_A, int64_t QK_B, int64_t QN_B,
+                                       int k_batch, float* time_ms);
+CK_API int dispatcher_run_aquant_gemm(const void* A, const void* B, const void* AQ, void* C,
+                                      int64_t M, int64_t N, int64_t K, int64_t stride_A,
+                                      int64_t stride_B, int64_t stride_C, int64_t stride_AQ,
+                                      int64_t QK_A, int k_batch, float* time_ms);
+CK_API int dispatcher_run_bquant_gemm(const void* A, const void* B, const void* BQ, void* C,
+                                      int64_t M, int64_t N, int64_t K, int64_t stride_A,
+                                      int64_t stride_B, int64_t stride_C, int64_t stride_BQ,
+                                      int64_t QK_B, int64_t QN_B, int k_batch, float* time_ms);
+/* AQ has M scales, BQ has N */
+CK_API int dispatcher_run_rowcolquant_gemm(const void* A, const void* B, const void* AQ,
+                                           const void* BQ, void* C, int64_t M, int64_t N, int64_t K,
+                                           int64_t stride_A, int64_t stride_B, int64_t stride_C,
+                                           int k_batch, float* time_ms);
+/* AQ and BQ have 1 scale each */
+CK_API int dispatcher_run_tensorquant_gemm(const void* A, const void* B, const void* AQ,
+                                           const void* BQ, void* C, int64_t M, int64_t N, int64_t K,
+                                           int64_t stride_A, int64_t stride_B, int64_t stride_C,
+                                           int k_batch, float* time_ms);
+
 /* ---- libdispatcher_conv_lib.so: tensors where the kernels run */
 
 /* direction: 0 forward (X, W, Y), 1 backward data (dY, W, dX), 2 backward weight (X, dY, dW) */

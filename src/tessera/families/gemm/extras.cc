@@ -13,8 +13,22 @@ std::string scales_fit(const GemmSignature& s) {
                ? ""
                : "scale_type must be fp32 without scale_a and scale_b, got e8m0";
   }
-  if (size_of(s.a) == 1 && s.a != DType::int8) return {};
-  return fmt::format("scales of blocks go with operands of fp8 and bf8, got {}", to_string(s.a));
+  if (size_of(s.a) != 1 || s.a == DType::int8) {
+    return fmt::format("scales of blocks go with operands of fp8 and bf8, got {}", to_string(s.a));
+  }
+  if (!s.preshuffled_b) return {};
+  return fmt::format("preshuffle must be 0 with scale_a={} and scale_b={}, got 1",
+                     to_string(s.scale_a), to_string(s.scale_b));
+}
+
+std::string scales_go_alone(const GemmSignature& s) {
+  const bool has_output =
+      s.gate != GemmGate::none || s.indexing != GemmIndexing::none || s.quant != NormQuant::none;
+  if (!has_scales(s) || !has_output) return {};
+  return fmt::format(
+      "gate, indexing and quant must be none with scale_a={} and scale_b={}, got {}, {} and {}",
+      to_string(s.scale_a), to_string(s.scale_b), to_string(s.gate), to_string(s.indexing),
+      to_string(s.quant));
 }
 
 std::string gate_fits(const GemmSignature& s) {
@@ -67,11 +81,41 @@ std::string scale_strides_reason(const GemmProblem& p) {
   return {};
 }
 
+std::string quads_reason(const GemmProblem& p) {
+  constexpr std::int64_t kQuad = 4;
+  for (const auto& [name, stride] : {std::pair{"stride_scale_a_k", p.stride_scale_a_k},
+                                     {"stride_scale_b_k", p.stride_scale_b_k}}) {
+    if (stride == kPacked || stride == 0 || stride >= kQuad) continue;
+    return fmt::format(
+        "{} must be at least {} with scale_quads=1, where strides along k go from four scales to "
+        "the next four, got {}",
+        name, kQuad, stride);
+  }
+  return {};
+}
+
+// Of operands that are too long to address.
+std::string scale_ends_reason(const GemmProblem& given) {
+  const GemmProblem p = with_strides(given);
+  for (const Tensor& tensor : tensors(p)) {
+    if (!tensor.name.starts_with("scale_") || !tensor.is_too_long()) continue;
+    const std::size_t k = tensor.rank - 2;
+    return fmt::format(
+        "the last byte of {} must be below 2^63, got {} blocks of rows {} apart, {} blocks along k "
+        "{} apart and {} batches {} apart",
+        tensor.name, tensor.sizes[k + 1], tensor.strides[k + 1], tensor.sizes[k], tensor.strides[k],
+        tensor.batches, tensor.batch_stride);
+  }
+  return {};
+}
+
 std::string scales_reason(const GemmProblem& p) {
   if (p.scale_quads && !(has_scales(p) && p.scale_type == GemmScaleType::e8m0)) {
     return "scale_quads must be 0 without scales of scale_type=e8m0, got 1";
   }
-  return scale_strides_reason(p);
+  if (std::string why = scale_strides_reason(p); !why.empty() || !has_scales(p)) return why;
+  if (std::string why = p.scale_quads ? quads_reason(p) : ""; !why.empty()) return why;
+  return scale_ends_reason(p);
 }
 
 std::string index_reason(const GemmProblem& p) {
@@ -99,7 +143,7 @@ std::string arrays_reason(const GemmProblem& p) {
 }  // namespace
 
 Verdict extras_fit(const GemmSignature& s) {
-  for (auto* reason : {scales_fit, gate_fits, indexing_fits, quant_fits}) {
+  for (auto* reason : {scales_fit, scales_go_alone, gate_fits, indexing_fits, quant_fits}) {
     if (std::string why = reason(s); !why.empty()) return {why};
   }
   return {};

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/scales.h"
 
 namespace tessera::gemm {
 namespace {
@@ -16,8 +18,9 @@ struct Product {
   std::int64_t group;
   GemmProblem problem;
   GemmOperands operands;
-  std::int64_t offset;  // of its output, in bytes
-  std::int64_t scales;  // the same of its scales
+  std::int64_t offset;         // of its output, in bytes
+  std::int64_t scales_offset;  // the same of its scales
+  device::ScaledArguments scales;
 };
 
 struct PartReference {
@@ -27,27 +30,36 @@ struct PartReference {
 using PartReferences = std::vector<PartReference>;
 
 Product product_of_part(const GemmProblem& p, const GemmOperands& o,
-                        const device::GroupArguments& x, const GroupPart& part) {
+                        const device::ScaledArguments& scaled, const GroupPart& part) {
+  const device::GroupArguments& x = scaled.groups;
   const device::GroupElements sizes = {size_of(p.a), size_of(p.b), size_of(p.d), size_of(p.out)};
   const device::GemmArguments g = device::product_of(x, part, sizes);
-  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0};
+  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0, {}};
+  if (has_scales(p)) {
+    made.scales.a = a_scales_of(scaled, part), made.scales.b = b_scales_of(scaled, part);
+  }
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
   q.m = g.m, q.k = g.k;
   q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = false;
   if (o.row_index != nullptr) made.operands.row_index = o.row_index + part.begin;
   made.operands.out_scale = o.out_scale;
-  if (p.quant >= NormQuant::row) made.scales = scales_offset(p, part);
+  if (p.quant >= NormQuant::row) made.scales_offset = scales_offset(p, part);
   made.offset = static_cast<const std::byte*>(g.out) - static_cast<const std::byte*>(o.out);
   return made;
 }
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
-  const device::GroupArguments x = output_arguments(p, o).groups;
+  device::ScaledArguments x{};
+  if (has_scales(p)) {
+    x = scaled_arguments(p, o);
+  } else {
+    x.groups = output_arguments(p, o).groups;
+  }
   std::vector<Product> all;
-  if (x.numbers == nullptr || p.n == 0 || p.m == 0) return all;
+  if (x.groups.numbers == nullptr || p.n == 0 || p.m == 0) return all;
   device::for_each_part(
-      x, [&](const GroupPart& part) { all.push_back(product_of_part(p, o, x, part)); });
+      x.groups, [&](const GroupPart& part) { all.push_back(product_of_part(p, o, x, part)); });
   return all;
 }
 
@@ -81,13 +93,14 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
   const std::vector<Product> all = some_of(products_of(p, o), limits.rows);
   const ReferenceLimits each = share_of(limits, all.size());
   for (const Product& product : all) {
-    Reference one = has_outputs(p) ? outputs_reference(product.problem, product.operands, each,
-                                                       scale_strides(p))
-                                   : reference(product.problem, product.operands, each);
+    Reference one =
+        has_outputs(p)
+            ? outputs_reference(product.problem, product.operands, each, scale_strides(p))
+            : scaled_reference(product.problem, product.operands, product.scales, each);
     for (Reference::Run run : one.runs) {
       const bool is_out = run.tensor == place_of(product.problem, "out");
       run.tensor = is_out ? out : scales, run.batch = 0;
-      run.offset += is_out ? product.offset : product.scales;
+      run.offset += is_out ? product.offset : product.scales_offset;
       found.runs.push_back(run);
     }
     parts->push_back({product, std::move(one)});
@@ -102,7 +115,7 @@ Mismatch grouped_compare(const GemmProblem& p, const GemmOperands& o, const Refe
     GemmOperands operands = part.product.operands;
     operands.out = static_cast<std::byte*>(o.out) + part.product.offset;
     if (o.out_scales != nullptr) {
-      operands.out_scales = static_cast<std::byte*>(o.out_scales) + part.product.scales;
+      operands.out_scales = static_cast<std::byte*>(o.out_scales) + part.product.scales_offset;
     }
     const Mismatch one = has_outputs(p) ? outputs_compare(part.product.problem, operands,
                                                           part.reference, scale_strides(p))

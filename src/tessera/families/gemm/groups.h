@@ -2,7 +2,7 @@
 // numbers say so. GemmGrouping (src/tessera/spec/problem.h) says what the kinds are.
 #pragma once
 
-#include "tessera/device/gemm/groups.h"
+#include "tessera/device/gemm/scales.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -47,6 +47,10 @@ GemmProblem as_batches(const GemmProblem& p);
 // How much longer blocks compute than for such batches, where rows are shared out: the last tile of
 // a group is half full on average.
 double partly_filled(const Algorithm& a, const GemmProblem& p);
+
+// reference.cc: of the product of a part, whose scales may lie anywhere in theirs.
+Reference scaled_reference(const GemmProblem& p, const GemmOperands& o,
+                           const device::ScaledArguments& scales, const ReferenceLimits& limits);
 
 // grouped_reference.cc: the functions of gemm.h for problems with groups.
 Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,

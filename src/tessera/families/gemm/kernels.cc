@@ -8,8 +8,10 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -191,6 +193,8 @@ std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, c
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
   if (wanted.fields.has("grouping")) add_groupings(all);
   add_outputs(wanted.fields, all);
+  const KernelFilter& fields = wanted.fields;
+  if (fields.has("scale_a") || fields.has("scale_b") || fields.has("scale_type")) list_scales(all);
   if (wanted.chains.empty()) {
     std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
     return all;
@@ -455,13 +459,14 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
-  if (has_outputs(p)) {
-    return tile::way_of<Types>(spec, target)
-        .own.bind_outputs(spec, with_strides(p), std::get<GemmOperands>(operands));
+  const Types::Own& own = tile::way_of<Types>(spec, target).own;
+  const auto& o = std::get<GemmOperands>(operands);
+  if (has_outputs(p)) return own.bind_outputs(spec, with_strides(p), o);
+  if (has_scales(p) && own.bind_scaled != nullptr) {
+    return own.bind_scaled(spec, with_strides(p), target, o);
   }
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
-  return tile::way_of<Types>(spec, target)
-      .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));
+  return own.bind_groups(spec, with_strides(p), o);
 }
 
 // B is packed in a kernel's own form, once for many launches.

@@ -7,12 +7,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <utility>
 
-#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/device/hip/gemm/scaled_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -249,6 +252,13 @@ constexpr Rule kGeneralRules[] = {
     kUnusedFieldsRule,
     kNoPreshuffleRule,
     {[](const Case& c) {
+       return !has_scales(c.signature) || c.signature.grouping == GemmGrouping::none;
+     },
+     [](const Case& c) {
+       return fmt::format("{} has no direct kernels with scales of groups, got grouping={}",
+                          c.target.name, to_string(c.signature.grouping));
+     }},
+    {[](const Case& c) {
        const Algorithm g = general_on(c.target);
        const Algorithm& a = c.algorithm;
        return a.tile == g.tile && a.wave == g.wave && a.warp_tile == g.warp_tile;
@@ -394,7 +404,26 @@ std::string hip_pack_text(const std::string& name) {
       name);
 }
 
+std::string scale_fields(const GemmSignature& s) {
+  const auto fields = [](char operand, GemmScale scale) {
+    const ScaleBlock block = scale == GemmScale::none ? ScaleBlock{1, 0} : block_of(scale);
+    return fmt::format("  static constexpr int kScaleRows{0} = {1}, kScale{0} = {2};\n", operand,
+                       block.rows, block.k);
+  };
+  return fields('A', s.scale_a) + fields('B', s.scale_b) +
+         fmt::format("  static constexpr bool kScaleBytes = {};\n",
+                     yes_no(s.scale_type == GemmScaleType::e8m0));
+}
+
+Source emit_scaled_hip(const KernelSpec& spec, const Target& target) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  std::string config = hip_config(spec, target);
+  config.insert(config.rfind("};"), scale_fields(s));
+  return hip_source(spec, {"scaled_gemm.h", "ScaledGemm", "HipScaledArguments"}, config, "");
+}
+
 Source emit_hip(const KernelSpec& spec, const Target& target) {
+  if (has_scales(std::get<GemmSignature>(spec.signature))) return emit_scaled_hip(spec, target);
   const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
   const bool packs = std::get<GemmSignature>(spec.signature).preshuffled_b;
   return hip_source(spec,
@@ -472,6 +501,20 @@ Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target& targ
   return launch;
 }
 
+Launch bind_scaled_on_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                          const GemmOperands& o) {
+  Launch launch = bind_hip(spec, p, target, gemm_arguments(p, o));
+  const device::ScaledArguments scales = scaled_arguments(p, o);
+  device::HipScaledArguments arguments{};
+  std::memcpy(&arguments.base, launch.arguments.data(), sizeof(arguments.base));
+  arguments.a = scales.a, arguments.b = scales.b;
+  launch.arguments.set(arguments);
+  for (const void* pointer : {scales.a.data, scales.b.data}) {
+    if (pointer != nullptr) launch.pointers.push(pointer);
+  }
+  return launch;
+}
+
 // As in src/tessera/device/hip/gemm/mfma_pack.h.
 constexpr unsigned kHipPackThreads = 256;
 constexpr std::int64_t kHipPackedPiece = 16;          // bytes that a thread writes at a time
@@ -521,14 +564,16 @@ std::vector<Algorithm> general_algorithms(const Target& target) { return {genera
 
 const Way kCompv3 = mfma_way(Pipeline::compv3), kCompv4 = mfma_way(Pipeline::compv4),
           kMem = mfma_way(Pipeline::mem), kAsync = mfma_way(Pipeline::async);
-const Way kDirectHip = {
-    .backend = "hip",
-    .pipeline = Pipeline::direct,
-    .rules = kGeneralRules,
-    .algorithms = general_algorithms,
-    .emit = emit_hip,
-    .bind = bind_hip,
-    .estimate = estimate_hip,
-    .own = {.is_general = is_general_on_hip, .served = [](const KernelSpec&) { return Served{}; }}};
+const Way kDirectHip = {.backend = "hip",
+                        .pipeline = Pipeline::direct,
+                        .rules = kGeneralRules,
+                        .algorithms = general_algorithms,
+                        .emit = emit_hip,
+                        .bind = bind_hip,
+                        .estimate = estimate_hip,
+                        .own = {.is_general = is_general_on_hip,
+                                .bind_scaled = bind_scaled_on_hip,
+                                .scales = true,
+                                .served = [](const KernelSpec&) { return Served{}; }}};
 
 }  // namespace tessera::gemm

@@ -9,9 +9,11 @@
 
 #include "tessera/families/gemm/amx.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
 
@@ -128,6 +130,20 @@ constexpr Rule kCpu[] = {
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
     kPackedBytesRule<1>,
+    {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.warp_tile.k == 1; },
+     [](const Case& c) {
+       return fmt::format(
+           "elements with scales are packed as fp32: warp_tile_k must be 1 with scale_a={} and "
+           "scale_b={}, got {}",
+           to_string(c.signature.scale_a), to_string(c.signature.scale_b), c.algorithm.warp_tile.k);
+     }},
+    {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.wave.k == 1; },
+     [](const Case& c) {
+       return fmt::format(
+           "threads do not share the k of elements with scales: wave_k must be 1 with scale_a={} "
+           "and scale_b={}, got {}",
+           to_string(c.signature.scale_a), to_string(c.signature.scale_b), c.algorithm.wave.k);
+     }},
 };
 
 // ---- algorithms, problems ----
@@ -262,6 +278,7 @@ Source emit_packed(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
   const auto& s = std::get<GemmSignature>(spec.signature);
   const CpuTemplate from = has_outputs(s)     ? CpuTemplate{"outputs", "Outputs"}
+                           : has_scales(s)    ? CpuTemplate{"scaled", "Scaled"}
                            : has_groups(spec) ? CpuTemplate{"grouped", "Grouped"}
                                               : CpuTemplate{"packed", "Packed"};
   return cpu_source(spec, target, from, types, packed_objects(spec, types, s, target.vector_bytes));
@@ -298,6 +315,8 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .pack = pack_on_cpu,
                   .bind_groups = bind_groups_on_cpu,
                   .bind_outputs = bind_outputs_on_cpu,
+                  .bind_scaled = bind_scaled_on_cpu,
+                  .scales = packs_both(pipeline),
                   .gates = true,
                   .indexes = true,
                   .quantises = true,
@@ -358,6 +377,11 @@ tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
                   {{"void", "outputs_run", "", ", const CpuThread&"},
                    {"i64", "outputs_workspace_bytes", "", ", int"}},
                   ", const OutputsShape&");
+  }
+  if (has_scales(s)) {
+    return driver("Packed", "gemm/scaled_gemm.h", t, s,
+                  {{"void", "scaled_run", "", ", const CpuThread&"},
+                   {"i64", "scaled_workspace_bytes", "", ", int"}});
   }
   if (s.grouping == GemmGrouping::none) return packed_driver(headers.dense, t, s);
   return driver("Packed", headers.grouped, t, s,
@@ -435,6 +459,16 @@ Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& p, const G
   launch.max_threads = most_threads(spec.algorithm.wave);
   const std::int64_t products = has_groups(p) ? p.groups : p.batch;
   if (p.check_groups || (p.m > 0 && p.n > 0 && products > 0)) launch.steps.push({});
+  return launch;
+}
+
+Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                          const GemmOperands& o) {
+  Launch launch;
+  launch.arguments.set(scaled_arguments(p, o));
+  launch.max_threads = most_threads(spec.algorithm.wave);
+  const std::int64_t matrices = has_groups(p) ? p.groups : p.batch;
+  if (p.check_groups || (p.m > 0 && p.n > 0 && matrices > 0)) launch.steps.push({});
   return launch;
 }
 

@@ -63,6 +63,8 @@ Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
 
 Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
                            const GemmOperands& operands);
+Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                          const GemmOperands& operands);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.
 std::int64_t cpu_packed_bytes(const KernelSpec& spec, const GemmProblem& problem,

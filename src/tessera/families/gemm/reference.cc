@@ -8,10 +8,12 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/parallel.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/reference_internal.h"
+#include "tessera/families/gemm/scales.h"
 #include "tessera/families/tile/sum_error.h"
 #include "tessera/spec/numeric.h"
 
@@ -24,7 +26,8 @@ constexpr double kLeastChecked = 4096;     // elements checked at least, when th
 constexpr std::int64_t kRowsPerBatch = 4;  // rows checked of each batch at least, when few rows are
                                            // checked
 constexpr std::int64_t kOne = 1;
-constexpr std::int64_t kChunk = 1 << 22;  // elements of an operand converted at a time
+constexpr double kFlushedScale = 0x1p-126;  // below it, some machines write zero
+constexpr std::int64_t kChunk = 1 << 22;    // elements of an operand converted at a time
 
 // ---- which elements ----
 
@@ -93,7 +96,12 @@ const void* matrix_of(const GemmProblem& p, DType dtype, const void* operand, st
 struct Operand {
   std::vector<double> values;
   double largest = 0;
+  double largest_scale = 1;  // of the finite ones
 };
+
+double scale_or_one(const device::ScaleView& scales, std::int64_t row, std::int64_t k) {
+  return has_scales(scales) ? static_cast<double>(scale_at(scales, row, k)) : 1;
+}
 
 std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std::size_t count) {
   return std::span(all).subspan(begin, std::min(count, all.size() - begin));
@@ -102,9 +110,10 @@ std::span<const std::int64_t> part_of(const Indices& all, std::size_t begin, std
 class Computation {
  public:
   Computation(const GemmProblem& problem, const GemmOperands& operands,
-              const ReferenceLimits& limits)
+              const device::ScaledArguments& scales, const ReferenceLimits& limits)
       : p_(problem),
         o_(operands),
+        scales_(scales),
         k_(static_cast<std::size_t>(problem.k)),
         threads_(std::clamp(limits.threads, 1, kMaxThreads)),
         fp8_(limits.fp8) {}
@@ -140,19 +149,24 @@ class Computation {
     std::size_t stride;
   };
 
-  // Stores load(i) for every i below `count`, and returns the largest finite magnitude.
+  // Stores load(i), which is an element and its scale, for every i below `count`, and finds the
+  // largest finite magnitudes.
   template <typename Load>
   Operand load_all(std::size_t count, const Load& load) const {
     Operand operand{std::vector<double>(count)};
     std::vector<double> largest(static_cast<std::size_t>(threads_), 0.0);
+    std::vector<double> scales(static_cast<std::size_t>(threads_), 0.0);
     share_work(threads_, count, [&](std::size_t part, std::size_t begin, std::size_t end) {
-      double most = 0;
+      double most = 0, most_scale = 0;
       for (std::size_t i = begin; i < end; ++i) {
-        const double value = operand.values[i] = load(i);
+        const auto [element, scale] = load(i);
+        const double value = operand.values[i] = element * scale;
         if (std::isfinite(value)) most = std::max(most, std::abs(value));
+        if (std::isfinite(scale)) most_scale = std::max(most_scale, std::abs(scale));
       }
-      largest[part] = most;
+      largest[part] = most, scales[part] = most_scale;
     });
+    operand.largest_scale = *std::max_element(scales.begin(), scales.end());
     operand.largest = *std::max_element(largest.begin(), largest.end());
     return operand;
   }
@@ -161,11 +175,12 @@ class Computation {
     if (k_ == 0) return {};
     const bool by_row = a_is_row_major(p_.layout);
     const void* const a = matrix_of(p_, p_.a, o_.a, p_.batch_stride_a, batch);
+    const device::ScaleView scales = scales_of(scales_.a, batch);
     return load_all(rows.size() * k_, [&](std::size_t i) {
       const std::int64_t row = row_of_a(rows[i / k_]);
       const auto depth = static_cast<std::int64_t>(i % k_);
       const std::int64_t at = by_row ? row * p_.ld_a + depth : depth * p_.ld_a + row;
-      return load_element(p_.a, a, at, fp8_);
+      return std::pair{load_element(p_.a, a, at, fp8_), scale_or_one(scales, row, depth)};
     });
   }
 
@@ -173,11 +188,12 @@ class Computation {
     if (k_ == 0) return {};
     const bool by_row = b_is_row_major(p_.layout);
     const void* const b = matrix_of(p_, p_.b, o_.b, p_.batch_stride_b, batch);
+    const device::ScaleView scales = scales_of(scales_.b, batch);
     return load_all(columns.size() * k_, [&](std::size_t i) {
       const std::int64_t column = columns[i % columns.size()];
       const auto depth = static_cast<std::int64_t>(i / columns.size());
       const std::int64_t at = by_row ? depth * p_.ld_b + column : column * p_.ld_b + depth;
-      return load_element(p_.b, b, at, fp8_);
+      return std::pair{load_element(p_.b, b, at, fp8_), scale_or_one(scales, column, depth)};
     });
   }
 
@@ -202,10 +218,23 @@ class Computation {
       }
     }
     for (std::size_t j = 0; j < width; ++j) {
-      const Bounded sum =
-          tile::sum_of(types(), {static_cast<double>(k_), sums[j], magnitudes[j], operands});
+      const Bounded sum = scaled(
+          tile::sum_of(types(), {static_cast<double>(k_), sums[j], magnitudes[j], operands}), a, b);
       block.first[i * block.stride + j] = finish(block.batch, block.rows[i], block.columns[j], sum);
     }
+  }
+
+  // A kernel may multiply each element by its scale, or the sum of a block by the product of its
+  // scales. Both are as many roundings as products and a few more, which sum_of() counts. Here are
+  // the cases where one of them leaves the range of fp32: no bound where a product overflows, and
+  // the block's sum times what may be lost where the product of scales is below the range.
+  Bounded scaled(Bounded sum, const Operand& a, const Operand& b) const {
+    if (!has_scales(scales_.a) && !has_scales(scales_.b)) return sum;
+    const double most = std::max({a.largest, b.largest, a.largest_scale * b.largest_scale});
+    if (most > max_finite(DType::fp32)) sum.error = HUGE_VAL;
+    const double elements = max_finite(p_.a) * max_finite(p_.b) * static_cast<double>(k_);
+    sum.error += kFlushedScale * elements;
+    return sum;
   }
 
   // ---- one element ----
@@ -248,6 +277,7 @@ class Computation {
 
   const GemmProblem& p_;
   const GemmOperands& o_;
+  const device::ScaledArguments& scales_;
   std::size_t k_;
   int threads_;
   Fp8Encoding fp8_;  // of A and B; no other operand has 8-bit floats
@@ -337,7 +367,7 @@ Plan plan_of(const GemmProblem& p, const ReferenceLimits& limits) { return plan(
 
 Elements product_elements(const GemmProblem& p, const GemmOperands& o,
                           const ReferenceLimits& limits, const Plan& plan) {
-  return Computation(p, o, limits).run(plan);
+  return Computation(p, o, {}, limits).run(plan);
 }
 
 Reference reference(const Problem& problem, const Operands& operands,
@@ -347,7 +377,14 @@ Reference reference(const Problem& problem, const Operands& operands,
   const auto& o = std::get<GemmOperands>(operands);
   if (has_groups(p)) return grouped_reference(p, o, limits);
   if (has_outputs(p)) return outputs_reference(p, o, limits, scale_strides(p));
-  auto elements = std::make_shared<Elements>(Computation(p, o, limits).run(plan(p, limits)));
+  return scaled_reference(p, o, has_scales(p) ? scaled_arguments(p, o) : device::ScaledArguments{},
+                          limits);
+}
+
+Reference scaled_reference(const GemmProblem& p, const GemmOperands& o,
+                           const device::ScaledArguments& scales, const ReferenceLimits& limits) {
+  auto elements =
+      std::make_shared<Elements>(Computation(p, o, scales, limits).run(plan(p, limits)));
   Reference found;
   const std::size_t tensor = place_of(p, "out");
   for (const std::int64_t batch : elements->plan.batches) {

@@ -60,6 +60,9 @@ struct Types {
     // The launch of a kernel with a gate, rows by index or an output of 8 bits, with groups or
     // without.
     Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
+    // The launch of a kernel with scales of blocks, where it takes other arguments.
+    Launch (*bind_scaled)(const KernelSpec&, const GemmProblem&, const Target&,
+                          const GemmOperands&) = nullptr;
     // Whether the way's kernels serve scales of blocks, gates, rows by index, outputs of 8 bits.
     bool scales = false, gates = false, indexes = false, quantises = false;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
@@ -158,7 +161,7 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
 
 // The template of src/tessera/device/hip/gemm/ that a kernel comes from.
 struct HipTemplate {
-  std::string_view header, name;
+  std::string_view header, name, arguments = "HipGemmArguments";
 };
 // `config` is the whole configuration, `more_kernels` stands behind the kernel.
 Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,

@@ -58,7 +58,9 @@ struct GroupedGemm {
     return best_grid(all, threads, s.wave_m, s.wave_n, s.rows, s.columns, kLanes);
   }
 
-  void run_rows(const GroupArguments& x, const CpuThread& thread, u32* space) const {
+  // Calls work(part, rows, columns) for this thread's share of each group that it meets.
+  template <class Work>
+  void share_rows(const GroupArguments& x, const CpuThread& thread, const Work& work) const {
     const i64 blocks = count_blocks(x);
     const Grid grid = grid_of(x.gemm, blocks * s.rows, thread.count);
     if (thread.index >= grid.m * grid.n) return;
@@ -69,16 +71,20 @@ struct GroupedGemm {
       const i64 begin = own.begin > first ? own.begin - first : 0;
       const i64 end = smaller((own.end - first) * s.rows, p.size);
       first += blocks_of(p.size, s.rows);
-      if (begin * s.rows < end) multiply(product(x, p), {begin * s.rows, end}, columns, space);
+      if (begin * s.rows < end) work(p, Range{begin * s.rows, end}, columns);
     });
   }
-
-  void run_along_k(const GroupArguments& x, const CpuThread& thread, u32* space) const {
+  template <class Work>
+  void share_k(const GroupArguments& x, const CpuThread& thread, const Work& work) const {
     const Grid grid = grid_of(x.gemm, x.gemm.m, thread.count);
     if (thread.index >= grid.m * grid.n) return;
     const Range columns = part(x.gemm.n, s.columns, grid.n, thread.index % grid.n);
     const Range rows = part(x.gemm.m, s.rows, grid.m, thread.index / grid.n);
-    for_each_part(x, [&](const GroupPart& p) { multiply(product(x, p), rows, columns, space); });
+    for_each_part(x, [&](const GroupPart& p) { work(p, rows, columns); });
+  }
+  template <class Work>
+  void share_parts(const GroupArguments& x, const CpuThread& thread, const Work& work) const {
+    x.grouping == Grouping::along_k ? share_k(x, thread, work) : share_rows(x, thread, work);
   }
 
   // Whether numbers that do not fit were found, which the first thread reports.
@@ -92,7 +98,9 @@ struct GroupedGemm {
   void run(const GroupArguments& x, const CpuThread& thread) const {
     if (refuses(x, thread)) return;
     u32* space = static_cast<u32*>(thread.workspace) + thread.index * words(x);
-    x.grouping == Grouping::along_k ? run_along_k(x, thread, space) : run_rows(x, thread, space);
+    share_parts(x, thread, [&](const GroupPart& p, Range rows, Range columns) {
+      multiply(product(x, p), rows, columns, space);
+    });
   }
 };
 

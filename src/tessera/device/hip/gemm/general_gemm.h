@@ -20,8 +20,9 @@ struct PlainTile {
   static_assert(kDepth % kAlong == 0, "lanes load whole rows");
 
   // Loads the tile that begins at this row and k, of which the rest of the operand exists.
+  template <class Scales>
   static __device__ __forceinline__ void load(Shared* tile, Global<T> data, i64 ld, i64 rows, i64 k,
-                                              int thread) {
+                                              int thread, const Scales& scales) {
 #pragma unroll
     for (int i = 0; i < kRows * kDepth / kThreads; ++i) {
       const int index = thread + i * kThreads;
@@ -35,7 +36,7 @@ struct PlainTile {
         if constexpr (kSame<T, int8>) {
           value = element.value;
         } else {
-          value = to_float(element);
+          value = scales.apply(to_float(element), row, depth);
         }
       }
       store_shared(tile + (depth * kLine + row) * 4, value);
@@ -43,8 +44,18 @@ struct PlainTile {
   }
 };
 
-template <class C>
+// The operands of a kernel without scales.
+struct NoScales {
+  using Arguments = HipGemmArguments;
+  static __device__ __forceinline__ const HipGemmArguments& base(const Arguments& x) { return x; }
+  static __device__ __forceinline__ NoScales a(const Arguments&, i64, i64, i64) { return {}; }
+  static __device__ __forceinline__ NoScales b(const Arguments&, i64, i64, i64) { return {}; }
+  __device__ __forceinline__ float apply(float value, int, int) const { return value; }
+};
+
+template <class C, class Scales = NoScales>
 struct GeneralGemm {
+  using Arguments = typename Scales::Arguments;
   using A = typename C::A;
   using B = typename C::B;
   using Acc = typename C::Acc;
@@ -59,9 +70,10 @@ struct GeneralGemm {
   using TileA = PlainTile<A, Sum, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
   using TileB = PlainTile<B, Sum, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
 
-  static __device__ __forceinline__ void run(const HipGemmArguments&) {
+  static __device__ __forceinline__ void run(const Arguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[TileA::kBytes + TileB::kBytes];
-    const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
+    const Arguments& all = fresh_arguments<Arguments>();
+    const HipGemmArguments& arguments = Scales::base(all);
     const GemmArguments& g = arguments.gemm;
     const u64 tiles_m = static_cast<u64>(g.m + C::kTileM - 1) / C::kTileM;
     const u64 tiles_n = static_cast<u64>(g.n + C::kTileN - 1) / C::kTileN;
@@ -73,7 +85,7 @@ struct GeneralGemm {
       const GeneralGemm block(static_cast<i64>(across / tiles_m),
                               static_cast<i64>(across % tiles_m) * C::kTileM,
                               static_cast<i64>(index % tiles_n) * C::kTileN, (Shared*)memory);
-      block.compute(g);
+      block.compute(all);
     }
   }
 
@@ -86,7 +98,8 @@ struct GeneralGemm {
         memory(lds),
         thread(fresh_thread<kThreads>()) {}
 
-  __device__ __forceinline__ void compute(const GemmArguments& g) const {
+  __device__ __forceinline__ void compute(const Arguments& all) const {
+    const GemmArguments& g = Scales::base(all).gemm;
     const bool in_array = g.pointer_arrays != 0;
     const auto a = (Global<A>)matrix_of<A>(g.a, g.batch_stride_a, batch, in_array);
     const auto b = (Global<B>)matrix_of<B>(g.b, g.batch_stride_b, batch, in_array);
@@ -95,8 +108,10 @@ struct GeneralGemm {
     for (i64 k = 0; k < g.k; k += C::kTileK) {
       const i64 at_a = C::kAKContiguous ? row * g.ld_a + k : k * g.ld_a + row;
       const i64 at_b = C::kBKContiguous ? column * g.ld_b + k : k * g.ld_b + column;
-      TileA::load(memory, a + at_a, g.ld_a, g.m - row, g.k - k, thread);
-      TileB::load(memory + TileA::kBytes, b + at_b, g.ld_b, g.n - column, g.k - k, thread);
+      TileA::load(memory, a + at_a, g.ld_a, g.m - row, g.k - k, thread,
+                  Scales::a(all, batch, row, k));
+      TileB::load(memory + TileA::kBytes, b + at_b, g.ld_b, g.n - column, g.k - k, thread,
+                  Scales::b(all, batch, column, k));
       barrier();
       multiply(sums);
       barrier();

@@ -1,0 +1,15 @@
+// The arguments of HIP GEMM kernels on operands with scales of blocks. Plain C layout; a change
+// here raises the family's ABI number.
+#pragma once
+
+#include "tessera/device/gemm/scales.h"
+#include "tessera/device/hip/gemm/gemm_arguments.h"
+
+namespace tessera::device {
+
+struct HipScaledArguments {
+  HipGemmArguments base;
+  ScaleView a, b;
+};
+
+}  // namespace tessera::device
