@@ -1,6 +1,7 @@
 // The text around the configuration of a kernel for CUDA targets.
 #include <fmt/format.h>
 
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -36,7 +37,8 @@ std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transp
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   return shapes(a) + flags(s, a, transpose_a, transpose_b) +
-         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all);
+         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all) +
+         scale_fields(s);
 }
 
 Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::string& shapes,
@@ -57,11 +59,11 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "    {3};\n"
       "__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kMinBlocks)\n"
       "{2}(\n"
-      "    const __grid_constant__ CudaGemmArguments arguments) {{\n"
+      "    const __grid_constant__ {4} arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
       "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
-      from.name, name, kAbi);
+      from.name, name, kAbi, cuda_arguments_name(s));
   text += more_kernels + "}\n";
   return gpu_source(spec, std::move(text), ".cu", from.prepares);
 }

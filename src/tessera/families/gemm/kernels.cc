@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
 #include "tessera/spec/words_internal.h"
@@ -143,6 +144,7 @@ bool takes_chain(const KernelFilter& wanted, const GemmSignature& bare) {
 std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, const Target& target,
                                              const Wanted& wanted) {
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
+  if (wanted.fields.has("scale_a") || wanted.fields.has("scale_b")) add_scalings(all);
   if (wanted.fields.has("grouping")) add_groupings(all);
   if (wanted.chains.empty()) {
     std::erase_if(all, [&](const GemmSignature& s) { return !wanted.fields.accepts(s); });
@@ -402,9 +404,25 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   return found;
 }
 
+namespace {
+
+// Kernels of ways without add_scales get their scales with the other arguments.
+Launch bind_scales(const KernelSpec& spec, const Problem& problem, const Target& target,
+                   const Operands& operands) {
+  Launch launch = tile::bind<Types>(spec, problem, target, operands);
+  const auto add = tile::way_of<Types>(spec, target).own.add_scales;
+  if (add != nullptr) {
+    add(with_strides(std::get<GemmProblem>(problem)), std::get<GemmOperands>(operands), launch);
+  }
+  return launch;
+}
+
+}  // namespace
+
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
+  if (has_scales(p) && !has_groups(p)) return bind_scales(spec, problem, target, operands);
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return tile::way_of<Types>(spec, target)
       .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));

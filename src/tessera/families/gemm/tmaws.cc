@@ -11,6 +11,7 @@
 #include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
 
@@ -68,6 +69,8 @@ constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
     kUnusedFieldsRule,
+    kNoGroupsWithScales,
+    kScalesOfTmaws,
     {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "wgmma"); }},
     {[](const Case& c) { return lines_fit(c); },
@@ -395,6 +398,8 @@ const Way kTmawsWay = {.backend = "cuda",
                                .drop_spare = drop_repack,
                                .packed_bytes = tmaws_packed_bytes,
                                .pack = pack_by_tmaws,
+                               .add_scales = add_cuda_scales,
+                               .scales = true,
                                .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

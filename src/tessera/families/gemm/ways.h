@@ -57,6 +57,8 @@ struct Types {
     Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
     // The launch of a kernel on groups of unequal sizes; null: the way has no such kernels.
     Launch (*bind_groups)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
+    // Adds the arguments of scales to the launch of a kernel that has some; null: none has.
+    void (*add_scales)(const GemmProblem&, const GemmOperands&, Launch&) = nullptr;
     // Whether the way's kernels serve scales of blocks, gates, rows by index, outputs of 8 bits.
     bool scales = false, gates = false, indexes = false, quantises = false;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
