@@ -240,7 +240,7 @@ std::vector<std::string> by_tmaws(const char* scales) {
       "sm90a",
       scales));
   names.push_back(fmt::format(
-      "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_{}_cooperative_splitordered1_slices2_s4_"
+      "gemm_fp8_rcr_tmaws_128x64x128_2x1x1_64x64x32_{}_cooperative_splitordered1_slices2_s4_"
       "sm90a",
       scales));
   return names;
@@ -253,11 +253,13 @@ TEST_F(GpuScaled, TmawsKernelsAreCorrect) {
 
 TEST_F(GpuScaled, TypesAndEpiloguesOfTmawsAreCorrect) {
   std::vector<std::string> names;
-  for (const char* rest :
-       {"bias_relu_", "multidadd2_", "bias_gelu_", "rowscale_colscale_", "outfp32_"}) {
-    names.push_back(fmt::format(
-        "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_{}{}_cooperative_s4_sm90a", rest, kBlocks));
+  for (const char* chain : {"bias_relu", "multidadd2", "bias_gelu", "rowscale_colscale"}) {
+    names.push_back(
+        fmt::format("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_{}_{}_cooperative_s4_sm90a",
+                    kBlocks, chain));
   }
+  names.push_back(fmt::format(
+      "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outfp32_{}_cooperative_s4_sm90a", kBlocks));
   names.push_back(fmt::format(
       "gemm_bf8_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_{}_cooperative_s4_sm90a", kBlocks));
   check_all(names, 8, 16);
@@ -277,7 +279,7 @@ TEST_F(GpuScaled, CpasyncKernelsAreCorrectForEveryKindOfScale) {
         "gemm_fp8_bf8_{}_cpasync_64x64x64_2x2x1_16x8x16_scalea1x32_scaleb128x128_s3_sm90a",
         layout));
     names.push_back(fmt::format(
-        "gemm_bf8_{}_cpasync_64x64x64_2x2x1_16x8x16_bias_relu_scalea1x128_scaleb1x32_bye8m0_s3_"
+        "gemm_bf8_{}_cpasync_64x64x64_2x2x1_16x8x16_scalea1x128_scaleb1x32_bye8m0_bias_relu_s3_"
         "sm90a",
         layout));
   }

@@ -76,6 +76,7 @@ constexpr ScaledTile kScaledTiles[] = {
     {256, 64, 2},  {64, 128, 1},  {64, 64, 1},  {64, 32, 1},  {64, 16, 1},  {64, 8, 1},
 };
 constexpr int kScaledSlices[] = {1, 2, 4, 8};
+constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
 constexpr int kMostScaledStages = 8;
 constexpr int kLeastScaledStages = 3;
 constexpr Shape3 kScaledClusters[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}};
@@ -101,6 +102,10 @@ void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
   for (const Shape3& cluster : kScaledClusters) {
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
+      if (slices > 1 &&
+          tile.tile_m * tile.tile_n / (tile.consumers * device::kGroupThreads) > kMostSlicedSums) {
+        continue;
+      }
       if (shares && (slices > 1 || swap || tile.tile_n < kSkinnyTile || tile.consumers == 1)) {
         continue;
       }
