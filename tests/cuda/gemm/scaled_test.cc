@@ -116,7 +116,7 @@ class GpuScaled : public GpuTest {
     const Expected expected(p, std::get<GemmOperands>(owned.operands));
     const double work = static_cast<double>(p.m) * static_cast<double>(p.n) *
                         static_cast<double>(p.batch) * static_cast<double>(p.k + 1);
-    const auto step = static_cast<std::int64_t>(1 + work / 2e7);
+    const auto step = static_cast<std::int64_t>(1 + work / 3e6);
     int wrong = 0;
     for (std::int64_t i = 0; i < p.batch * p.m * p.n && wrong < 5; i += step) {
       const std::int64_t batch = i / (p.m * p.n), row = i / p.n % p.m, column = i % p.n;
@@ -147,11 +147,11 @@ class GpuScaled : public GpuTest {
 
   GemmProblem draw(const KernelSpec& spec, std::int64_t unit) {
     const auto& s = std::get<GemmSignature>(spec.signature);
-    const std::int64_t least_k = 128 * spec.algorithm.slices;
+    const std::int64_t least_k = spec.algorithm.slices > 1 ? 128 * spec.algorithm.slices : 0;
     const std::int64_t lengths[] = {below(40) * 16, below(9) * 128, 16 * (8 + below(3) - 1), 2064};
     const std::int64_t m = 1 + below(below(3) == 0 ? 700 : 140);
     const std::int64_t n = 1 + below(below(3) == 0 ? 700 : 300);
-    std::int64_t k = std::max(lengths[below(4)] + (unit == 1 ? below(16) : 0), least_k);
+    const std::int64_t k = std::max(lengths[below(4)] + (unit == 1 ? below(16) : 0), least_k);
     GemmProblem p = gemm::problem_of(s, m, n, k);
     p.batch = below(3) == 0 ? 1 + below(3) : 1;
     const auto up = [unit](std::int64_t size) { return (size + unit - 1) / unit * unit; };
@@ -164,7 +164,6 @@ class GpuScaled : public GpuTest {
     if (p.scale_a != GemmScale::none) {
       const ScaleBlock blocks = scale_blocks(p.scale_a, p.m, p.k);
       draw_strides(blocks.rows, blocks.k, p.scale_quads, p.stride_scale_a_m, p.stride_scale_a_k);
-      if (p.stride_scale_a_m == p.stride_scale_a_k) p.batch = 1;
     }
     if (p.scale_b != GemmScale::none) {
       const ScaleBlock blocks = scale_blocks(p.scale_b, p.n, p.k);
