@@ -90,11 +90,13 @@ TEST(ScaledKernels, AreListedWhereAWishNamesThem) {
                                     {"variant", "standard"},
                                     {"scale_a", "1x128"},
                                     {"scale_b", "128x128"}};
+  std::set<std::string> names;
   std::set<Pipeline> pipelines;
   const std::vector<KernelSpec> specs = family().enumerate(target, wishes);
   for (const KernelSpec& spec : specs) {
     EXPECT_TRUE(has_scales(std::get<GemmSignature>(spec.signature))) << name_of(spec);
     EXPECT_EQ(family().is_legal(spec, target).reason, "") << name_of(spec);
+    EXPECT_TRUE(names.insert(name_of(spec)).second) << name_of(spec);
     pipelines.insert(spec.algorithm.pipeline);
   }
   EXPECT_EQ(pipelines, (std::set{Pipeline::tmaws, Pipeline::cpasync}));
@@ -155,8 +157,12 @@ TEST(ScaledKernels, TheEstimateTakesSmallTilesForFewRows) {
     EXPECT_EQ(spec.algorithm.pipeline, Pipeline::tmaws);
     const Algorithm& a = spec.algorithm;
     const int rows = a.swap_ab ? a.tile.n : a.tile.m;
-    if (m <= 64) EXPECT_LE(rows, 64) << name_of(spec);
-    if (m >= 1024) EXPECT_GE(a.tile.m * a.tile.n, 128 * 96) << name_of(spec);
+    if (m <= 64) {
+      EXPECT_LE(rows, 64) << name_of(spec);
+    }
+    if (m >= 1024) {
+      EXPECT_GE(a.tile.m * a.tile.n, 128 * 96) << name_of(spec);
+    }
   }
 }
 

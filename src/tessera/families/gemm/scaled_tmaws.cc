@@ -94,7 +94,8 @@ int scaled_stages(const GemmSignature& signature, Algorithm a, const Target& tar
 
 void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
   a.stages = scaled_stages(query.signature, a, query.target);
-  if (a.stages >= kLeastScaledStages) all.push_back(a);
+  const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
+  if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
 }
 
 void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
