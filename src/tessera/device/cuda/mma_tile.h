@@ -37,13 +37,25 @@ class MmaTile {
   // Adds the products of one stage.
   __device__ __forceinline__ void multiply(u32 a_tile, u32 b_tile) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Fragment a[kBlocksA];
-      Fragment b[kBlocksB];
-      warp_a.load(a_tile, step, a);
-      warp_b.load(b_tile, step, b);
-      multiply_step(a, b);
-    }
+    for (int step = 0; step < kSteps; ++step) multiply_one(a_tile, b_tile, step);
+  }
+  // Adds those of its 32 bytes of k with number `step`.
+  __device__ __forceinline__ void multiply_one(u32 a_tile, u32 b_tile, int step) {
+    Fragment a[kBlocksA];
+    Fragment b[kBlocksB];
+    warp_a.load(a_tile, step, a);
+    warp_b.load(b_tile, step, b);
+    multiply_step(a, b);
+  }
+
+  // The thread has a row in each block of A and two columns in each block of B: their places in the
+  // tile, and the sum at both.
+  __device__ __forceinline__ u32 row_at(int i) const { return row + WarpA::row_of(i, lane >> 2); }
+  __device__ __forceinline__ u32 column_at(int j, int which) const {
+    return column + WarpB::row_of(j, (lane & 3) * 2 + which);
+  }
+  __device__ __forceinline__ Acc& sum(int i, int j, int which) {
+    return acc[i / 2][j][i % 2 * 2 + which];
   }
 
   // Calls visit(row, column, sum) for each of the thread's sums.
@@ -51,13 +63,10 @@ class MmaTile {
   __device__ __forceinline__ void for_each(const Visit& visit) const {
 #pragma unroll
     for (int i = 0; i < kBlocksA; ++i) {
-      const u32 at_row = row + WarpA::row_of(i, lane >> 2);
 #pragma unroll
       for (int j = 0; j < kBlocksB; ++j) {
-        const u32 at_column = column + WarpB::row_of(j, (lane & 3) * 2);
-        const u32 second = column + WarpB::row_of(j, (lane & 3) * 2 + 1);
-        visit(at_row, at_column, acc[i / 2][j][i % 2 * 2]);
-        visit(at_row, second, acc[i / 2][j][i % 2 * 2 + 1]);
+        visit(row_at(i), column_at(j, 0), acc[i / 2][j][i % 2 * 2]);
+        visit(row_at(i), column_at(j, 1), acc[i / 2][j][i % 2 * 2 + 1]);
       }
     }
   }

@@ -11,6 +11,7 @@
 #include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -20,9 +21,11 @@ constexpr int kFmaSlices[] = {2, 4, 8, 16, 32};
 constexpr int kMostSliced = 64 * 64;    // outputs of a tile; larger tiles are not sliced
 constexpr int kMostAccumulators = 128;  // per thread, without spills
 constexpr int kMaxTransposed = 64;      // the same where 8-bit floats are also transposed
-constexpr int kMmaBytesK = 32;          // bytes along k that one mma takes
-constexpr int kMmaRows = 16;            // rows of A and of B that a warp loads at a time
-constexpr int kFmaLanesK = 8;           // threads that copy a row of fp32
+constexpr int kMostScaled = 64;         // beside as many of a block of k
+constexpr int kMostScaledTransposed = 32;
+constexpr int kMmaBytesK = 32;  // bytes along k that one mma takes
+constexpr int kMmaRows = 16;    // rows of A and of B that a warp loads at a time
+constexpr int kFmaLanesK = 8;   // threads that copy a row of fp32
 
 bool by_fma(const Case& c) { return c.signature.a == DType::fp32; }
 std::string_view instruction_name(const Case& c) { return by_fma(c) ? "fma" : "mma"; }
@@ -34,7 +37,9 @@ int warp_n(const Case& c) { return c.algorithm.tile.n / c.algorithm.wave.n; }
 int max_accumulators(const Case& c) {
   const bool converts = c.signature.a == DType::fp8 || c.signature.a == DType::bf8;
   const bool transposes = c.signature.layout != GemmLayout::rcr;
-  return converts && transposes ? kMaxTransposed : kMostAccumulators;
+  const bool both = converts && transposes;
+  if (has_scales(c.signature)) return both ? kMostScaledTransposed : kMostScaled;
+  return both ? kMaxTransposed : kMostAccumulators;
 }
 int thread_accumulators(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / block_threads(c);
@@ -98,6 +103,7 @@ constexpr Rule kCpasync[] = {
     kWaveRule,
     kStagesRule,
     kNoPreshuffleRule,
+    kNoGroupsWithScales,
     {[](const Case& c) { return find_instruction_named(c, instruction_name(c)) != nullptr; },
      [](const Case& c) { return no_instruction(c, instruction_name(c)); }},
     kUnusedFieldsRule,
@@ -201,7 +207,8 @@ void cpasync_variants(const Target& target, const Algorithm& shape, std::vector<
 constexpr int kSmallSide = 64;
 constexpr int kGeneralStages = 3;
 bool is_general_cpasync(const Algorithm& a, const GemmProblem& p) {
-  const bool small = p.m <= kSmallSide || p.n <= kSmallSide;
+  const bool transposes = has_scales(p) && p.layout != GemmLayout::rcr;  // has few registers
+  const bool small = p.m <= kSmallSide || p.n <= kSmallSide || transposes;
   const int side = small ? 64 : 128;
   const Shape3 wave = small ? Shape3{2, 2, 1} : Shape3{2, 4, 1};
   return a.tile.m == side && a.tile.n == side && a.wave == wave && a.stages == kGeneralStages;
@@ -221,10 +228,12 @@ Source emit_groups_by_warps(const KernelSpec& spec, bool fma) {
 }
 
 Source emit_cpasync(const KernelSpec& spec, const Target&) {
-  const bool fma = std::get<GemmSignature>(spec.signature).a == DType::fp32;
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const bool fma = s.a == DType::fp32;
   if (has_groups(spec)) return emit_groups_by_warps(spec, fma);
-  const CudaTemplate from =
+  CudaTemplate from =
       fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
+  if (has_scales(s)) from = {"mma_scaled_gemm.h", "ScaledMmaGemm"};
   return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", "");
 }
 
@@ -304,6 +313,8 @@ const Way kCpasyncWay = {.backend = "cuda",
                          .own = {.add_variants = cpasync_variants,
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
+                                 .add_scales = add_cuda_scales,
+                                 .scales = true,
                                  .by_warp = true}};
 
 }  // namespace tessera::gemm

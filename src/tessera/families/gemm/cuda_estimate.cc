@@ -6,6 +6,7 @@
 
 #include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -115,7 +116,9 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   count_out(c, x);
   if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
-  return total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
+  const Estimate found =
+      total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
+  return has_scales(p) ? with_scales(found, spec) : found;
 }
 
 }  // namespace tessera::gemm

@@ -1,6 +1,7 @@
 // The text around the configuration of a kernel for CUDA targets.
 #include <fmt/format.h>
 
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -36,7 +37,8 @@ std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transp
   const auto& s = std::get<GemmSignature>(spec.signature);
   const Algorithm& a = spec.algorithm;
   return shapes(a) + flags(s, a, transpose_a, transpose_b) +
-         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all);
+         fmt::format("  static constexpr int kSharedBytes = {};\n", shared_memory(s, a).all) +
+         scale_fields(s);
 }
 
 Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::string& shapes,
@@ -61,7 +63,7 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "  Kernel::run(arguments);\n"
       "}}\n",
       "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
-      from.name, name, kAbi, from.arguments);
+      from.name, name, kAbi, has_scales(s) ? cuda_arguments_name(s) : from.arguments);
   text += more_kernels + "}\n";
   return gpu_source(spec, std::move(text), ".cu", from.prepares);
 }

@@ -98,8 +98,12 @@ inline int tmaws_out_chunk(const GemmSignature& s, const Algorithm& a) {
 inline bool tmaws_copies_out(const GemmSignature& s, const Algorithm& a) {
   return tile::tmaws_copies_out(product_of(s), a);
 }
+// Adds the scales that a tmaws kernel keeps in shared memory; in scaled_tmaws.cc.
+void add_scale_bytes(const GemmSignature& s, const Algorithm& a, tile::SharedMemory& shared);
 inline tile::SharedMemory shared_memory(const GemmSignature& s, const Algorithm& a) {
-  return tile::shared_memory(product_of(s), a);
+  tile::SharedMemory shared = tile::shared_memory(product_of(s), a);
+  if (s.scale_a != GemmScale::none) add_scale_bytes(s, a, shared);
+  return shared;
 }
 
 // Which operands of the problem need repacking at any address. Strides may be left out when they

@@ -12,6 +12,7 @@
 #include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/estimate_internal.h"
 #include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
 
@@ -72,6 +73,8 @@ constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
     kUnusedFieldsRule,
+    kNoGroupsWithScales,
+    kScalesOfTmaws,
     {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "wgmma"); }},
     {[](const Case& c) { return lines_fit(c); },
@@ -418,6 +421,8 @@ const Way kTmawsWay = {.backend = "cuda",
                                .packed_bytes = tmaws_packed_bytes,
                                .pack = pack_by_tmaws,
                                .bind_groups = bind_groups_by_tma,
+                               .add_scales = add_cuda_scales,
+                               .scales = true,
                                .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

@@ -8,6 +8,7 @@
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/wgmma.h"
@@ -256,8 +257,10 @@ Source tmaws_source(const KernelSpec& spec) {
   std::string more;
   if (s.preshuffled_b) more += pack_kernel_text(spec);
   if (tmaws_prepares(a)) more += prepare_kernel_text(spec);
-  return cuda_source(spec, {"tma_gemm.h", "TmaGemm", tmaws_prepares(a)}, shapes,
-                     wgmma_text(spec) + "\n", more);
+  const CudaTemplate from = has_scales(s)
+                                ? CudaTemplate{"tma_scaled_gemm.h", "TmaScaledGemm"}
+                                : CudaTemplate{"tma_gemm.h", "TmaGemm", tmaws_prepares(a)};
+  return cuda_source(spec, from, shapes, wgmma_text(spec) + "\n", more);
 }
 
 }  // namespace

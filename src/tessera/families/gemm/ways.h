@@ -63,6 +63,8 @@ struct Types {
     // The launch of a kernel with scales of blocks, where it takes other arguments.
     Launch (*bind_scaled)(const KernelSpec&, const GemmProblem&, const Target&,
                           const GemmOperands&) = nullptr;
+    // Adds the arguments of scales to the launch of a kernel that has some; null: none has.
+    void (*add_scales)(const GemmProblem&, const GemmOperands&, Launch&) = nullptr;
     // Whether the way's kernels serve scales of blocks, gates, rows by index, outputs of 8 bits.
     bool scales = false, gates = false, indexes = false, quantises = false;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.

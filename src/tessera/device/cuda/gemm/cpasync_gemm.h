@@ -40,7 +40,8 @@ struct OperandCopies {
 // An Engine has
 //   kStageBytes                     of shared memory for a tile of A and one of B
 //   kRegisters                      that a thread needs
-//   accumulate(g, corner, shared)   adds up the products of all tiles, through kStages stages
+//   accumulate(g, corner, shared, more...)   adds up the products of all tiles, through kStages
+//                                   stages; `more` is what run() got besides
 //   put(tile)                       writes the accumulators to shared memory
 //   kStores                         whether it may store them by itself: then
 //   store(g, corner)                does so, or returns false and leaves it to put()
@@ -64,7 +65,9 @@ struct CpasyncGemm {
   static constexpr int kFitRegisters = 65536 / (Math::kRegisters * kThreads);
   static constexpr int kMinBlocks = larger(1, smaller(3, smaller(kFitShared, kFitRegisters)));
 
-  static __device__ __forceinline__ void run(const CudaGemmArguments& arguments) {
+  template <class... More>
+  static __device__ __forceinline__ void run(const CudaGemmArguments& arguments,
+                                             const More&... more) {
     extern __shared__ __align__(1024) char shared[];
     const GemmArguments& g = arguments.gemm;
     const CornerOrder<C::kTileM, C::kTileN> order(g, arguments.raster_group);
@@ -73,7 +76,7 @@ struct CpasyncGemm {
       TileCorner corner = order.corner(index / C::kSlices);
       corner.slice = static_cast<int>(index % C::kSlices);
       Math math(threadIdx.x);
-      math.accumulate(g, corner, shared_address(shared));
+      math.accumulate(g, corner, shared_address(shared), more...);
       if constexpr (C::kSlices > 1) {
         if (!math.add_slices(arguments, index / C::kSlices, order.total, corner.slice)) continue;
       }

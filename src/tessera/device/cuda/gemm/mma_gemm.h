@@ -30,10 +30,19 @@ class MmaEngine {
 
   __device__ __forceinline__ explicit MmaEngine(u32 thread) : math(thread) {}
 
-  // Stage i of the ring is filled kStages - 1 turns before it is multiplied. One loop has the turns
-  // that only fill, those that do both, and those that only multiply.
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
                                              u32 shared) {
+    for_each_stage(g, corner, shared,
+                   [this](u32 stage) { math.multiply(stage, stage + ShapeA::kBytes); });
+  }
+
+  // Calls multiply(stage) for the tiles of A and B along k, one after the other. Stage i of the
+  // ring is filled kStages - 1 turns before it is multiplied. One loop has the turns that only
+  // fill, those that do both, and those that only multiply.
+  template <class Multiply>
+  static __device__ __forceinline__ void for_each_stage(const GemmArguments& g,
+                                                        const TileCorner& corner, u32 shared,
+                                                        const Multiply& multiply) {
     constexpr int kAhead = C::kStages - 1;
     OperandCopies<C, CopyA, CopyB> copies(g, corner, threadIdx.x);
     i64 k_left = g.k;
@@ -55,8 +64,7 @@ class MmaEngine {
       }
       copies_commit();
       if (turn >= kAhead) {
-        const u32 stage = shared + use * kStageBytes;
-        math.multiply(stage, stage + ShapeA::kBytes);
+        multiply(shared + use * kStageBytes);
         use = use + 1 == C::kStages ? 0 : use + 1;
       }
     }

@@ -1,0 +1,230 @@
+// The main loop of Hopper kernels whose operands have scales of blocks of 128 along k. It is that
+// of tma_main_loop.h, with these differences:
+//   - the producer's whole warp fills the ring: one thread asks for tiles, and all threads copy the
+//     stage's scales to shared memory by cp.async, at any stride
+//   - a consumer sums each stage by itself, multiplies these sums by the stage's scales and adds
+//   them
+//     in fp32, while the other consumer's instructions keep the tensor cores busy
+//   - each warp tells by itself that it has read a stage
+// It knows nothing of tiles' order or of the output.
+#pragma once
+
+#include "tessera/device/cuda/cpasync_tile.h"
+#include "tessera/device/cuda/scaled_sizes.h"
+#include "tessera/device/cuda/tma_main_loop.h"
+
+namespace tessera::device {
+
+// The scales of one operand for a row of tiles along k: kPlaces places of kUnit rows each, of which
+// kRows share a scale. Strides count bytes.
+template <int kRows, int kUnit, int kPlaces>
+struct ScaleLoader {
+  const char* data;
+  i64 stride_rows, stride_k;
+  int first, last;  // the tile's first row, and the last row that there is
+
+  // Copies the scales of block `step` of k. A place without a row gets the last row's scale.
+  __device__ __forceinline__ void fetch(u32 to, int step, int lane) const {
+    const char* const from = data + step * stride_k;
+#pragma unroll
+    for (int i = 0; i < kPlaces; i += 32) {
+      const int place = i + lane;
+      if (kPlaces % 32 != 0 && place >= kPlaces) break;
+      const int row = min(first + place * kUnit, last) / kRows;
+      copy_async<4>(to + place * 4, from + row * stride_rows, 4);
+    }
+  }
+};
+
+template <class C, class LoaderP, class LoaderQ>
+struct TmaScaledLoop {
+  using Plain = TmaMainLoop<C, LoaderP, LoaderQ>;
+  using Acc = typename Plain::Acc;
+  using Ring = typename Plain::Ring;
+  using Release = typename Plain::Release;
+  using Loaders = typename Plain::Loaders;
+  using TileP = typename Plain::TileP;
+  using TileQ = typename Plain::TileQ;
+  static constexpr int kBlocks = Plain::kBlocks;
+  static constexpr int kAccumulators = Plain::kAccumulators;
+  static_assert(C::kTileK == kScaledDepth && sizeof(typename TileP::Element) == 1,
+                "a stage is one block of scales");
+  static_assert(!C::kPingpong,
+                "consumers that take turns could not add while the other multiplies");
+  static_assert(kSame<Acc, float>, "sums are fp32");
+
+  // ---- scales in shared memory: in each stage those of P, then those of Q ----
+
+  static constexpr int kRowsP = C::kSwapAb ? C::kScaleRowsB : C::kScaleRowsA;
+  static constexpr int kRowsQ = C::kSwapAb ? C::kScaleRowsA : C::kScaleRowsB;
+  static constexpr ScaledSizes kSizes = scaled_sizes({C::kTileM, C::kTileN, kRowsP, kRowsQ});
+  static constexpr int kScaleBytes = kSizes.stage_bytes;
+  using ScalesP = ScaleLoader<kRowsP, kSizes.unit_p, kSizes.places_p>;
+  using ScalesQ = ScaleLoader<kRowsQ, kSizes.unit_q, kSizes.places_q>;
+  struct Scales {
+    ScalesP p;
+    ScalesQ q;
+  };
+
+  Plain loop;
+  u32 scales;  // address in shared memory
+
+  __device__ __forceinline__ u32 scales_p(u32 stage) const { return scales + stage * kScaleBytes; }
+  __device__ __forceinline__ u32 scales_q(u32 stage) const {
+    return scales_p(stage) + kSizes.places_p * 4;
+  }
+
+  // One thread calls this before a barrier of the block. A stage is full when its tiles and the
+  // copies of 32 threads are there, and empty when all warps have read it.
+  static constexpr int kWarps = kGroupThreads / 32;
+  __device__ __forceinline__ void init_ring() const {
+    for (u32 i = 0; i < C::kStages; ++i) {
+      barrier_init(loop.full(i), 1 + 32);
+      barrier_init(loop.empty(i), Plain::kConsumers * kWarps * Plain::kReleases);
+    }
+  }
+
+  // ---- the producer: one warp fills the ring ----
+
+  __device__ __forceinline__ bool is_filling_warp() const { return uniform(loop.thread / 32) == 0; }
+
+  // All threads of the warp call this; one of them is `chosen`. See TmaMainLoop::fill().
+  template <class MakeLoaders>
+  __device__ __forceinline__ void fill(Ring& ring, const StepRange& range,
+                                       const Scales& from_scales, bool chosen,
+                                       const MakeLoaders& make_loaders) const {
+    const int lane = loop.thread % 32;
+#pragma unroll 1
+    for (int step = range.first; step < range.last; ++step) {
+      const u32 full = loop.full(ring.stage);
+      barrier_wait(loop.empty(ring.stage), ring.phase ^ 1);
+      if (chosen) {
+        barrier_expect(full, Plain::kStageBytes);
+        const u32 to_p = loop.stages + ring.stage * TileP::kBytes;
+        const u32 to_q = loop.stages + Plain::kOffsetQ + ring.stage * TileQ::kBytes;
+        const Loaders from = make_loaders();
+        from.p.fetch({to_p, full, 0, LoaderP::kHint}, step);
+        from.q.fetch({to_q, full, 0, LoaderQ::kHint}, step);
+      }
+      __syncwarp();
+      from_scales.p.fetch(scales_p(ring.stage), step, lane);
+      from_scales.q.fetch(scales_q(ring.stage), step, lane);
+      copies_arrive(full);
+      ring.next();
+    }
+  }
+
+  // ---- the consumers ----
+
+  // In each warp, one thread tells one of the blocks that fill a stage.
+  __device__ __forceinline__ Release release() const {
+    const int lane = loop.thread % 32;
+    if constexpr (Plain::kReleases == 1) {
+      return {loop.empty(0), lane == 0};
+    } else {
+      const int other = lane - C::kClusterM;
+      const int rank = lane < C::kClusterM
+                           ? lane + C::kClusterM * loop.at_q
+                           : loop.at_p + C::kClusterM * (other + (other >= loop.at_q ? 1 : 0));
+      const bool serves = lane < Plain::kReleases;
+      return {in_block(loop.empty(0), serves ? rank : 0), serves};
+    }
+  }
+
+  // The scales of a thread's rows (two in each block of 64), and of its columns: two of every 8, or
+  // one for all columns of a place.
+  static constexpr bool kByColumn = kSizes.unit_q == 1;
+  static constexpr int kOfColumns = kByColumn ? C::kTileN / 4 : C::kTileN / kSizes.unit_q;
+  struct Factors {
+    float p[kBlocks][2];
+    float q[kOfColumns];
+  };
+
+  __device__ __forceinline__ Factors factors(u32 stage) const {
+    const int lane = loop.thread & 31;
+    const int first = loop.warpgroup * kBlocks * kWgmmaRows;
+    Factors f;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const int row = first + block * kWgmmaRows + (loop.thread >> 5) * 16 + (lane >> 2);
+      f.p[block][0] = load_float(scales_p(stage) + row / kSizes.unit_p * 4);
+      f.p[block][1] =
+          kSizes.unit_p == 1 ? load_float(scales_p(stage) + (row + 8) * 4) : f.p[block][0];
+    }
+    const u32 q = scales_q(stage);
+    if constexpr (kByColumn) {
+#pragma unroll
+      for (int i = 0; i < kOfColumns; i += 2) {
+        load_shared(q + (i * 4 + (lane & 3) * 2) * 4, f.q[i], f.q[i + 1]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOfColumns; ++i) f.q[i] = load_float(q + i * 4);
+    }
+    return f;
+  }
+
+  static __device__ __forceinline__ float load_float(u32 from) {
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+    return x;
+  }
+
+  // Adds a stage's sums to those of the stages before.
+  static __device__ __forceinline__ void promote(const Factors& f,
+                                                 const Acc (&part)[kBlocks][kAccumulators],
+                                                 Acc (&sums)[kBlocks][kAccumulators]) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+      for (int i = 0; i < kAccumulators / 4; ++i) {  // of every 8 columns
+        const float left = f.q[kByColumn ? i * 2 : i * 8 / kSizes.unit_q];
+        const float right = f.q[kByColumn ? i * 2 + 1 : i * 8 / kSizes.unit_q];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float p = f.p[block][half];
+          const int at = i * 4 + half * 2;
+          sums[block][at] += p * left * part[block][at];
+          sums[block][at + 1] += p * right * part[block][at + 1];
+        }
+      }
+    }
+  }
+
+  // sums = this consumer's rows of the tile, multiplied over so many stages.
+  __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
+                                           const Release& free, int count) const {
+    using Instruction = typename Plain::Instruction;
+    Acc part[kBlocks][kAccumulators] = {};
+#pragma unroll
+    for (int i = 0; i < kBlocks * kAccumulators; ++i) {
+      sums[i / kAccumulators][i % kAccumulators] = 0;
+    }
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      barrier_wait(loop.full(ring.stage), ring.phase);
+      const Factors f = factors(ring.stage);
+      const u64 p = TileP::descriptor(loop.stages + ring.stage * TileP::kBytes) +
+                    TileP::descriptor_offset(loop.warpgroup * kBlocks, 0);
+      const u64 q = TileQ::descriptor(loop.stages + Plain::kOffsetQ + ring.stage * TileQ::kBytes);
+      wgmma_fence();
+#pragma unroll
+      for (int step = 0; step < Plain::kMultiply; ++step) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          Instruction::multiply(part[block], p + TileP::descriptor_offset(block, step),
+                                q + TileQ::descriptor_offset(0, step), step != 0);
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) wgmma_done(part[block]);
+      free(ring.stage);
+      promote(f, part, sums);
+      ring.next();
+    }
+  }
+};
+
+}  // namespace tessera::device

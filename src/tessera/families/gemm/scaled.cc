@@ -1,0 +1,73 @@
+#include "tessera/families/gemm/scaled.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "tessera/device/cuda/gemm/scaled_arguments.h"
+
+namespace tessera::gemm {
+namespace {
+
+std::int64_t rows_of_block(GemmScale scale) {
+  return scale == GemmScale::none ? 0 : block_of(scale).rows;
+}
+
+// Beside the products: a warp multiplies and adds every sum once for each block of k. The products
+// of 128 k by wgmma take about four times as long as that, and the other consumer's products hide a
+// part of it. The products of mma are slower, so it weighs less there.
+constexpr double kPromoteByWgmma = 1.15;
+constexpr double kPromoteByMma = 1.1;
+constexpr double kPromoteEach32 = 1.4;
+
+}  // namespace
+
+std::string scale_fields(const GemmSignature& s) {
+  if (!has_scales(s)) return {};
+  return fmt::format(
+      "  static constexpr int kScaleRowsA = {}, kScaleKA = {}, kScaleRowsB = {}, kScaleKB = {};\n"
+      "  static constexpr bool kScaleE8m0 = {};\n",
+      rows_of_block(s.scale_a), block_of(s.scale_a).k, rows_of_block(s.scale_b),
+      block_of(s.scale_b).k, yes_no(s.scale_type == GemmScaleType::e8m0));
+}
+
+std::string_view cuda_arguments_name(const GemmSignature& s) {
+  return has_scales(s) ? "CudaScaledGemmArguments" : "CudaGemmArguments";
+}
+
+void add_cuda_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  device::CudaScaledGemmArguments x{};
+  std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
+  if (p.scale_a != GemmScale::none) {
+    x.a = {o.scale_a, p.stride_scale_a_m, p.stride_scale_a_k, p.batch_stride_scale_a};
+    if (p.k > 0) launch.pointers.push(o.scale_a);
+  }
+  if (p.scale_b != GemmScale::none) {
+    x.b = {o.scale_b, p.stride_scale_b_n, p.stride_scale_b_k, p.batch_stride_scale_b};
+    if (p.k > 0) launch.pointers.push(o.scale_b);
+  }
+  x.quads = p.scale_quads ? 1 : 0;
+  launch.arguments.set(x);
+}
+
+bool has_scales_or_groups(const Case& c) {
+  return !has_scales(c.signature) || c.signature.grouping == GemmGrouping::none;
+}
+std::string has_scales_and_groups(const Case& c) {
+  return fmt::format("{} has no {} kernels with block scales and groups, got grouping={}",
+                     c.target.name, to_string(c.algorithm.pipeline),
+                     to_string(c.signature.grouping));
+}
+
+Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const bool each_32 = s.scale_a == GemmScale::by_1x32 || s.scale_b == GemmScale::by_1x32;
+  const bool by_wgmma = spec.algorithm.pipeline == Pipeline::tmaws;
+  const double factor = by_wgmma ? kPromoteByWgmma : each_32 ? kPromoteEach32 : kPromoteByMma;
+  Estimate found = without;
+  found.seconds += (factor - 1) * found.compute_seconds;
+  found.compute_seconds *= factor;
+  return found;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,36 @@
+// CUDA kernels for operands with scales of blocks: what the ways tmaws and cpasync share of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/families/gemm/extras.h"
+#include "tessera/families/gemm/ways.h"
+
+namespace tessera::gemm {
+
+// The fields of a kernel's configuration that tell its scales; empty where it has none.
+std::string scale_fields(const GemmSignature& signature);
+
+// The struct of arguments that a kernel takes.
+std::string_view cuda_arguments_name(const GemmSignature& signature);
+
+// Own::add_scales of both ways.
+void add_cuda_scales(const GemmProblem& problem, const GemmOperands& operands, Launch& launch);
+
+// A rule of both ways: a kernel with scales has no groups.
+bool has_scales_or_groups(const Case& c);
+std::string has_scales_and_groups(const Case& c);
+inline constexpr Rule kNoGroupsWithScales = {has_scales_or_groups, has_scales_and_groups};
+
+// scaled_tmaws.cc: the rule of tmaws about scales, and the algorithms for a signature that has
+// some.
+bool scales_fit_tmaws(const Case& c);
+std::string scales_do_not_fit_tmaws(const Case& c);
+inline constexpr Rule kScalesOfTmaws = {scales_fit_tmaws, scales_do_not_fit_tmaws};
+void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all);
+
+// An estimate of the kernel without its scales, with what they cost.
+Estimate with_scales(const Estimate& without, const KernelSpec& spec);
+
+}  // namespace tessera::gemm

@@ -1,0 +1,155 @@
+// Kernels of tmaws for operands with scales of blocks of 128 along k
+// (src/tessera/device/cuda/gemm/tma_scaled_gemm.h): their rules and their algorithms.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/device/cuda/scaled_sizes.h"
+#include "tessera/families/gemm/rules.h"
+#include "tessera/families/gemm/scaled.h"
+#include "tessera/families/gemm/tmaws.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr int kMostScaledSums = 80;  // of a thread, which holds as many of the stage's; more spill
+constexpr int kMostScaledConsumers = 2;
+
+bool scales_of_128(const GemmSignature& s) {
+  return s.scale_a == GemmScale::by_1x128 && s.scale_type == GemmScaleType::fp32 &&
+         (s.scale_b == GemmScale::by_1x128 || s.scale_b == GemmScale::by_128x128);
+}
+
+bool is_plain(const Algorithm& a) {
+  return a.scheduler == Scheduler::cooperative && a.splits == 1 && !a.streamk && !a.repack &&
+         a.split_k != SplitK::atomic && a.wave.m <= kMostScaledConsumers;
+}
+
+constexpr Rule kScaledRules[] = {
+    {[](const Case& c) { return !has_scales(c.signature) || scales_of_128(c.signature); },
+     [](const Case& c) {
+       const GemmSignature& s = c.signature;
+       return fmt::format(
+           "tmaws takes scale_a=1x128, scale_b=1x128 or 128x128 and scale_type=fp32, got {}, {} "
+           "and {}; use a cpasync kernel",
+           to_string(s.scale_a), to_string(s.scale_b), to_string(s.scale_type));
+     }},
+    {[](const Case& c) { return !has_scales(c.signature) || !c.signature.preshuffled_b; },
+     [](const Case&) {
+       return std::string("a preshuffled B has no block scales: preshuffle must be 0, got 1");
+     }},
+    {[](const Case& c) { return !has_scales(c.signature) || is_plain(c.algorithm); },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "block scales go with the cooperative scheduler, 1 or {} consumers and ordered slices "
+           "of K with tmaws, got {}, {}, split_k={} splits={} streamk={} repack={}",
+           kMostScaledConsumers, to_string(a.scheduler), a.wave.m, to_string(a.split_k), a.splits,
+           a.streamk ? 1 : 0, a.repack ? 1 : 0);
+     }},
+    {[](const Case& c) {
+       return !has_scales(c.signature) || c.algorithm.tile.k == device::kScaledDepth;
+     },
+     [](const Case& c) {
+       return fmt::format("block scales need tile_k = {}, the block's, with tmaws, got {}",
+                          device::kScaledDepth, c.algorithm.tile.k);
+     }},
+    {[](const Case& c) {
+       return !has_scales(c.signature) || tile::tmaws_accumulators(c.algorithm) <= kMostScaledSums;
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "needs {} accumulators a thread, at most {} fit beside as many of a block of k",
+           tile::tmaws_accumulators(c.algorithm), kMostScaledSums);
+     }},
+};
+
+// ---- algorithms ----
+
+// tile_m, tile_n and consumers; tiles of few columns are listed with A and B swapped as well.
+struct ScaledTile {
+  int tile_m, tile_n, consumers;
+};
+constexpr ScaledTile kScaledTiles[] = {
+    {128, 128, 2}, {128, 112, 2}, {128, 96, 2}, {128, 64, 2}, {128, 32, 2}, {128, 16, 2},
+    {256, 64, 2},  {64, 128, 1},  {64, 64, 1},  {64, 32, 1},  {64, 16, 1},  {64, 8, 1},
+};
+constexpr int kScaledSlices[] = {1, 2, 4, 8};
+constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
+constexpr int kMostScaledStages = 8;
+constexpr int kLeastScaledStages = 3;
+constexpr Shape3 kScaledClusters[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}};
+
+// As many stages as fit, up to most. Of tiles with one consumer two blocks share a unit.
+int scaled_stages(const GemmSignature& signature, Algorithm a, const Target& target) {
+  a.stages = 1;
+  const std::int64_t one = shared_memory(signature, a).all;
+  a.stages = 2;
+  const std::int64_t stage = shared_memory(signature, a).all - one;
+  const std::int64_t room = a.wave.m == 1 ? target.shared_memory_bytes / 2 - device::kSharedReserve
+                                          : target.shared_memory_bytes;
+  return static_cast<int>(std::min<std::int64_t>(kMostScaledStages, 1 + (room - one) / stage));
+}
+
+void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
+  a.stages = scaled_stages(query.signature, a, query.target);
+  const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
+  if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
+}
+
+void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
+                     std::vector<Algorithm>& all) {
+  for (const Shape3& cluster : kScaledClusters) {
+    for (const int slices : kScaledSlices) {
+      const bool shares = cluster.m * cluster.n > 1;
+      if (slices > 1 &&
+          tile.tile_m * tile.tile_n / (tile.consumers * device::kGroupThreads) > kMostSlicedSums) {
+        continue;
+      }
+      if (shares && (slices > 1 || swap || tile.tile_n < kSkinnyTile || tile.consumers == 1)) {
+        continue;
+      }
+      add_scaled_one(query,
+                     {.pipeline = Pipeline::tmaws,
+                      .tile = {tile.tile_m, tile.tile_n, device::kScaledDepth},
+                      .wave = {tile.consumers, 1, 1},
+                      .warp_tile = {device::kWgmmaRows, tile.tile_n, 32},
+                      .scheduler = Scheduler::cooperative,
+                      .split_k = slices > 1 ? SplitK::ordered : SplitK::none,
+                      .slices = slices,
+                      .cluster_m = cluster.m,
+                      .cluster_n = cluster.n,
+                      .swap_ab = swap},
+                     all);
+    }
+  }
+}
+
+}  // namespace
+
+void add_scale_bytes(const GemmSignature& s, const Algorithm& a, tile::SharedMemory& shared) {
+  if (a.pipeline != Pipeline::tmaws || !scales_of_128(s)) return;
+  const auto rows = [](GemmScale scale) { return static_cast<int>(block_of(scale).rows); };
+  const int rows_p = rows(a.swap_ab ? s.scale_b : s.scale_a);
+  const int rows_q = rows(a.swap_ab ? s.scale_a : s.scale_b);
+  shared.all += std::int64_t{a.stages} *
+                device::scaled_sizes({a.tile.m, a.tile.n, rows_p, rows_q}).stage_bytes;
+}
+
+bool scales_fit_tmaws(const Case& c) {
+  return tile::first_broken<Case>(kScaledRules, c) == nullptr;
+}
+std::string scales_do_not_fit_tmaws(const Case& c) {
+  return tile::first_broken<Case>(kScaledRules, c)->sentence(c);
+}
+
+void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all) {
+  if (!scales_of_128(query.signature) || query.signature.layout != GemmLayout::rcr) return;
+  for (const ScaledTile& tile : kScaledTiles) {
+    add_scaled_tile(query, tile, false, all);
+    if (tile.tile_n <= kSkinnyTile || tile.tile_n == 128) add_scaled_tile(query, tile, true, all);
+  }
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,216 @@
+// Kernels of CUDA targets for operands with scales of blocks: their rules, names and text, what is
+// listed and chosen, and the launches they are bound to.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <ostream>
+#include <set>
+
+#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/families/gemm/scaled.h"
+#include "tessera/targets/targets.h"
+
+namespace tessera::gemm {
+namespace {
+
+// ---- rules ----
+
+struct ScaledRefusal {
+  const char* name;
+  const char* reason;  // empty: legal
+};
+void PrintTo(const ScaledRefusal& row, std::ostream* out) { *out << row.name; }
+
+class ScaledLegality : public testing::TestWithParam<ScaledRefusal> {};
+
+TEST_P(ScaledLegality, GivesTheReason) {
+  const KernelSpec spec = parse_name(GetParam().name);
+  EXPECT_EQ(name_of(spec), GetParam().name);
+  EXPECT_EQ(family().is_legal(spec, load_target(spec.target)).reason, GetParam().reason);
+}
+
+const ScaledRefusal kScaledRefusals[] = {
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_cooperative_s5_"
+     "sm90a",
+     ""},
+    {"gemm_bf8_fp8_rcr_tmaws_64x16x128_1x1x1_64x16x32_scalea1x128_scaleb1x128_cooperative_"
+     "splitordered1_slices4_s8_swap_sm90a",
+     ""},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_bias_gelu_"
+     "cooperative_s4_c2x1_sm90a",
+     ""},
+    {"gemm_fp8_ccr_cpasync_64x64x64_2x2x1_16x8x16_scalea1x32_scaleb1x32_bye8m0_s3_sm90a", ""},
+    {"gemm_fp8_rcr_cpasync_128x128x64_2x4x1_16x8x16_scaleb128x128_s3_sm90a", ""},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_bye8m0_cooperative_"
+     "s4_sm90a",
+     "tmaws takes scale_a=1x128, scale_b=1x128 or 128x128 and scale_type=fp32, got 1x128, 128x128 "
+     "and e8m0; use a cpasync kernel"},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scaleb128x128_cooperative_s4_sm90a",
+     "tmaws takes scale_a=1x128, scale_b=1x128 or 128x128 and scale_type=fp32, got none, 128x128 "
+     "and fp32; use a cpasync kernel"},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_presh_scalea1x128_scaleb128x128_cooperative_"
+     "s4_sm90a",
+     "a preshuffled B has no block scales: preshuffle must be 0, got 1"},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_pingpong_s4_sm90a",
+     "block scales go with the cooperative scheduler, 1 or 2 consumers and ordered slices of K "
+     "with "
+     "tmaws, got pingpong, 2, split_k=none splits=1 streamk=0 repack=0"},
+    {"gemm_fp8_rcr_tmaws_64x64x128_1x1x1_64x64x32_scalea1x128_scaleb128x128_cooperative_"
+     "splitordered2_s4_sm90a",
+     "block scales go with the cooperative scheduler, 1 or 2 consumers and ordered slices of K "
+     "with "
+     "tmaws, got cooperative, 1, split_k=ordered splits=2 streamk=0 repack=0"},
+    {"gemm_fp8_rcr_tmaws_128x128x256_2x1x1_64x128x32_scalea1x128_scaleb128x128_cooperative_s3_"
+     "sm90a",
+     "block scales need tile_k = 128, the block's, with tmaws, got 256"},
+    {"gemm_fp8_rcr_tmaws_128x256x128_2x1x1_64x256x32_scalea1x128_scaleb128x128_cooperative_s3_"
+     "sm90a",
+     "needs 128 accumulators a thread, at most 80 fit beside as many of a block of k"},
+    {"gemm_fp8_rcr_cpasync_128x128x64_2x2x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a",
+     "needs 128 accumulators a thread (128x128 over 128 threads), at most 64 fit"},
+    {"gemm_fp8_rrr_cpasync_128x128x64_2x4x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a",
+     "needs 64 accumulators a thread (128x128 over 256 threads), at most 32 fit"},
+};
+INSTANTIATE_TEST_SUITE_P(Gemm, ScaledLegality, testing::ValuesIn(kScaledRefusals));
+
+TEST(ScaledKernels, HaveNoGroups) {
+  const Target target = load_target("sm90a");
+  KernelSpec spec = parse_name(kScaledRefusals[0].name);
+  std::get<GemmSignature>(spec.signature).grouping = GemmGrouping::contiguous;
+  EXPECT_FALSE(family().is_legal(spec, target));
+}
+
+// ---- what is listed ----
+
+TEST(ScaledKernels, AreListedWhereAWishNamesThem) {
+  const Target target = load_target("sm90a");
+  const std::vector<Wish> wishes = {{"dtype", "fp8"},
+                                    {"layout", "rcr"},
+                                    {"variant", "standard"},
+                                    {"scale_a", "1x128"},
+                                    {"scale_b", "128x128"}};
+  std::set<std::string> names;
+  std::set<Pipeline> pipelines;
+  const std::vector<KernelSpec> specs = family().enumerate(target, wishes);
+  for (const KernelSpec& spec : specs) {
+    EXPECT_TRUE(has_scales(std::get<GemmSignature>(spec.signature))) << name_of(spec);
+    EXPECT_EQ(family().is_legal(spec, target).reason, "") << name_of(spec);
+    EXPECT_TRUE(names.insert(name_of(spec)).second) << name_of(spec);
+    pipelines.insert(spec.algorithm.pipeline);
+  }
+  EXPECT_EQ(pipelines, (std::set{Pipeline::tmaws, Pipeline::cpasync}));
+  EXPECT_TRUE(
+      family()
+          .enumerate(
+              target,
+              std::vector<Wish>{
+                  wishes[0], wishes[1], wishes[2], {"scale_b", "1x32"}, {"pipeline", "tmaws"}})
+          .empty());
+}
+
+// ---- problems ----
+
+GemmProblem with_blocks(GemmLayout layout, std::int64_t m, std::int64_t n, std::int64_t k) {
+  GemmProblem p = gemm_problem(DType::fp8, layout, m, n, k);
+  p.scale_a = GemmScale::by_1x128, p.scale_b = GemmScale::by_128x128;
+  return p;
+}
+
+TEST(ScaledKernels, EveryProblemHasAGeneralOne) {
+  const Target target = load_target("sm90a");
+  for (const GemmLayout layout :
+       {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
+    for (const GemmScale scale : {GemmScale::by_1x32, GemmScale::by_1x128, GemmScale::by_128x128}) {
+      for (const std::int64_t m : {1, 300}) {
+        GemmProblem p = with_blocks(layout, m, 77, 131);
+        p.b = DType::bf8, p.scale_a = scale, p.scale_type = GemmScaleType::e8m0;
+        p.scale_quads = true;
+        const KernelSpec spec = family().general(p, target);
+        EXPECT_EQ(family().is_legal(spec, target).reason, "");
+        EXPECT_EQ(family().supports(spec, p, target).reason, "");
+        EXPECT_EQ(spec.algorithm.pipeline, Pipeline::cpasync);
+        EXPECT_EQ(spec.algorithm.tile.m, m == 300 && layout == GemmLayout::rcr ? 128 : 64);
+      }
+    }
+  }
+}
+
+// What the estimate finds best.
+KernelSpec best(const GemmProblem& p, const Target& target) {
+  std::optional<KernelSpec> found;
+  double least = 0;
+  for (const KernelSpec& spec : family().legal_candidates(p, target)) {
+    if (!family().supports(spec, p, target)) continue;
+    const double seconds = family().estimate(spec, p, target, 1).seconds;
+    if (found && seconds >= least) continue;
+    found = spec, least = seconds;
+  }
+  return found.value();
+}
+
+TEST(ScaledKernels, TheEstimateTakesSmallTilesForFewRows) {
+  const Target target = load_target("sm90a");
+  for (const std::int64_t m : {1, 16, 64, 128, 1024, 4096}) {
+    const KernelSpec spec = best(with_blocks(GemmLayout::rcr, m, 7168, 2048), target);
+    fmt::print("m={}: {}\n", m, name_of(spec));
+    EXPECT_EQ(spec.algorithm.pipeline, Pipeline::tmaws);
+    const Algorithm& a = spec.algorithm;
+    const int rows = a.swap_ab ? a.tile.n : a.tile.m;
+    if (m <= 64) {
+      EXPECT_LE(rows, 64) << name_of(spec);
+    }
+    if (m >= 1024) {
+      EXPECT_GE(a.tile.m * a.tile.n, 128 * 96) << name_of(spec);
+    }
+  }
+}
+
+// ---- launches and text ----
+
+TEST(ScaledKernels, GetTheirScalesBehindTheOtherArguments) {
+  const Target target = load_target("sm90a");
+  GemmProblem p = with_blocks(GemmLayout::rcr, 256, 256, 512);
+  p.stride_scale_a_m = 1, p.stride_scale_a_k = 256;
+  alignas(256) static std::byte memory[512];
+  GemmOperands o;
+  o.a = o.b = o.out = memory;
+  o.scale_a = memory + 16, o.scale_b = memory + 32;
+  for (const char* name : {kScaledRefusals[0].name, kScaledRefusals[4].name}) {
+    KernelSpec spec = parse_name(name);
+    std::get<GemmSignature>(spec.signature).scale_a = GemmScale::by_1x128;
+    const Launch launch = family().bind(spec, p, target, o);
+    ASSERT_EQ(launch.arguments.size(), sizeof(device::CudaScaledGemmArguments));
+    device::CudaScaledGemmArguments x;
+    std::memcpy(&x, launch.arguments.data(), sizeof(x));
+    EXPECT_EQ(x.cuda.gemm.m, 256);
+    EXPECT_EQ(x.a.data, o.scale_a);
+    EXPECT_EQ(x.b.data, o.scale_b);
+    EXPECT_EQ(x.a.stride_rows, 1);
+    EXPECT_EQ(x.a.stride_k, 256);
+    EXPECT_EQ(x.b.stride_rows, 4);
+    EXPECT_EQ(x.b.stride_k, 1);
+    EXPECT_EQ(x.quads, 0);
+    std::set<const void*> pointers;
+    for (const void* pointer : launch.pointers) pointers.insert(pointer);
+    EXPECT_TRUE(pointers.contains(o.scale_a) && pointers.contains(o.scale_b));
+  }
+}
+
+TEST(ScaledKernels, TheTextTellsTheScales) {
+  const Target target = load_target("sm90a");
+  const std::string text = family().emit(parse_name(kScaledRefusals[3].name), target).text;
+  EXPECT_NE(text.find("mma_scaled_gemm.h"), std::string::npos);
+  EXPECT_NE(text.find("kScaleRowsA = 1, kScaleKA = 32, kScaleRowsB = 1, kScaleKB = 32;"),
+            std::string::npos);
+  EXPECT_NE(text.find("kScaleE8m0 = true;"), std::string::npos);
+  EXPECT_NE(text.find("__grid_constant__ CudaScaledGemmArguments"), std::string::npos);
+  const std::string plain =
+      family()
+          .emit(parse_name("gemm_fp8_rcr_cpasync_64x64x64_2x2x1_16x8x16_s3_sm90a"), target)
+          .text;
+  EXPECT_EQ(plain.find("Scale"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::gemm

@@ -1,0 +1,79 @@
+// Kernels for operands with scales of blocks compile without spilling a register, whatever their
+// epilogue, layout and scales. No GPU is needed.
+#include <fmt/format.h>
+
+#include "nvrtc/no_spills.h"
+#include "tessera/families/gemm/scaled.h"
+#include "tessera/families/gemm/ways.h"
+
+namespace tessera {
+namespace {
+
+class ScaledKernels : public NvrtcTest {
+ protected:
+  Source source(const std::string& name) const {
+    const KernelSpec spec = parse_name(name);
+    EXPECT_EQ(gemm::family().is_legal(spec, target_).reason, "") << name;
+    return gemm::family().emit(spec, target_);
+  }
+
+  // The kernels of tmaws that are candidates for such problems, every `step`th.
+  std::vector<Source> candidates(GemmScale scale_b, std::size_t first, std::size_t step) const {
+    GemmProblem p = gemm_problem(DType::fp8, GemmLayout::rcr, 64, 64, 128);
+    p.scale_a = GemmScale::by_1x128, p.scale_b = scale_b;
+    const auto signature = std::get<GemmSignature>(signature_of(p));
+    std::vector<Algorithm> all;
+    gemm::add_scaled({signature, target_, nullptr}, all);
+    EXPECT_GT(all.size(), 50U);
+    std::vector<Source> sources;
+    for (std::size_t i = first; i < all.size(); i += step) {
+      const KernelSpec spec = {signature, all[i], target_.name};
+      EXPECT_EQ(gemm::family().is_legal(spec, target_).reason, "") << name_of(spec);
+      sources.push_back(gemm::family().emit(spec, target_));
+    }
+    return sources;
+  }
+};
+
+TEST_F(ScaledKernels, OfBothWaysCompile) {
+  expect_no_spills(
+      {source("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_"
+              "cooperative_s5_sm90a"),
+       source("gemm_fp8_rcr_cpasync_64x64x64_2x2x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a")});
+}
+
+TEST_F(ScaledKernels, OfTmawsDoNotSpill) {
+  expect_no_spills(candidates(GemmScale::by_128x128, 0, 5));
+  expect_no_spills(candidates(GemmScale::by_1x128, 0, 11));
+}
+
+TEST_F(ScaledKernels, OfEveryKindOfScaleDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* scales :
+       {"scalea1x128_scaleb128x128", "scalea1x128_scaleb1x128", "scalea1x32_scaleb1x32_bye8m0",
+        "scalea128x128_scaleb1x32", "scaleb128x128", "scalea1x128_bye8m0"}) {
+    sources.push_back(
+        source(fmt::format("gemm_fp8_rcr_cpasync_128x128x64_2x4x1_16x8x16_{}_s3_sm90a", scales)));
+  }
+  for (const char* layout : {"rrr", "crr", "ccr"}) {
+    sources.push_back(source(fmt::format(
+        "gemm_fp8_bf8_{}_cpasync_64x64x64_2x2x1_16x8x16_scalea1x32_scaleb128x128_s3_sm90a",
+        layout)));
+  }
+  expect_no_spills(sources);
+}
+
+TEST_F(ScaledKernels, WithEpiloguesDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* chain : {"bias_gelu", "multidadd2", "rowscale_colscale_bias"}) {
+    for (const char* shape : {"128x128x128_2x1x1_64x128x32", "64x32x128_1x1x1_64x32x32"}) {
+      sources.push_back(source(
+          fmt::format("gemm_fp8_rcr_tmaws_{}_scalea1x128_scaleb128x128_{}_cooperative_s4_sm90a",
+                      shape, chain)));
+    }
+  }
+  expect_no_spills(sources);
+}
+
+}  // namespace
+}  // namespace tessera
