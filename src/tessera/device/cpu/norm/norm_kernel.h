@@ -4,6 +4,7 @@
 // whose squares overflow or vanish are read again, scaled.
 #pragma once
 
+#include "tessera/device/cpu/norm/chunk_statistics.h"
 #include "tessera/device/cpu/norm/gated_rows.h"
 
 namespace tessera::device {
@@ -28,9 +29,12 @@ struct NormKernel {
   static_assert(C::kVectorBytes == kVectorBytes, "compile flags and target disagree on vectors");
   static_assert(kChunk % kLanes == 0, "tile_n must be a multiple of the vector's lanes");
 
-  struct alignas(kVectorBytes) Chunk {
-    float x[kChunk];
-  };
+  using Statistics = ChunkStatistics<C>;
+  using Chunk = typename Statistics::Chunk;
+  using Inputs = typename Statistics::Inputs;
+  using First = typename Statistics::First;
+  static constexpr int kPrefetchEach = Statistics::kPrefetchEach;
+
   // A row, or a slice of one.
   struct Place {
     i64 row;
@@ -41,14 +45,6 @@ struct NormKernel {
     return merge<C::kKind, NormMath>(a, b);
   }
 
-  // The inputs of a row, from a column on.
-  struct Inputs {
-    const In *in, *residual;
-    [[gnu::always_inline]] void prefetch(int i) const {
-      __builtin_prefetch(in + i);
-      if (C::kResidual) __builtin_prefetch(residual + i);
-    }
-  };
   static Inputs inputs(const NormArguments& g, i64 row, i64 column) {
     return {static_cast<const In*>(g.in) + g.ld_in * row + column,
             static_cast<const In*>(g.residual) + g.ld_residual * row + column};
@@ -57,48 +53,29 @@ struct NormKernel {
   // One chunk holds a whole row, so that the second pass reads no memory.
   static bool is_held(const NormArguments& g) { return C::kSlices == 1 && g.columns <= kChunk; }
 
-  // `count` columns of a row as floats; with a residual the sum is stored first, and what was
-  // stored is what counts. again: in the second pass.
-  static void read_chunk(const NormArguments& g, i64 row, i64 begin, int count, bool again,
-                         Chunk& chunk) {
+  // Calls visit(i, x, lanes, number) for `count` columns of a row as floats, by vectors, which are
+  // left in the chunk; with a residual the sum is stored first, and what was stored is what counts.
+  // again: in the second pass.
+  template <class Visit>
+  [[gnu::always_inline]] static void read_chunk(const NormArguments& g, i64 row, i64 begin,
+                                                int count, bool again, Chunk& chunk, Visit visit) {
     const Inputs from = inputs(g, row, begin);
     In* const sum = static_cast<In*>(g.sum) + g.ld_sum * row + begin;
     const In* const in = C::kResidual && again ? sum : from.in;
-    for_each_vector(count, [=, &chunk](int i, int lanes, int) {
+    const auto one = [&](int i, int lanes, int number) __attribute__((always_inline)) {
       f32v x = load_lanes(in + i, lanes);
       if (C::kResidual && !again) {
         store_float(sum + i, x + load_lanes(from.residual + i, lanes), lanes);
         x = load_lanes(sum + i, lanes);
       }
       store(chunk.x + i, x);
-    });
+      visit(i, x, lanes, number);
+    };
+    for_each_vector(count, one);
   }
-
-  // softmax leaves exp(x - maximum) in the chunk. Memory is slow enough to be busy meanwhile: half
-  // of what is read next comes now, half in write_chunk().
-  static NormStatistics statistics_of(Chunk& chunk, int count, Inputs next) {
-    float* const x = chunk.x;
-    const float n = static_cast<float>(count);
-    pad_lanes(x, count, kSoftmax ? -infinity() : 0.0F);
-    if constexpr (kSoftmax) {
-      const float most = most_of_vectors(x, count);
-      const float offset = offset_of(most);
-      return {n, most, sum_of_vectors(x, count, [&](int i, f32v v) {
-                next.prefetch(i / 2);
-                const f32v y = exp_of_negative(v - offset);
-                store(x + i, y);
-                return y;
-              })};
-    }
-    float mean = 0;
-    if constexpr (C::kKind == NormKind::layernorm) {
-      mean = sum_of_vectors(x, count, [](int, f32v v) { return v; }) / n;
-      pad_lanes(x, count, mean);
-    }
-    return {n, mean, sum_of_vectors(x, count, [&](int i, f32v v) {
-              next.prefetch(i / 2);
-              return (v - mean) * (v - mean);
-            })};
+  static void read_chunk(const NormArguments& g, i64 row, i64 begin, int count, bool again,
+                         Chunk& chunk) {
+    read_chunk(g, row, begin, count, again, chunk, [](int, f32v, int, int) {});
   }
 
   // Calls visit(begin, count) for each chunk.
@@ -109,13 +86,21 @@ struct NormKernel {
     }
   }
 
-  // `chunk` is left holding the last one, as statistics_of() leaves it.
+  // `chunk` is left holding the last one, as Statistics::of() leaves it.
   static NormStatistics gather(const NormArguments& g, const Place& p, Chunk& chunk) {
     NormStatistics all = no_statistics<C::kKind>();  // what a slice without columns has
     for_each_chunk(p.columns, [&](i64 begin, int count) {
-      read_chunk(g, p.row, begin, count, false, chunk);
       const Inputs next = is_held(g) ? inputs(g, p.row + 1, 0) : inputs(g, p.row, begin + count);
-      const NormStatistics s = statistics_of(chunk, count, next);
+      First first;
+      read_chunk(
+          g, p.row, begin, count, false,
+          chunk, [&](int i, f32v x, int lanes, int number) __attribute__((always_inline)) {
+            constexpr bool kAsks = C::kKind == NormKind::rmsnorm;  // it has no other pass
+            if (kAsks && number >= 0 && number % kPrefetchEach == 0) next.prefetch(i / 2);
+            if (lanes == kLanes) first.add(x, number);
+          });
+      first.add_last(chunk, count);
+      const NormStatistics s = Statistics::of(chunk, count, first, next);
       all = begin == p.columns.begin ? s : merged(all, s);
     });
     return all;
@@ -134,7 +119,12 @@ struct NormKernel {
     for_each_chunk(p.columns, [&](i64 begin, int count) {
       read_chunk(g, p.row, begin, count, true, chunk);
       multiply(chunk, count, power);
-      all = merged(all, statistics_of(chunk, count, inputs(g, p.row, begin)));
+      First first;
+      for_each_vector(count, [&](int i, int lanes, int number) {
+        if (lanes == kLanes) first.add(load<f32v>(chunk.x + i), number);
+      });
+      first.add_last(chunk, count);
+      all = merged(all, Statistics::of(chunk, count, first, inputs(g, p.row, begin)));
     });
     return all;
   }
@@ -182,12 +172,13 @@ struct NormKernel {
     const bool is_aligned = reinterpret_cast<unsigned long>(out) % kVectorBytes == 0;
     const bool past_cache = is_aligned && goes_past_cache(g);
     const Inputs next = inputs(g, row + 1, count / 2);
+    const NormArguments own = g;
     f32v last;
     const auto visit = [&](int i, int lanes, int number) __attribute__((always_inline)) {
-      const f32v y = result<kHeld>(g, load<f32v>(chunk.x + i), begin + i, lanes, f);
+      const f32v y = result<kHeld>(own, load<f32v>(chunk.x + i), begin + i, lanes, f);
       if (number % 2 == 1) return store_two(out + i - kLanes, last, y, past_cache);
       if (number < 0) return store_float(out + i, y, lanes);
-      if (kHeld) next.prefetch(i / 2);
+      if (kHeld && number % kPrefetchEach == 0) next.prefetch(i / 2);
       last = y;
     };
     for_each_vector(count, visit);
@@ -207,9 +198,6 @@ struct NormKernel {
 
   static constexpr bool kQuantised = C::kQuant != NormQuant::none;
   using Eight = EightBitRows<C>;
-  // Half a vector of inputs is asked for with each vector; so many of them are a line.
-  static constexpr int kOfLine = 128 / (kLanes * static_cast<int>(sizeof(In)));
-  static constexpr int kPrefetchEach = kOfLine < 4 ? kOfLine : 4;
 
   // What the results of a row are made of.
   struct Finish {
