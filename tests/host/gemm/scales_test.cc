@@ -161,7 +161,8 @@ TEST(ScaledProblems, StandForAnyNumberOfRows) {
   const Problem packed =
       parse_problem("gemm m=64 n=256 k=512 a=fp8 scale_a=1x128 scale_b=128x128 batch=2");
   const Problem by_rows = parse_problem(
-      "gemm m=64 n=256 k=512 a=fp8 scale_a=1x128 stride_scale_a_m=1 stride_scale_a_k=64");
+      "gemm m=64 n=256 k=512 a=fp8 scale_a=1x128 scale_b=128x128 stride_scale_a_m=1 "
+      "stride_scale_a_k=64");
   for (const Problem& problem : {packed, by_rows}) {
     const AnyBatch any = any_batch(problem);
     for (const auto* list : {&any.usual, &any.unusual}) {
