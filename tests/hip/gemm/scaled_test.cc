@@ -40,6 +40,15 @@ class ScaledGemm : public EmulatedGemm {
     return p;
   }
 
+  void check_some(int count) {
+    std::vector<KernelSpec> specs;
+    for (int i = 0; i < count; ++i) specs.push_back(random_spec());
+    for_each_built(specs,
+                   [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
+                     for (int n = 0; n < 3; ++n) check(spec, source, kernel);
+                   });
+  }
+
   void check(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     const GemmProblem p = problem_with_scales(spec);
     const std::uint64_t seed = random_();
@@ -59,15 +68,16 @@ class ScaledGemm : public EmulatedGemm {
     count_problem(p, mismatch.checked);
   }
 };
+
+class LongScaledGemm : public ScaledGemm {};
+
+INSTANTIATE_TEST_SUITE_P(Long, LongScaledGemm, testing::Values("gfx942", "gfx950", "gfx1201"),
+                         [](const auto& row) { return row.param; });
 INSTANTIATE_TEST_SUITE_P(Targets, ScaledGemm, testing::Values("gfx942", "gfx950", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
-TEST_P(ScaledGemm, MultipliesEachElementByItsScale) {
-  const std::vector<KernelSpec> specs = {random_spec(), random_spec()};
-  for_each_built(specs, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-    for (int n = 0; n < 3; ++n) check(spec, source, kernel);
-  });
-}
+TEST_P(ScaledGemm, MultipliesEachElementByItsScale) { check_some(1); }
+TEST_P(LongScaledGemm, MultipliesEachElementByItsScale) { check_some(20); }
 
 }  // namespace
 }  // namespace tessera

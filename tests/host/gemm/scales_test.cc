@@ -155,6 +155,27 @@ TEST(ScaleKernels, AreListedWhereAWishNamesThem) {
   EXPECT_EQ(count(with({{"scale_type", "e8m0"}})), 15U);
 }
 
+// A problem that stands for other numbers of rows is valid, and has its own strides where the
+// given ones do not follow from the sizes.
+TEST(ScaledProblems, StandForAnyNumberOfRows) {
+  const Problem packed =
+      parse_problem("gemm m=64 n=256 k=512 a=fp8 scale_a=1x128 scale_b=128x128 batch=2");
+  const Problem by_rows = parse_problem(
+      "gemm m=64 n=256 k=512 a=fp8 scale_a=1x128 scale_b=128x128 stride_scale_a_m=1 "
+      "stride_scale_a_k=64");
+  for (const Problem& problem : {packed, by_rows}) {
+    const AnyBatch any = any_batch(problem);
+    for (const auto* list : {&any.usual, &any.unusual}) {
+      for (const Problem& other : *list) {
+        EXPECT_EQ(sentence(other), "") << to_string(other);
+        const GemmProblem p = with_strides(std::get<GemmProblem>(other));
+        EXPECT_EQ(p.batch_stride_scale_a, p.m * p.stride_scale_a_m);
+        EXPECT_EQ(p.batch_stride_scale_b, 8);
+      }
+    }
+  }
+}
+
 // ---- the reference ----
 
 // Numbers of one product, in memory of their own, and its blocks' sums in fp32.

@@ -67,6 +67,8 @@ void settle_rows(const GemmProblem& dense, GemmProblem& p) {
   follow(p.ld_b, dense.ld_b);
   follow(p.ld_c, dense.ld_c);
   follow(p.ld_out, dense.ld_out);
+  follow(p.stride_scale_a_m, dense.stride_scale_a_m);
+  follow(p.stride_scale_b_n, dense.stride_scale_b_n);
   for (std::size_t i = 0; i < kMaxD; ++i) follow(p.ld_d[i], dense.ld_d[i]);
 }
 void settle_batches(const GemmProblem& dense, GemmProblem& p) {
@@ -78,6 +80,8 @@ void settle_batches(const GemmProblem& dense, GemmProblem& p) {
   settle(p.batch_stride_a, dense.batch_stride_a);
   settle(p.batch_stride_b, dense.batch_stride_b);
   settle(p.batch_stride_c, dense.batch_stride_c);
+  settle(p.batch_stride_scale_a, dense.batch_stride_scale_a);
+  settle(p.batch_stride_scale_b, dense.batch_stride_scale_b);
   settle(p.batch_stride_out, dense.batch_stride_out);
   for (std::size_t i = 0; i < kMaxD; ++i) settle(p.batch_stride_d[i], dense.batch_stride_d[i]);
 }
@@ -88,9 +92,11 @@ GemmProblem without_sizes(const GemmProblem& given) {
   side_by_side.batch_stride_a = side_by_side.batch_stride_b = kPacked;
   side_by_side.batch_stride_c = side_by_side.batch_stride_out = kPacked;
   side_by_side.batch_stride_d.fill(kPacked);
+  side_by_side.batch_stride_scale_a = side_by_side.batch_stride_scale_b = kPacked;
   GemmProblem dense = side_by_side;
   dense.ld_a = dense.ld_b = dense.ld_c = dense.ld_out = kPacked;
   dense.ld_d.fill(kPacked);
+  dense.stride_scale_a_m = dense.stride_scale_b_n = kPacked;
   GemmProblem p = with_strides(given);
   settle_batches(with_strides(side_by_side), p);
   settle_rows(with_strides(dense), p);

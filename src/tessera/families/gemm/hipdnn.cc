@@ -11,6 +11,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -302,6 +303,7 @@ std::string cannot_say(const KernelSpec& spec, const Target& target) {
     return fmt::format("a graph has no word for operands that are multiplied as {}", type);
   }
   if (s.preshuffled_b) return "a graph has no word for a B that was packed ahead for one kernel";
+  if (has_scales(s)) return "its graph is one node, matmul, which has no scales of blocks";
   if (num_ops(s.epilogue) > 0) {
     return fmt::format("its graph is one node, matmul, which has no epilogue, got {}",
                        to_string(s.epilogue));
