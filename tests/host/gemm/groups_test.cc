@@ -182,6 +182,14 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
       "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 "
       "cluster "
       "and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 slices=1 streamk=0 repack=0");
+  EXPECT_EQ(
+      reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsalongk_cooperative_s4_sm90a"),
+      "tmaws reads from whole 16 bytes of a line on, where groups do not begin: layout must be crr "
+      "with grouping=along_k, got rcr");
+  EXPECT_EQ(
+      reason("gemm_bf16_crr_tmaws_128x256x64_2x1x1_64x256x16_groupsindexed_cooperative_s4_sm90a"),
+      "tmaws reads from whole 16 bytes of a line on, where groups do not begin: layout must be rcr "
+      "or rrr with grouping=indexed, got crr");
   EXPECT_EQ(reason("gemm_fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groupsindexed_splitordered1_slices2_"
                    "s2_sm90a"),
             "cpasync does not cut the K of groups into slices, got slices=2 with grouping=indexed");

@@ -69,6 +69,14 @@ bool blocks_are_alone(const Algorithm& a) {
   return a.cluster_m * a.cluster_n * a.splits * a.slices == 1 && !a.streamk && !a.repack;
 }
 
+// The copy engine reads tiles that begin at whole 16 bytes of their lines, and groups begin
+// anywhere.
+bool groups_begin_lines(const GemmSignature& s) {
+  if (s.grouping == GemmGrouping::along_k) return s.layout == GemmLayout::crr;
+  return s.grouping == GemmGrouping::none || s.grouping == GemmGrouping::masked ||
+         a_is_row_major(s.layout);
+}
+
 constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
@@ -90,6 +98,16 @@ constexpr Rule kTmaws[] = {
            "cluster and splits=1 slices=1 streamk=0 repack=0, got {}x{} and splits={} slices={} "
            "streamk={} repack={}",
            a.cluster_m, a.cluster_n, a.splits, a.slices, a.streamk ? 1 : 0, a.repack ? 1 : 0);
+     }},
+    {[](const Case& c) { return groups_begin_lines(c.signature); },
+     [](const Case& c) {
+       const bool along_k = c.signature.grouping == GemmGrouping::along_k;
+       return fmt::format(
+           "tmaws reads from whole 16 bytes of a line on, where groups do not begin: layout must "
+           "be "
+           "{} with grouping={}, got {}",
+           along_k ? "crr" : "rcr or rrr", to_string(c.signature.grouping),
+           to_string(c.signature.layout));
      }},
     tile::kRowOf<Case, tile::kTmawsSchedulers>,
     tile::kRowOf<Case, tile::kTmawsConsumers>,
