@@ -8,7 +8,9 @@
 #include <limits>
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/ways.h"
 
@@ -106,6 +108,21 @@ constexpr Rule kCpasync[] = {
        return fmt::format("cpasync cuts K into slices for fp32 only, got {} slices of {}",
                           c.algorithm.slices, to_string(c.signature.a));
      }},
+    {[](const Case& c) { return c.algorithm.slices == 1 || !has_outputs(c.signature); },
+     [](const Case& c) {
+       return fmt::format(
+           "cpasync cuts no K into slices with a gate, rows by index or quantised outputs, got {} "
+           "slices",
+           c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       return c.signature.grouping == GemmGrouping::none || !has_outputs(c.signature);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "cpasync has no groups with a gate, rows by index or quantised outputs, got grouping={}",
+           to_string(c.signature.grouping));
+     }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_slices(c.algorithm); },
      [](const Case& c) {
        return fmt::format("split_k must be {} for slices={} with cpasync, got {}",
@@ -201,6 +218,7 @@ bool is_general_cpasync(const Algorithm& a, const GemmProblem& p) {
 }
 
 Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+  if (Verdict served = cuda_outputs_serve(p); !served) return served;
   return parts_fit(spec.algorithm, p);
 }
 
@@ -210,7 +228,11 @@ Source emit_cpasync(const KernelSpec& spec, const Target&) {
   const bool fma = std::get<GemmSignature>(spec.signature).a == DType::fp32;
   const CudaTemplate from =
       fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
-  return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", "");
+  const std::string shapes = cuda_tile_text(spec, false, false);
+  if (has_outputs(std::get<GemmSignature>(spec.signature))) {
+    return cuda_outputs_source(spec, from, shapes);
+  }
+  return cuda_source(spec, from, shapes, "", "");
 }
 
 constexpr unsigned kWarp = 32;
@@ -228,6 +250,20 @@ void add_block_slices(const Algorithm& a, std::int64_t all_tiles,
   launch.workspace.address_offset = offsetof(device::CudaGemmArguments, workspace);
 }
 
+// Each block computes several tiles when there are more tiles than a grid may have blocks.
+Step step_of_tiles(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  std::int64_t blocks = kMaxGrid;
+  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
+  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
+  Step step;
+  step.grid[0] = static_cast<unsigned>(blocks);
+  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
+  step.shared_memory_bytes =
+      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
+  return step;
+}
+
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
                     const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
@@ -242,31 +278,30 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
   if (a.slices > 1 && !is_empty) add_block_slices(a, all_tiles, arguments, launch);
   launch.arguments.set(arguments);
   list_pointers(p, g, launch);
-  if (is_empty) return launch;
-
-  // Each block computes several tiles when there are more tiles than a grid may have blocks.
-  std::int64_t blocks = kMaxGrid;
-  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
-  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
-  Step step;
-  step.grid[0] = static_cast<unsigned>(blocks);
-  step.block[0] = static_cast<unsigned>(a.wave.m * a.wave.n) * kWarp;
-  step.shared_memory_bytes =
-      static_cast<std::size_t>(shared_memory(std::get<GemmSignature>(spec.signature), a).all);
-  launch.steps.push(step);
+  if (!is_empty) launch.steps.push(step_of_tiles(spec, p));
   return launch;
+}
+
+Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  return bind_cuda_outputs(p, o, is_empty ? Step{} : step_of_tiles(spec, p));
 }
 
 }  // namespace
 
-const Way kCpasyncWay = {
-    .backend = "cuda",
-    .pipeline = Pipeline::cpasync,
-    .rules = kCpasync,
-    .serves = cpasync_serves,
-    .emit = emit_cpasync,
-    .bind = bind_cpasync,
-    .estimate = estimate_gpu,
-    .own = {.add_variants = cpasync_variants, .is_general = is_general_cpasync, .by_warp = true}};
+const Way kCpasyncWay = {.backend = "cuda",
+                         .pipeline = Pipeline::cpasync,
+                         .rules = kCpasync,
+                         .serves = cpasync_serves,
+                         .emit = emit_cpasync,
+                         .bind = bind_cpasync,
+                         .estimate = estimate_gpu,
+                         .own = {.add_variants = cpasync_variants,
+                                 .is_general = is_general_cpasync,
+                                 .bind_outputs = bind_cpasync_outputs,
+                                 .gates = true,
+                                 .indexes = true,
+                                 .quantises = true,
+                                 .by_warp = true}};
 
 }  // namespace tessera::gemm
