@@ -16,7 +16,7 @@ namespace {
 
 constexpr unsigned kFinishThreads = 256;  // kOutputThreads
 constexpr std::int64_t kLine = 256;       // bytes at whose multiples parts of the workspace begin
-constexpr int kSumBytes = 4;
+constexpr int kStoredSumBytes = 4;
 constexpr std::uint8_t kGatherEntry = 1, kFinishEntry = 2;
 
 std::string entry_text(const std::string& name, std::string_view suffix, std::string_view kernel,
@@ -101,7 +101,7 @@ Launch bind_cuda_outputs(const GemmProblem& p, const GemmOperands& o, const Step
   x.copy = device::kCounterBytes;
   x.sums = x.copy + bytes_of_copy(p);
   x.ld_copy = ld_of_copy(p);
-  launch.workspace.bytes = static_cast<std::size_t>(x.sums + p.batch * p.m * p.n * kSumBytes);
+  launch.workspace.bytes = static_cast<std::size_t>(x.sums + p.batch * p.m * p.n * kStoredSumBytes);
   launch.workspace.address_offset = offsetof(device::CudaOutputArguments, product) +
                                     offsetof(device::CudaGemmArguments, workspace);
   launch.arguments.set(x);
