@@ -13,6 +13,7 @@ from ._conv import Conv1d, Conv2d, Conv3d, channels_last, conv1d, conv2d, conv3d
 from ._conv_transpose import (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, conv_transpose1d,
                               conv_transpose2d, conv_transpose3d)
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
+from ._gated import gated_linear
 from ._grouped import grouped_mm
 from ._linear import Linear
 from ._optimize import Kept, Layer, Report, optimize
@@ -23,8 +24,8 @@ from ._run import are_batch_invariant_kernels_enabled, use_batch_invariant_kerne
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
            "Kept", "Layer", "Linear", "Report", "append_kv", "are_batch_invariant_kernels_enabled",
            "attention", "channels_last", "compare", "conv1d", "conv2d", "conv3d",
-           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "grouped_mm", "layer_norm",
-           "layer_norm_quantised", "linear", "matmul", "optimize", "rms_norm",
+           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "gated_linear", "grouped_mm",
+           "layer_norm", "layer_norm_quantised", "linear", "matmul", "optimize", "rms_norm",
            "rms_norm_quantised", "scaled_dot_product_attention", "softmax",
            "use_batch_invariant_kernels", "worst_error"]
 
