@@ -119,8 +119,8 @@ def _backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     return d_x, d_weight, d_bias, None, None
 
 
-register(Operator("gated_linear(Tensor x, Tensor weight, Tensor? bias=None, str activation='silu', "
-                  "bool interleaved=False) -> Tensor", run, _fake, _setup, _backward,
+register(Operator("gated_linear(Tensor x, Tensor weight, Tensor? bias, str activation, "
+                  "bool interleaved) -> Tensor", run, _fake, _setup, _backward,
                   refusal="the gated linear layer has no forward-mode derivative"))
 
 
