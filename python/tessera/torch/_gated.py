@@ -59,11 +59,11 @@ def halves(x: Tensor, interleaved: bool) -> Tuple[Tensor, Tensor]:
     return x[..., :columns], x[..., columns:]
 
 
-def _joined(gate: Tensor, up: Tensor, interleaved: bool) -> Tensor:
+def joined_halves(gate: Tensor, up: Tensor, interleaved: bool) -> Tensor:
     return torch.stack((gate, up), -1).flatten(-2) if interleaved else torch.cat((gate, up), -1)
 
 
-def _applied(kind: str, gate: Tensor) -> Tensor:
+def applied(kind: str, gate: Tensor) -> Tensor:
     if kind == "silu_mul":
         return torch.nn.functional.silu(gate)
     return torch.nn.functional.gelu(gate, approximate="none" if kind == "gelu_mul" else "tanh")
@@ -86,8 +86,8 @@ def _backward(ctx: Any, grad: Tensor) -> Tuple[Any, ...]:
     gate, up = halves(x.float(), ctx.interleaved)
     wide = grad.float()
     d_gate = _ops.through_activation(wide * up, gate, _ACTIVATIONS[ctx.kind])
-    d_up = wide * _applied(ctx.kind, gate)
-    return _joined(d_gate, d_up, ctx.interleaved).to(x.dtype), None, None
+    d_up = wide * applied(ctx.kind, gate)
+    return joined_halves(d_gate, d_up, ctx.interleaved).to(x.dtype), None, None
 
 
 def _tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...], results: Tuple[Tensor, ...]
@@ -96,7 +96,7 @@ def _tangents(inputs: Tuple[Any, ...], tangents: Tuple[Any, ...], results: Tuple
     gate, up = halves(x.float(), interleaved)
     of_gate, of_up = halves(tangents[0].float(), interleaved)
     through = _ops.through_activation(of_gate * up, gate, _ACTIVATIONS[kind])
-    return (total([through, of_up * _applied(kind, gate)]).to(x.dtype),)
+    return (total([through, of_up * applied(kind, gate)]).to(x.dtype),)
 
 
 register(Operator("gated(Tensor x, str kind, bool interleaved) -> Tensor", _run_gated, _fake,

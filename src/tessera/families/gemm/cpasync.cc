@@ -9,7 +9,9 @@
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
@@ -119,6 +121,21 @@ constexpr Rule kCpasync[] = {
            "cpasync does not cut the K of groups into slices, got slices={} with grouping={}",
            c.algorithm.slices, to_string(c.signature.grouping));
      }},
+    {[](const Case& c) { return c.algorithm.slices == 1 || !has_outputs(c.signature); },
+     [](const Case& c) {
+       return fmt::format(
+           "cpasync cuts no K into slices with a gate, rows by index or quantised outputs, got {} "
+           "slices",
+           c.algorithm.slices);
+     }},
+    {[](const Case& c) {
+       return c.signature.grouping == GemmGrouping::none || !has_outputs(c.signature);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "cpasync has no groups with a gate, rows by index or quantised outputs, got grouping={}",
+           to_string(c.signature.grouping));
+     }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_slices(c.algorithm); },
      [](const Case& c) {
        return fmt::format("split_k must be {} for slices={} with cpasync, got {}",
@@ -215,6 +232,7 @@ bool is_general_cpasync(const Algorithm& a, const GemmProblem& p) {
 }
 
 Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
+  if (Verdict served = cuda_outputs_serve(p); !served) return served;
   return parts_fit(spec.algorithm, p);
 }
 
@@ -234,7 +252,9 @@ Source emit_cpasync(const KernelSpec& spec, const Target&) {
   CudaTemplate from =
       fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
   if (has_scales(s)) from = {"mma_scaled_gemm.h", "ScaledMmaGemm"};
-  return cuda_source(spec, from, cuda_tile_text(spec, false, false), "", "");
+  const std::string shapes = cuda_tile_text(spec, false, false);
+  return has_outputs(s) ? cuda_outputs_source(spec, from, shapes)
+                        : cuda_source(spec, from, shapes, "", "");
 }
 
 constexpr unsigned kWarp = 32;
@@ -264,6 +284,15 @@ Step warps_step(const KernelSpec& spec, std::int64_t blocks,
   return step;
 }
 
+// Each block computes several tiles when there are more tiles than a grid may have blocks.
+Step step_of_tiles(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  std::int64_t blocks = kMaxGrid;
+  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
+  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
+  return warps_step(spec, blocks);
+}
+
 Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
                     const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
@@ -278,14 +307,13 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
   if (a.slices > 1 && !is_empty) add_block_slices(a, all_tiles, arguments, launch);
   launch.arguments.set(arguments);
   list_pointers(p, g, launch);
-  if (is_empty) return launch;
-
-  // Each block computes several tiles when there are more tiles than a grid may have blocks.
-  std::int64_t blocks = kMaxGrid;
-  const std::int64_t per_batch = tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n);
-  if (p.batch <= kMaxGrid / per_batch / a.slices) blocks = per_batch * p.batch * a.slices;
-  launch.steps.push(warps_step(spec, blocks));
+  if (!is_empty) launch.steps.push(step_of_tiles(spec, p));
   return launch;
+}
+
+Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
+  return bind_cuda_outputs(p, o, is_empty ? Step{} : step_of_tiles(spec, p));
 }
 
 }  // namespace
@@ -313,8 +341,12 @@ const Way kCpasyncWay = {.backend = "cuda",
                          .own = {.add_variants = cpasync_variants,
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
+                                 .bind_outputs = bind_cpasync_outputs,
                                  .add_scales = add_cuda_scales,
                                  .scales = true,
+                                 .gates = true,
+                                 .indexes = true,
+                                 .quantises = true,
                                  .by_warp = true}};
 
 }  // namespace tessera::gemm

@@ -1,0 +1,119 @@
+// The text and the launches of src/tessera/device/cuda/gemm/outputs_gemm.h.
+#include "tessera/families/gemm/cuda_outputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/families/gemm/outputs.h"
+#include "tessera/families/headers.h"
+#include "tessera/families/tile/text.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr unsigned kFinishThreads = 256;  // kOutputThreads
+constexpr std::int64_t kLine = 256;       // bytes at whose multiples parts of the workspace begin
+constexpr int kStoredSumBytes = 4;
+constexpr std::uint8_t kGatherEntry = 1, kFinishEntry = 2;
+
+std::string entry_text(const std::string& name, std::string_view suffix, std::string_view kernel,
+                       std::string_view bounds) {
+  return fmt::format(
+      "__global__ void __launch_bounds__({}) {}{}(\n"
+      "    const __grid_constant__ CudaOutputArguments arguments) {{\n"
+      "  {}::run(arguments);\n"
+      "}}\n",
+      bounds, name, suffix, kernel);
+}
+
+std::int64_t whole_lines(std::int64_t bytes) { return tiles(bytes, kLine) * kLine; }
+
+// Rows of the copy begin at multiples of 16 bytes.
+std::int64_t ld_of_copy(const GemmProblem& p) {
+  const std::int64_t unit = 16 / size_of(p.a);
+  return tiles(a_is_row_major(p.layout) ? p.k : p.m, unit) * unit;
+}
+std::int64_t bytes_of_copy(const GemmProblem& p) {
+  if (p.indexing != GemmIndexing::gathered) return 0;
+  return whole_lines(ld_of_copy(p) * (a_is_row_major(p.layout) ? p.m : p.k) * size_of(p.a));
+}
+
+Step step_of_blocks(std::uint8_t entry, std::int64_t blocks) {
+  Step step;
+  step.entry = entry;
+  step.extent = Step::Extent::any;
+  step.grid[0] = static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, 1 << 30));
+  step.block[0] = kFinishThreads;
+  return step;
+}
+
+void list_outputs(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (p.indexing != GemmIndexing::none) launch.pointers.push(o.row_index);
+  if (p.quant == NormQuant::tensor) launch.pointers.push(o.out_scale);
+  if (p.quant >= NormQuant::row) launch.pointers.push(o.out_scales);
+}
+
+}  // namespace
+
+Source cuda_outputs_source(const KernelSpec& spec, const CudaTemplate& from,
+                           const std::string& shapes) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const std::string name = name_of(spec);
+  std::string text = banner(spec, "cuda");
+  text += fmt::format(
+      "#include \"tessera/device/cuda/gemm/{}\"\n"
+      "#include \"tessera/device/cuda/gemm/outputs_gemm.h\"\n"
+      "\n"
+      "using namespace tessera::device;\n"
+      "\n"
+      "struct Config {{\n{}{}{}{}}};\n"
+      "\n"
+      "using Kernel = OutputsProduct<Config, {}>;\n"
+      "\n"
+      "extern \"C\" {{\n"
+      "__device__ extern const int {}_abi =\n"
+      "    {};\n",
+      from.header, gpu_types_text(s), shapes, outputs_text(s), tile::epilogue_fields(s.epilogue),
+      from.name, name, kAbi);
+  text += entry_text(name, "", "Kernel", "Kernel::kThreads, Kernel::kMinBlocks");
+  text += entry_text(name, "_gather", "OutputsGather<Config>", "kOutputThreads");
+  text += entry_text(name, "_finish", "OutputsFinish<Config>", "kOutputThreads");
+  text += "}\n";
+  Source source = gpu_source(spec, std::move(text), ".cu");
+  source.entries = {"", "_gather", "_finish"};
+  return source;
+}
+
+Verdict cuda_outputs_serve(const GemmProblem& p) {
+  if (!has_outputs(p) || !p.pointer_arrays) return {};
+  return {"pointer_arrays must be 0 for gates on GPUs, got 1"};
+}
+
+Launch bind_cuda_outputs(const GemmProblem& p, const GemmOperands& o, const Step& product) {
+  Launch launch;
+  device::CudaOutputArguments x{};
+  x.product.gemm = gemm_arguments(p, o);
+  x.product.raster_group = kRasterGroup;
+  x.outputs = output_arguments(p, o);
+  x.copy = device::kCounterBytes;
+  x.sums = x.copy + bytes_of_copy(p);
+  x.ld_copy = ld_of_copy(p);
+  launch.workspace.bytes = static_cast<std::size_t>(x.sums + p.batch * p.m * p.n * kStoredSumBytes);
+  launch.workspace.address_offset = offsetof(device::CudaOutputArguments, product) +
+                                    offsetof(device::CudaGemmArguments, workspace);
+  launch.arguments.set(x);
+  list_pointers(p, x.product.gemm, launch);
+  list_outputs(p, o, launch);
+  if (p.m == 0 || p.n == 0 || p.batch == 0) return launch;
+  if (p.indexing == GemmIndexing::gathered && p.k > 0) {
+    launch.steps.push(step_of_blocks(kGatherEntry, a_is_row_major(p.layout) ? p.m : p.k));
+  }
+  launch.steps.push(product);
+  launch.steps.push(step_of_blocks(kFinishEntry, p.m * p.batch));
+  return launch;
+}
+
+}  // namespace tessera::gemm

@@ -1,0 +1,19 @@
+// Kernels for CUDA targets with a gate, rows by index or outputs of 8 bits.
+#pragma once
+
+#include "tessera/families/gemm/ways.h"
+
+namespace tessera::gemm {
+
+// The source of such a kernel; `shapes` is the configuration's part of the kernel's shapes.
+Source cuda_outputs_source(const KernelSpec& spec, const CudaTemplate& from,
+                           const std::string& shapes);
+
+// The steps before and after the product, whose own step is given.
+Launch bind_cuda_outputs(const GemmProblem& problem, const GemmOperands& operands,
+                         const Step& product);
+
+// What is not served besides what rules say.
+Verdict cuda_outputs_serve(const GemmProblem& problem);
+
+}  // namespace tessera::gemm
