@@ -130,12 +130,6 @@ constexpr Rule kCommon[] = {
        return !has_extras(c.signature) || static_cast<bool>(extras_fit(c.signature));
      },
      [](const Case& c) { return extras_fit(c.signature).reason; }},
-    {[](const Case& c) { return !has_scales(c.signature) || !has_outputs(c.signature); },
-     [](const Case&) {
-       return std::string(
-           "no kernel has block scales together with a gate, rows by index or quantised outputs: "
-           "leave one of them out");
-     }},
     {[](const Case& c) { return !c.signature.preshuffled_b || !has_outputs(c.signature); },
      [](const Case&) {
        return std::string(
