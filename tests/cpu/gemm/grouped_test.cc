@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "cpu/gemm/sample.h"
 #include "cpu/gemm/tile_emulator.h"
 #include "cpu/kernel_folder.h"
+#include "grouped.h"
 #include "tessera/families/gemm/gemm.h"
-#include "tessera/families/gemm/groups.h"
 #include "tessera/families/operands.h"
 
 namespace tessera {
@@ -75,26 +74,6 @@ Kernels kernels() {
   return all;
 }
 
-// Numbers of 1 to `most` groups: random, empty, or all of the room in one group.
-std::vector<std::int32_t> sizes_of_groups(std::mt19937_64& random, std::int64_t groups,
-                                          std::int64_t room) {
-  const auto draw = [&](std::int64_t most) {
-    return std::uniform_int_distribution<std::int64_t>(0, most)(random);
-  };
-  std::vector<std::int32_t> sizes(static_cast<std::size_t>(groups), 0);
-  if (groups == 0) return sizes;
-  const std::int64_t kind = draw(3);
-  if (kind == 0) sizes[static_cast<std::size_t>(draw(groups - 1))] = static_cast<int>(room);
-  if (kind == 0) return sizes;
-  std::int64_t left = kind == 1 ? room : draw(room);
-  for (std::int32_t& size : sizes) {
-    size =
-        static_cast<std::int32_t>(draw(3) == 0 ? 0 : draw(std::min(left, 1 + 2 * room / groups)));
-    left -= size;
-  }
-  return sizes;
-}
-
 class GroupedKernel : public testing::TestWithParam<KernelSpec> {
  protected:
   const KernelSpec& spec = GetParam();
@@ -130,65 +109,6 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
     p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
   }
 
-  void fill_numbers(const GemmProblem& p, const Operands& operands) {
-    const auto& o = std::get<GemmOperands>(operands);
-    auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
-    if (to == nullptr) return;
-    const bool along_k = p.grouping == GemmGrouping::along_k;
-    std::vector<std::int32_t> sizes = sizes_of_groups(random, p.groups, along_k ? p.k : p.m);
-    if (p.grouping == GemmGrouping::masked) {
-      for (std::int32_t& size : sizes) size = static_cast<std::int32_t>(draw(0, p.m));
-    }
-    if (p.grouping == GemmGrouping::indexed) return fill_index(p, sizes, to);
-    if (p.grouping != GemmGrouping::masked)
-      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
-    std::copy(sizes.begin(), sizes.end(), to);
-  }
-
-  // Rows of no group lie behind the others, or between them.
-  void fill_index(const GemmProblem& p, const std::vector<std::int32_t>& sizes, std::int32_t* to) {
-    std::fill_n(to, p.m, -1);
-    std::int64_t row = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      for (std::int32_t j = 0; j < sizes[i] && row < p.m; ++j) to[row++] = static_cast<int>(i);
-      if (draw(0, 3) == 0) ++row;
-    }
-  }
-
-  // Which elements of out, all of its matrices one behind the other, belong to a group.
-  std::vector<bool> written(const GemmProblem& p, const GemmOperands& o) const {
-    const bool has_matrices = gemm::group_matrices(p.grouping).out;
-    std::vector<bool> is(static_cast<std::size_t>((has_matrices ? p.groups : 1) * p.m * p.n));
-    const device::GroupArguments x = gemm::group_arguments(with_strides(p), o);
-    if (x.numbers == nullptr) return is;
-    device::for_each_part(x, [&](const device::GroupPart& part) {
-      const bool all = p.grouping == GemmGrouping::along_k;
-      const std::int64_t first = has_matrices ? part.group * p.m : part.begin;
-      const std::int64_t rows = all ? p.m : part.size;
-      for (std::int64_t i = first * p.n; i < (first + rows) * p.n; ++i) {
-        is[static_cast<std::size_t>(i)] = true;
-      }
-    });
-    return is;
-  }
-
-  // The bytes of elements that belong to no group have not changed.
-  void expect_left_alone(const GemmProblem& given, const GemmOperands& o, const std::byte* before) {
-    const GemmProblem p = with_strides(given);
-    const std::vector<bool> is = written(given, o);
-    const auto bytes = static_cast<std::size_t>(size_of(p.out));
-    std::size_t touched = 0;
-    for (std::size_t i = 0; i < is.size(); ++i) {
-      const auto at = static_cast<std::int64_t>(i);
-      const std::int64_t offset =
-          at / (p.m * p.n) * p.batch_stride_out + at / p.n % p.m * p.ld_out + at % p.n;
-      const auto* const now = static_cast<const std::byte*>(o.out) + offset * size_of(p.out);
-      const auto* const was = before + offset * size_of(p.out);
-      if (!is[i] && std::memcmp(now, was, bytes) != 0) ++touched;
-    }
-    EXPECT_EQ(touched, 0U) << "elements of no group changed";
-  }
-
   void launch(const Problem& p, const Operands& operands, int threads) {
     const OpenMpLimit limit(threads);
     runtime::LaunchOptions options;
@@ -200,24 +120,14 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
     SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
     family.validate(p);
     measure::OwnedOperands owned = measure::random_operands(p, random());
-    if (draw(0, 3) != 0) fill_numbers(p, owned.operands);
+    if (draw(0, 3) != 0) grouped::fill_numbers(p, owned.operands, random);
     validate_operands(family, p, owned.operands);
-    const auto& o = std::get<GemmOperands>(owned.operands);
-    const std::size_t out_bytes = bytes_of_out(owned);
-    std::vector<std::byte> before(out_bytes);
-    if (out_bytes > 0) std::memcpy(before.data(), o.out, out_bytes);
+    const std::vector<std::byte> before = grouped::bytes_of_out(owned);
     launch(p, owned.operands, threads);
     EXPECT_EQ(measure::gaps_intact(owned), "");
     const Mismatch mismatch = family.verify(p, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    expect_left_alone(p, o, before.data());
-  }
-
-  static std::size_t bytes_of_out(const measure::OwnedOperands& owned) {
-    for (const Tensor& tensor : owned.tensors) {
-      if (tensor.name == "out") return tensor.bytes();
-    }
-    return 0;
+    EXPECT_EQ(grouped::touched(p, owned.operands, before), 0U) << "elements of no group changed";
   }
 };
 
@@ -252,21 +162,14 @@ TEST_P(GroupedKernel, ReportsNumbersThatDoNotFit) {
   p.check_groups = true;
   measure::OwnedOperands owned = measure::random_operands(p, random());
   const auto& o = std::get<GemmOperands>(owned.operands);
-  const std::vector<std::int32_t> ends = {3, 2, 5, 6}, index = {0, 1, 0}, rows = {1, 21, 0, -1};
-  const auto& bad = p.grouping == GemmGrouping::indexed  ? index
-                    : p.grouping == GemmGrouping::masked ? rows
-                                                         : ends;
-  std::copy(bad.begin(), bad.end(), const_cast<std::int32_t*>(gemm::numbers_of(p, o)));
-  std::vector<std::byte> before(bytes_of_out(owned));
-  std::memcpy(before.data(), o.out, before.size());
+  const grouped::BadNumbers bad = grouped::fill_bad_numbers(p, owned.operands);
+  const std::vector<std::byte> before = grouped::bytes_of_out(owned);
   launch(p, owned.operands, 2);
   EXPECT_EQ(std::memcmp(before.data(), o.out, before.size()), 0);
-  const std::int32_t places[] = {1, 2, 1, 1}, numbers[] = {2, 0, 21, 2}, bounds[] = {3, 1, 20, 3};
-  const auto kind = static_cast<std::size_t>(p.grouping) - 1;
   EXPECT_EQ(o.bad_group[0], 1);
-  EXPECT_EQ(o.bad_group[1], places[kind]);
-  EXPECT_EQ(o.bad_group[2], numbers[kind]);
-  EXPECT_EQ(o.bad_group[3], bounds[kind]);
+  EXPECT_EQ(o.bad_group[1], bad.place);
+  EXPECT_EQ(o.bad_group[2], bad.number);
+  EXPECT_EQ(o.bad_group[3], bad.bound);
 }
 
 std::string name_of_row(const testing::TestParamInfo<KernelSpec>& row) {

@@ -25,12 +25,12 @@ struct GroupPart {
   i64 group, begin, size;
 };
 
-inline i64 clamped(i64 value, i64 least, i64 most) {
+constexpr i64 clamped(i64 value, i64 least, i64 most) {
   return value < least ? least : value > most ? most : value;
 }
 
 // The room that the groups share, or that each has.
-inline i64 group_room(const GroupArguments& x) {
+constexpr i64 group_room(const GroupArguments& x) {
   return x.grouping == Grouping::along_k ? x.gemm.k : x.gemm.m;
 }
 
@@ -76,7 +76,7 @@ struct BadGroup {
   bool found;
   i64 place, number, bound;
 };
-inline BadGroup no_bad_group() { return {false, -1, -1, -1}; }
+constexpr BadGroup no_bad_group() { return {false, -1, -1, -1}; }
 
 // What the numbers must be: at most `most`, and at least `least` or, where they ascend, the one
 // before.
@@ -84,7 +84,7 @@ struct GroupRule {
   i64 count, least, most;
   bool ascends;
 };
-inline GroupRule group_rule(const GroupArguments& x) {
+constexpr GroupRule group_rule(const GroupArguments& x) {
   if (x.grouping == Grouping::indexed) return {x.gemm.m, -1, x.groups - 1, true};
   return {x.groups, 0, group_room(x), x.grouping != Grouping::masked};
 }
@@ -104,7 +104,7 @@ inline BadGroup first_bad_group(const GroupArguments& x) {
   return no_bad_group();
 }
 
-inline void report(const BadGroup& bad, int* to) {
+constexpr void report(const BadGroup& bad, int* to) {
   to[0] = bad.found ? 1 : 0;
   to[1] = static_cast<int>(bad.place);
   to[2] = static_cast<int>(bad.number);

@@ -24,10 +24,10 @@ Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::st
       "__attribute__((global, amdgpu_flat_work_group_size(Kernel::kThreads, Kernel::kThreads),\n"
       "               amdgpu_waves_per_eu(Kernel::kMinWaves, Kernel::kMaxWaves)))\n"
       "void {2}(\n"
-      "    HipGemmArguments arguments) {{\n"
+      "    {5} arguments) {{\n"
       "  Kernel::run(arguments);\n"
       "}}\n",
-      config, from.name, name_of(spec), kAbi, from.header);
+      config, from.name, name_of(spec), kAbi, from.header, from.arguments);
   return gpu_source(spec, std::move(text) + more_kernels + "}\n", ".hip");
 }
 

@@ -407,7 +407,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
   const auto& p = std::get<GemmProblem>(problem);
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return tile::way_of<Types>(spec, target)
-      .own.bind_groups(spec, with_strides(p), std::get<GemmOperands>(operands));
+      .own.bind_groups(spec, with_strides(p), target, std::get<GemmOperands>(operands));
 }
 
 // B is packed in a kernel's own form, once for many launches.

@@ -404,7 +404,8 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
 }
 
 // With numbers to report there is always something to write.
-Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                          const GemmOperands& o) {
   Launch launch;
   launch.arguments.set(group_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);

@@ -60,7 +60,7 @@ tile::CpuObject packed_panel(std::string_view header, std::string_view function,
 Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                 const device::GemmArguments& arguments);
 
-Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                           const GemmOperands& operands);
 
 // The bytes of a packed B of one batch. A step of k takes so many words of a column.

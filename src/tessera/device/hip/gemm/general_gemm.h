@@ -1,7 +1,8 @@
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) for every valid problem, on the ordinary
 // lanes: any size, stride and alignment, counted in 64 bits. Elements are loaded one by one and
 // multiplied as fp32, or as int32 modulo 2^32. Config has the form that mfma_gemm.h describes. This
-// kernel reads its types, kTileM, kTileN, kTileK, the layouts and the epilogue.
+// kernel reads its types, kTileM, kTileN, kTileK, the layouts and the epilogue. `Groups` is of
+// grouped_gemm.h.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
@@ -43,7 +44,7 @@ struct PlainTile {
   }
 };
 
-template <class C>
+template <class C, class Groups = NoGroups>
 struct GeneralGemm {
   using A = typename C::A;
   using B = typename C::B;
@@ -59,8 +60,9 @@ struct GeneralGemm {
   using TileA = PlainTile<A, Sum, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
   using TileB = PlainTile<B, Sum, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
 
-  static __device__ __forceinline__ void run(const HipGemmArguments&) {
+  static __device__ __forceinline__ void run(const typename Groups::Arguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[TileA::kBytes + TileB::kBytes];
+    if constexpr (Groups::kAny) return run_groups((Shared*)memory);
     const HipGemmArguments& arguments = fresh_arguments<HipGemmArguments>();
     const GemmArguments& g = arguments.gemm;
     const u64 tiles_m = static_cast<u64>(g.m + C::kTileM - 1) / C::kTileM;
@@ -85,6 +87,17 @@ struct GeneralGemm {
         column(first_column),
         memory(lds),
         thread(fresh_thread<kThreads>()) {}
+
+  static __device__ __forceinline__ void run_groups(Shared* memory) {
+    if (Groups::refused()) return;
+    typename Groups::Walk walk;
+    typename Groups::Tile tile;
+#pragma unroll 1
+    while (walk.next(tile)) {
+      const GemmArguments g = Groups::product(tile.part);
+      GeneralGemm(0, tile.row, tile.column, memory).compute(g);
+    }
+  }
 
   __device__ __forceinline__ void compute(const GemmArguments& g) const {
     const bool in_array = g.pointer_arrays != 0;

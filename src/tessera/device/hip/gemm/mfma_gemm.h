@@ -15,7 +15,8 @@
 // Any sizes, strides and alignments; operands of aligned dwords are fast. The host sees to it that
 // m, n, k and the tiles with their slices are below 2^31 - 1024, and that the part of an operand
 // that a tile reads spans less than 2^31 bytes: kTileM * ld, or kTileK * ld where k is not
-// contiguous. Kernel::kMfmas says how many matrix instructions are in the code.
+// contiguous. `Groups` is of grouped_gemm.h. Kernel::kMfmas says how many matrix instructions are
+// in the code.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
@@ -28,7 +29,7 @@
 
 namespace tessera::device {
 
-template <class C, class Operands = GemmOperands<C>>
+template <class C, class Operands = GemmOperands<C>, class Groups = NoGroups>
 struct MfmaGemm {
   using A = typename C::A;
   using B = typename C::B;
@@ -65,6 +66,9 @@ struct MfmaGemm {
   static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
                 "stream-K cuts K itself and adds in order");
 
+  static_assert(!Groups::kAny || (C::kSlices == 1 && !kStreamK && !C::kPersistent),
+                "workgroups take one tile of groups after the other");
+
   using Shares = StreamShares<C, Operands>;
 
   // Tiles that a turn of the loop multiplies.
@@ -92,8 +96,9 @@ struct MfmaGemm {
   static_assert(kSteps * kStepChunks == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
   static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
 
-  static __device__ __forceinline__ void run(const HipGemmArguments&) {
+  static __device__ __forceinline__ void run(const typename Groups::Arguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+    if constexpr (Groups::kAny) return run_groups((Shared*)memory);
     if constexpr (kStreamK) return run_shares((Shared*)memory);
     u32 index = __builtin_amdgcn_workgroup_id_x();
     for (;;) {
@@ -121,6 +126,30 @@ struct MfmaGemm {
     for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(zero);
   }
 
+  // ---- groups ----
+
+  static __device__ __forceinline__ void run_groups(Shared* memory) {
+    if (Groups::refused()) return;
+    typename Groups::Walk walk;
+    typename Groups::Tile tile;
+#pragma unroll 1
+    while (walk.next(tile)) {
+      MfmaGemm block({static_cast<int>(tile.row), static_cast<int>(tile.column), 0, 0, 0}, memory);
+      block.part = tile.part;
+      block.multiply();
+      block.store();
+    }
+  }
+
+  // The product that the tile belongs to: a reference, or one that is made for a part of a group.
+  __device__ __forceinline__ decltype(auto) product() const {
+    if constexpr (Groups::kAny) {
+      return Groups::product(part);
+    } else {
+      return (fresh_arguments<HipGemmArguments>().gemm);
+    }
+  }
+
   // ---- sums ----
 
   // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
@@ -131,7 +160,7 @@ struct MfmaGemm {
       (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
 
   __device__ __forceinline__ void multiply() {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = product();
     const i64 depth = Operands::sizes(g).k;
     const int k_tiles = static_cast<int>((depth + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
@@ -141,7 +170,7 @@ struct MfmaGemm {
   }
   // The steps from `begin` up to `end`, where K ends at k.
   __device__ __forceinline__ void multiply(int begin, int end, int k) {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = product();
     LoadA a = Operands::a(g, at, begin * C::kTileK, k, thread);
     LoadB b = Operands::b(g, at, begin * C::kTileK, k, thread);
     if constexpr (C::kDirectToLds) {
@@ -324,7 +353,7 @@ struct MfmaGemm {
   using Staging = LdsTile<kSide, kRowQuads, 1>;
 
   __device__ __forceinline__ void store() {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = product();
     lane = fresh_thread<kThreads>() % kLanes;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
@@ -390,6 +419,7 @@ struct MfmaGemm {
   }
 
   HipTile at;
+  [[no_unique_address]] typename Groups::Part part;
   Shared* memory;
   int thread, lane, wave;
   int row_a, row_b;  // of the lane's first chunks
