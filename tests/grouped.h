@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tessera/families/gemm/groups.h"
@@ -46,8 +48,42 @@ inline void fill_index(const GemmProblem& p, const std::vector<std::int32_t>& si
   }
 }
 
-inline void fill_numbers(const GemmProblem& p, const Operands& operands, std::mt19937_64& random) {
+// Sizes up to those of the problem, a quarter of them 0.
+inline void fill_sizes(const GemmProblem& p, const GemmOperands& o, std::mt19937_64& random) {
+  const std::array<std::int64_t, 3> most = {p.m, p.n, p.k};
+  for (std::size_t which = 0; which < most.size(); ++which) {
+    auto* const to = const_cast<std::int32_t*>(o.group_sizes.at(which));
+    for (std::int64_t i = 0; i < p.groups; ++i) {
+      const bool is_empty = which != 1 && draw(random, 0, 3) == 0;
+      to[i] = static_cast<std::int32_t>(is_empty ? 0 : draw(random, 0, most.at(which)));
+    }
+  }
+}
+// Rows of each group that are as close as its own sizes let them be, or as far as the problem's.
+inline void fill_strides(const GemmProblem& p, const GemmOperands& o, std::mt19937_64& random) {
+  const std::int64_t most[] = {p.ld_a,    p.ld_b,    p.ld_c,    p.ld_out,
+                               p.ld_d[0], p.ld_d[1], p.ld_d[2], p.ld_d[3]};
+  for (std::int64_t i = 0; i < p.groups; ++i) {
+    const std::int32_t m = o.group_sizes[0][i], n = o.group_sizes[1][i], k = o.group_sizes[2][i];
+    for (std::size_t which = 0; which < o.group_lds.size(); ++which) {
+      if (o.group_lds.at(which) == nullptr) continue;
+      const std::int32_t row = which == 0   ? (a_is_row_major(p.layout) ? k : m)
+                               : which == 1 ? (b_is_row_major(p.layout) ? n : k)
+                                            : n;
+      const_cast<std::int32_t*>(o.group_lds.at(which))[i] =
+          static_cast<std::int32_t>(draw(random, row, most[which]));
+    }
+  }
+}
+
+inline void fill_numbers(const GemmProblem& given, const Operands& operands,
+                         std::mt19937_64& random) {
+  const GemmProblem p = with_strides(given);
   const auto& o = std::get<GemmOperands>(operands);
+  if (gemm::is_list(p) && o.group_sizes[0] != nullptr) {
+    fill_sizes(p, o, random);
+    return fill_strides(p, o, random);
+  }
   auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
   if (to == nullptr) return;
   const bool along_k = p.grouping == GemmGrouping::along_k;
@@ -74,14 +110,31 @@ inline BadNumbers fill_bad_numbers(const GemmProblem& p, const Operands& operand
   };
   if (p.grouping == GemmGrouping::indexed) return fill({0, 1, 0}, {2, 0, 1});
   if (p.grouping == GemmGrouping::masked) return fill({1, 21, 0, -1}, {1, 21, 20});
+  if (gemm::is_list(p)) {
+    const_cast<std::int32_t*>(std::get<GemmOperands>(operands).group_sizes[1])[2] = -3;
+    const_cast<std::int32_t*>(std::get<GemmOperands>(operands).group_sizes[2])[0] = 31;
+    return fill({1, 20, 0, 2}, {4 + 2, -3, 0});
+  }
   return fill({3, 2, 5, 6}, {1, 2, 3});
 }
 
+// What lies outside of the output; groups with strides of their own write to gaps of the problem's.
+inline std::string gaps_intact(const GemmProblem& p, const measure::OwnedOperands& owned) {
+  return p.group_strides ? std::string() : measure::gaps_intact(owned);
+}
+
+// Where the output of a problem begins, all groups' matrices together.
+inline const std::byte* start_of(const Tensor& out, const GemmOperands& o) {
+  if (!out.in_array) return static_cast<const std::byte*>(o.out);
+  const auto* const pointers = static_cast<const std::byte* const*>(o.out);
+  return *std::min_element(pointers, pointers + out.batches);
+}
 inline std::vector<std::byte> bytes_of_out(const measure::OwnedOperands& owned) {
   for (const Tensor& tensor : owned.tensors) {
     if (tensor.name != "out" || tensor.bytes() == 0) continue;
     std::vector<std::byte> bytes(tensor.bytes());
-    std::memcpy(bytes.data(), std::get<GemmOperands>(owned.operands).out, bytes.size());
+    std::memcpy(bytes.data(), start_of(tensor, std::get<GemmOperands>(owned.operands)),
+                bytes.size());
     return bytes;
   }
   return {};
@@ -105,10 +158,34 @@ inline std::vector<bool> written(const GemmProblem& p, const GemmOperands& o) {
 }
 
 // How many elements that belong to no group have other bits than before.
-inline std::size_t touched(const GemmProblem& given, const Operands& operands,
+inline std::size_t touched_of_lists(const GemmProblem& p, const measure::OwnedOperands& owned,
+                                    const std::vector<std::byte>& before) {
+  const auto& o = std::get<GemmOperands>(owned.operands);
+  const std::vector<std::byte> now = bytes_of_out(owned);
+  std::vector<bool> is(before.size());
+  const device::GroupArguments x = gemm::group_arguments(p, o);
+  const int size = size_of(p.out);
+  const std::byte* start = nullptr;
+  for (const Tensor& tensor : owned.tensors) {
+    if (tensor.name == "out" && !before.empty()) start = start_of(tensor, o);
+  }
+  for (std::int64_t group = 0; start != nullptr && group < p.groups; ++group) {
+    const device::GemmArguments g = device::product_of_list(x, group);
+    for (std::int64_t i = 0; i < g.m * g.n; ++i) {
+      const std::int64_t at =
+          static_cast<const std::byte*>(g.out) - start + (i / g.n * g.ld_out + i % g.n) * size;
+      std::fill_n(is.begin() + at, size, true);
+    }
+  }
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < is.size(); ++i) count += !is[i] && before[i] != now[i] ? 1 : 0;
+  return count;
+}
+inline std::size_t touched(const GemmProblem& given, const measure::OwnedOperands& owned,
                            const std::vector<std::byte>& before) {
   const GemmProblem p = with_strides(given);
-  const auto& o = std::get<GemmOperands>(operands);
+  if (gemm::is_list(p)) return touched_of_lists(p, owned, before);
+  const auto& o = std::get<GemmOperands>(owned.operands);
   const std::vector<bool> is = written(p, o);
   const auto bytes = static_cast<std::size_t>(size_of(p.out));
   std::size_t count = 0;

@@ -35,7 +35,8 @@ struct Fields<GemmProblem> {
       field("beta", &S::beta), field("epilogue", &S::epilogue), field("clamp_lo", &S::clamp_lo),
       field("clamp_hi", &S::clamp_hi), field("preshuffle", &S::preshuffled_b),
       field("pointer_arrays", &S::pointer_arrays), field("groups", &S::groups),
-      field("grouping", &S::grouping), field("check_groups", &S::check_groups));
+      field("grouping", &S::grouping), field("check_groups", &S::check_groups),
+      field("group_strides", &S::group_strides));
 };
 
 template <>

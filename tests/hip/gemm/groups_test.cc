@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kKinds[] = {"contiguous", "indexed", "masked", "alongk"};
+constexpr const char* kKinds[] = {"contiguous", "indexed", "masked", "alongk", "lists"};
 constexpr const char* kLayouts[] = {"rcr", "rrr", "crr", "ccr"};
 
 class GroupsOfGemm : public EmulatedTest {
@@ -56,13 +56,18 @@ class GroupsOfGemm : public EmulatedTest {
     p = with_strides(p);
     for (std::int64_t* ld : {&p.ld_a, &p.ld_b, &p.ld_c, &p.ld_out}) *ld += between(0, 5);
     const std::int64_t rows = std::max({p.m, p.n, p.k}) + between(0, 3);
+    p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
+    if (p.grouping == GemmGrouping::lists) return without_distances(p);
     p.batch_stride_a = rows * p.ld_a, p.batch_stride_b = rows * p.ld_b;
     p.batch_stride_c = rows * p.ld_c + 1, p.batch_stride_out = rows * p.ld_out + 1;
     for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
       if (!d_uses(p.epilogue)[i].is_vector()) p.ld_d[i] += between(0, 5);
       p.batch_stride_d[i] = one_in(4) ? 0 : rows * p.ld_d[i];
     }
-    p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
+  }
+  static void without_distances(GemmProblem& p) {
+    p.batch_stride_a = p.batch_stride_b = p.batch_stride_c = p.batch_stride_out = kPacked;
+    p.batch_stride_d.fill(kPacked);
   }
   GemmProblem any_problem(const KernelSpec& spec) {
     const std::int64_t most_m = one_in(3) ? 150 : 70, whole = one_in(2) ? 8 : 1;
@@ -72,19 +77,20 @@ class GroupsOfGemm : public EmulatedTest {
     GemmProblem p = problem(spec, size(most_m), size(90), size(90),
                             one_in(4) ? between(60, 140) : between(1, 9));
     p.check_groups = one_in(4);
+    p.group_strides = p.grouping == GemmGrouping::lists && one_in(2);
     if (one_in(12)) p.groups = 0;
     if (one_in(12)) p.k = 0;
     return p;
   }
 
   void run(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel,
-           const Problem& problem, const measure::OwnedOperands& owned) {
+           const GemmProblem& problem, const measure::OwnedOperands& owned) {
     emulator::Memory memory;
     add_operands(owned, memory);
     const Launch launch = family_.bind(spec, problem, target_, owned.operands);
     const auto resident = static_cast<unsigned>(between(1, 5));
     ASSERT_EQ(kernel.run(source.name, source, launch, memory, resident), "");
-    EXPECT_EQ(measure::gaps_intact(owned), "");
+    EXPECT_EQ(grouped::gaps_intact(problem, owned), "");
   }
 
   // `change` sees the operands with their numbers, before anything is computed.
@@ -102,7 +108,7 @@ class GroupsOfGemm : public EmulatedTest {
     ASSERT_NO_FATAL_FAILURE(run(spec, source, kernel, p, owned));
     const Mismatch mismatch = family_.compare(p, owned.operands, wanted);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    EXPECT_EQ(grouped::touched(p, owned.operands, before), 0U) << "elements of no group changed";
+    EXPECT_EQ(grouped::touched(p, owned, before), 0U) << "elements of no group changed";
     count_problem(p, mismatch.checked);
   }
   void check_any(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
@@ -130,8 +136,13 @@ class GroupsOfGemm : public EmulatedTest {
         measure::random_operands(p, random_(), 1, target_.fp8_encoding);
     auto* const to =
         const_cast<std::int32_t*>(gemm::numbers_of(p, std::get<GemmOperands>(owned.operands)));
-    for (std::int64_t i = 0; i < gemm::numbers_count(p); ++i) {
-      to[i] = static_cast<std::int32_t>(one_in(2) ? between(-5, 200) : random_());
+    const auto any = [&] {
+      return static_cast<std::int32_t>(one_in(2) ? between(-5, 200) : random_());
+    };
+    for (std::int64_t i = 0; i < gemm::numbers_count(p); ++i) to[i] = any();
+    for (const std::int32_t* const sizes : std::get<GemmOperands>(owned.operands).group_sizes) {
+      for (std::int64_t i = 0; sizes != nullptr && i < p.groups; ++i)
+        const_cast<std::int32_t*>(sizes)[i] = any();
     }
     run(spec, source, kernel, p, owned);
   }
@@ -146,16 +157,12 @@ class GroupsOfGemm : public EmulatedTest {
     if (parts.empty()) return;
     const device::GroupPart& part =
         parts[static_cast<std::size_t>(between(0, std::ssize(parts) - 1))];
-    const bool along_k = p.grouping == GemmGrouping::along_k;
     const device::GroupArguments x = gemm::group_arguments(p, o);
-    auto* const a = static_cast<float*>(const_cast<void*>(o.a));
-    const std::int64_t rows = along_k ? p.m : part.size, depth = along_k ? part.size : p.k;
+    const device::GemmArguments g = device::product_of(x, part, {4, 4, 4, 4});
+    auto* const a = static_cast<float*>(const_cast<void*>(g.a));
     const bool by_rows = a_is_row_major(p.layout);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t k = 0; k < depth; ++k) {
-        a[part.group * x.gemm.batch_stride_a + part.begin * x.step_a +
-          (by_rows ? i * p.ld_a + k : k * p.ld_a + i)] = NAN;
-      }
+    for (std::int64_t i = 0; i < g.m; ++i) {
+      for (std::int64_t k = 0; k < g.k; ++k) a[by_rows ? i * g.ld_a + k : k * g.ld_a + i] = NAN;
     }
   }
 

@@ -313,7 +313,8 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "batch_stride_d3",
                                          "pointer_arrays",
                                          "groups",
-                                         "check_groups"};
+                                         "check_groups",
+                                         "group_strides"};
   std::set<std::string> in_signature;
   const GemmSignature signature;
   for_each_field(signature, [&](const std::string& key, const auto&, const auto&, const Rule&) {

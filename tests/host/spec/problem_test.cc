@@ -69,7 +69,8 @@ TEST(Problem, RefusesALineWithASentence) {
        "ld_a, ld_b, ld_c, ld_out, ld_d0, ld_d1, ld_d2, ld_d3, batch_stride_a, batch_stride_b, "
        "batch_stride_c, batch_stride_out, batch_stride_d0, batch_stride_d1, batch_stride_d2, "
        "batch_stride_d3, alpha, beta, epilogue, clamp_lo, clamp_hi, preshuffle, "
-       "pointer_arrays, groups, grouping, check_groups"},
+       "pointer_arrays, groups, grouping, check_groups, "
+       "group_strides"},
       {"gemm m=1 n=2 k=3 m=1", "m is given twice"},
       {"gemm m=1.5 n=2 k=3", "m must be an integer, got '1.5'"},
       {"gemm m= n=2 k=3", "m must be an integer, got ''"},
@@ -126,7 +127,8 @@ TEST(Problem, JsonHoldsEveryFieldButPackedStrides) {
   "pointer_arrays": false,
   "groups": 0,
   "grouping": "none",
-  "check_groups": false
+  "check_groups": false,
+  "group_strides": false
 })");
 }
 

@@ -153,6 +153,7 @@ class RandomSpecs {
     p.groups = integer(0, 9);
     p.grouping = word<GemmGrouping>();
     p.check_groups = coin();
+    p.group_strides = coin();
     return p;
   }
 

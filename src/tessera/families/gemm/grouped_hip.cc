@@ -34,6 +34,15 @@ double most_tiles(const GemmProblem& p, const Algorithm& a) {
   }
 }
 
+void list_numbers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (!is_list(p)) return launch.pointers.push(numbers_of(p, o));
+  for (const std::int32_t* const sizes : o.group_sizes) launch.pointers.push(sizes);
+  if (!p.group_strides) return;
+  for (const std::int32_t* const lds : o.group_lds) {
+    if (lds != nullptr) launch.pointers.push(lds);
+  }
+}
+
 }  // namespace
 
 std::string grouping_text(const GemmSignature& s) {
@@ -62,7 +71,7 @@ Launch bind_groups_on_hip(const KernelSpec& spec, const GemmProblem& p, const Ta
   arguments.blocks = static_cast<int>(std::min(most_tiles(p, spec.algorithm), most_blocks));
   launch.arguments.set(arguments);
   list_pointers(p, arguments.groups.gemm, launch);
-  launch.pointers.push(numbers_of(p, o));
+  list_numbers(p, o, launch);
   if (p.check_groups) {
     launch.pointers.push(o.bad_group);
     launch.steps.push({.entry = kCheckEntry, .block = {unsigned{device::kHipCheckThreads}, 1, 1}});

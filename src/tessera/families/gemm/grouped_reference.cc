@@ -31,10 +31,18 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
   Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0};
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
-  q.m = g.m, q.k = g.k;
-  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = false;
+  q.m = g.m, q.n = g.n, q.k = g.k;
+  q.ld_a = g.ld_a, q.ld_b = g.ld_b, q.ld_c = g.ld_c, q.ld_out = g.ld_out;
+  std::copy(std::begin(g.ld_d), std::end(g.ld_d), q.ld_d.begin());
+  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = q.group_strides = false;
+  if (is_list(p)) return made;
   made.offset = static_cast<const std::byte*>(g.out) - static_cast<const std::byte*>(o.out);
   return made;
+}
+
+void* out_of(const GemmProblem& p, const GemmOperands& o, const Product& product) {
+  if (is_list(p)) return static_cast<void* const*>(o.out)[product.group];
+  return static_cast<std::byte*>(o.out) + product.offset;
 }
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
@@ -77,7 +85,7 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
   for (const Product& product : all) {
     Reference one = reference(product.problem, product.operands, each);
     for (Reference::Run run : one.runs) {
-      run.tensor = out, run.batch = 0, run.offset += product.offset;
+      run.tensor = out, run.batch = is_list(p) ? product.group : 0, run.offset += product.offset;
       found.runs.push_back(run);
     }
     parts->push_back({product, std::move(one)});
@@ -90,7 +98,7 @@ Mismatch grouped_compare(const GemmProblem& p, const GemmOperands& o, const Refe
   Mismatch all;
   for (const PartReference& part : *static_cast<const PartReferences*>(reference.elements.get())) {
     GemmOperands operands = part.product.operands;
-    operands.out = static_cast<std::byte*>(o.out) + part.product.offset;
+    operands.out = out_of(p, o, part.product);
     const Mismatch one = compare(part.product.problem, operands, part.reference);
     const bool is_worse = !one.ok && (all.ok || one.worst_ratio > all.worst_ratio);
     if (is_worse) all.message = fmt::format("{} (of group {})", one.message, part.product.group);

@@ -8,6 +8,7 @@
 namespace tessera::gemm {
 
 inline bool has_groups(const GemmProblem& p) { return p.grouping != GemmGrouping::none; }
+inline bool is_list(const GemmProblem& p) { return p.grouping == GemmGrouping::lists; }
 
 // Which operands have a matrix for each group; the others are shared or cut.
 struct GroupMatrices {

@@ -91,8 +91,9 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
 // Kernels of groups are listed where a wish names the grouping. A packed B has no groups.
 void add_groupings(std::vector<GemmSignature>& all) {
   const std::vector<GemmSignature> plain = all;
-  for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
-                                      GemmGrouping::masked, GemmGrouping::along_k}) {
+  for (const GemmGrouping grouping :
+       {GemmGrouping::contiguous, GemmGrouping::indexed, GemmGrouping::masked,
+        GemmGrouping::along_k, GemmGrouping::lists}) {
     for (GemmSignature signature : plain) {
       signature.grouping = grouping;
       if (!signature.preshuffled_b) all.push_back(signature);

@@ -535,6 +535,7 @@ constexpr Way mfma_way(Pipeline pipeline) {
                   .packed_bytes = mfma_packed_bytes,
                   .pack = pack_on_hip,
                   .bind_groups = bind_groups_on_hip,
+                  .runs_lists = true,
                   .served = mfma_served}};
 }
 
@@ -554,6 +555,7 @@ const Way kDirectHip = {.backend = "hip",
                         .estimate = estimate_hip,
                         .own = {.is_general = is_general_on_hip,
                                 .bind_groups = bind_groups_on_hip,
+                                .runs_lists = true,
                                 .served = [](const KernelSpec&) { return Served{}; }}};
 
 }  // namespace tessera::gemm

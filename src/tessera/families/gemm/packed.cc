@@ -290,6 +290,7 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .packed_bytes = panels_bytes,
                   .pack = pack_on_cpu,
                   .bind_groups = bind_groups_on_cpu,
+                  .runs_lists = true,
                   .packs_a = packs_a(pipeline),
                   .packs_b = packs_b(pipeline)}};
 }

@@ -54,6 +54,11 @@ bool runs_groups(const Case& c) {
   return way != nullptr && way->own.bind_groups != nullptr;
 }
 
+bool runs_lists(const Case& c) {
+  const Way* const way = c.by_cktile ? nullptr : tile::find_way<Types>(c);
+  return way != nullptr && way->own.runs_lists;
+}
+
 constexpr Rule kCommon[] = {
     {[](const Case& c) { return lists_pipeline(c); },
      [](const Case& c) {
@@ -94,6 +99,13 @@ constexpr Rule kCommon[] = {
        return fmt::format("{} has no {} kernels for groups of unequal sizes, got grouping={}",
                           c.target.name, to_string(c.algorithm.pipeline),
                           to_string(c.signature.grouping));
+     }},
+    {[](const Case& c) { return c.signature.grouping != GemmGrouping::lists || runs_lists(c); },
+     [](const Case& c) {
+       return fmt::format(
+           "{} has no {} kernels for groups with sizes and pointers of their own, got "
+           "grouping=lists",
+           c.target.name, to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) {
        return c.signature.grouping == GemmGrouping::none || c.algorithm.wave.k == 1 ||

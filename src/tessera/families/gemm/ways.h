@@ -58,6 +58,7 @@ struct Types {
     // The launch of a kernel on groups of unequal sizes; null: the way has no such kernels.
     Launch (*bind_groups)(const KernelSpec&, const GemmProblem&, const Target&,
                           const GemmOperands&) = nullptr;
+    bool runs_lists = false;  // whether they may have sizes and pointers of their own
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
     Served (*served)(const KernelSpec&) = nullptr;
     // Whether features describe the kernel; null: they describe all.

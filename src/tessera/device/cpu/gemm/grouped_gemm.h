@@ -2,7 +2,8 @@
 //
 // The rows of all groups, in whole register blocks, are one long run that threads share evenly, and
 // so are the columns. A thread computes its part of each group that its share meets. Where groups
-// lie along k, each thread has the same rectangle of every group's output.
+// lie along k, each thread has the same rectangle of every group's output. Groups of lists have
+// columns of their own, which are shared alike.
 #pragma once
 
 #include "tessera/device/cpu/gemm/packed_gemm.h"
@@ -62,14 +63,16 @@ struct GroupedGemm {
     const i64 blocks = count_blocks(x);
     const Grid grid = grid_of(x.gemm, blocks * s.rows, thread.count);
     if (thread.index >= grid.m * grid.n) return;
-    const Range columns = part(x.gemm.n, s.columns, grid.n, thread.index % grid.n);
     const Range own = part(blocks, 1, grid.m, thread.index / grid.n);
     i64 first = 0;  // block of the part
     for_each_part(x, [&](const GroupPart& p) {
       const i64 begin = own.begin > first ? own.begin - first : 0;
       const i64 end = smaller((own.end - first) * s.rows, p.size);
       first += blocks_of(p.size, s.rows);
-      if (begin * s.rows < end) multiply(product(x, p), {begin * s.rows, end}, columns, space);
+      if (begin * s.rows >= end) return;
+      const GemmArguments g = product(x, p);
+      const Range columns = part(g.n, s.columns, grid.n, thread.index % grid.n);
+      if (columns.begin < columns.end) multiply(g, {begin * s.rows, end}, columns, space);
     });
   }
 

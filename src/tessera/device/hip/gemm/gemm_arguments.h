@@ -22,11 +22,4 @@ struct HipGemmArguments {
                       // every `blocks`-th tile
 };
 
-// What kernels of equal batches have in place of groups (grouped_gemm.h).
-struct NoGroups {
-  static constexpr bool kAny = false;
-  using Arguments = HipGemmArguments;
-  struct Part {};
-};
-
 }  // namespace tessera::device

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
-#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/device/hip/gemm/no_groups.h"
 #include "tessera/device/hip/memory.h"
 
 namespace tessera::device {

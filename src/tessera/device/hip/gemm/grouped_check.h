@@ -12,18 +12,20 @@ struct GroupCheck {
   static constexpr int kNone = -1;  // no number, and an index of no group
 
   // A thread looks at neighbours, and has to know the last number before them.
-  static __device__ __forceinline__ void run(const HipGroupedArguments& arguments) {
+  static __device__ __forceinline__ void run(const HipGroupedArguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[2 * kThreads * 4];
     Shared* const last_of = (Shared*)memory;
     Shared* const found_by = last_of + kThreads * 4;
-    const GroupArguments& x = arguments.groups;
-    const GroupRule rule = group_rule(x);
+    const GroupArguments& x = fresh_arguments<HipGroupedArguments>().groups;
+    const bool is_list = x.grouping == Grouping::lists;
+    const GroupRule rule = is_list ? GroupRule{3 * x.groups, 0, 0, false} : group_rule(x);
     const int thread = static_cast<int>(__builtin_amdgcn_workitem_id_x());
     const i64 each = (rule.count + kThreads - 1) / kThreads;
     const i64 begin = smaller(thread * each, rule.count), end = smaller(begin + each, rule.count);
-    store_shared(last_of + thread * 4, last_number(x, begin, end));
+    store_shared(last_of + thread * 4, is_list ? kNone : last_number(x, begin, end));
     barrier();
-    const BadGroup bad = first_bad(x, rule, begin, end, number_before(last_of, thread));
+    const BadGroup bad = is_list ? first_bad_size(x, begin, end)
+                                 : first_bad(x, rule, begin, end, number_before(last_of, thread));
     store_shared(found_by + thread * 4, bad.found ? 1 : 0);
     barrier();
     bool is_first = true;
@@ -35,7 +37,7 @@ struct GroupCheck {
  private:
   static constexpr i64 smaller(i64 a, i64 b) { return a < b ? a : b; }
 
-  // Of the groups' numbers; rows of no group may lie between them.
+  // Rows of no group may lie between the others.
   static __device__ __forceinline__ int last_number(const GroupArguments& x, i64 begin, i64 end) {
     const bool skips = x.grouping == Grouping::indexed;
     for (i64 i = end; i > begin; --i) {
@@ -50,6 +52,14 @@ struct GroupCheck {
       if (number != kNone) return number;
     }
     return 0;
+  }
+  static __device__ __forceinline__ BadGroup first_bad_size(const GroupArguments& x, i64 begin,
+                                                            i64 end) {
+    for (i64 i = begin; i < end; ++i) {
+      const BadGroup bad = bad_size(x, i);
+      if (bad.found) return bad;
+    }
+    return no_bad_group();
   }
   static __device__ __forceinline__ BadGroup first_bad(const GroupArguments& x,
                                                        const GroupRule& rule, i64 begin, i64 end,

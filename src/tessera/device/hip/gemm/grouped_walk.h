@@ -8,6 +8,7 @@
 // indexed:    rows are cut into tiles wherever groups lie, and a tile has a product for each run of
 //             rows with the same index.
 // masked:     the lanes of a wave count the tiles of as many groups at a time.
+// lists:      the same.
 // along_k:    every group has all tiles.
 #pragma once
 
@@ -38,6 +39,7 @@ constexpr u64 tiles_of(i64 size) {
 template <class C>
 struct GroupedWalk {
   static constexpr Grouping kKind = C::kGrouping;
+  static constexpr bool kCounted = kKind == Grouping::masked || kKind == Grouping::lists;
   u64 index;   // of the next tile
   u64 before;  // masked: the tiles of the groups before `first`
   i64 first;   // masked: groups that have been passed; indexed: rows of the tile
@@ -54,7 +56,7 @@ struct GroupedWalk {
     if (across == 0 || x.gemm.m == 0) return false;
     if constexpr (kKind == Grouping::contiguous) return next_by_ends(x, across, blocks, tile);
     if constexpr (kKind == Grouping::indexed) return next_run(x, across, blocks, tile);
-    if constexpr (kKind == Grouping::masked) return next_counted(x, across, blocks, tile);
+    if constexpr (kCounted) return next_counted(x, across, blocks, tile);
     if constexpr (kKind == Grouping::along_k) return next_cut(x, across, blocks, tile);
   }
 
@@ -152,13 +154,24 @@ struct GroupedWalk {
     return x;
   }
 
+  // The tiles of a group across; lists have columns of their own.
+  static __device__ __forceinline__ u64 columns_of_group(const GroupArguments& x, i64 group,
+                                                         u64 across) {
+    if constexpr (kKind != Grouping::lists) return across;
+    return tiles_of<C::kTileN>(clamped(x.sizes[1][group], 0, x.gemm.n));
+  }
+  static __device__ __forceinline__ u64 count_tiles(const GroupArguments& x, i64 group,
+                                                    u64 across) {
+    const i64 rows = clamped(x.numbers[group], 0, x.gemm.m);
+    return tiles_of<C::kTileM>(rows) * columns_of_group(x, group, across);
+  }
+
   __device__ __forceinline__ bool next_counted(const GroupArguments& x, u64 across, u64 blocks,
                                                GroupedTile& tile) {
 #pragma unroll 1
     while (first < x.groups) {
       const i64 own = first + lane_of_wave();
-      const i64 rows = own < x.groups ? clamped(x.numbers[own], 0, x.gemm.m) : 0;
-      const u64 sum = sum_up_to(tiles_of<C::kTileM>(rows) * across);
+      const u64 sum = sum_up_to(own < x.groups ? count_tiles(x, own, across) : 0);
       const u64 total = uniform(word_pair(sum, kLanes - 1));
       if (index - before >= total) {
         before += total;

@@ -15,12 +15,13 @@
 // Any sizes, strides and alignments; operands of aligned dwords are fast. The host sees to it that
 // m, n, k and the tiles with their slices are below 2^31 - 1024, and that the part of an operand
 // that a tile reads spans less than 2^31 bytes: kTileM * ld, or kTileK * ld where k is not
-// contiguous. `Groups` is of grouped_gemm.h. Kernel::kMfmas says how many matrix instructions are
-// in the code.
+// contiguous. Kernel::kMfmas says how many matrix instructions are in the code.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/gemm_operands.h"
+#include "tessera/device/hip/gemm/no_groups.h"
+#include "tessera/device/hip/gemm/result_places.h"
 #include "tessera/device/hip/gemm/stream_shares.h"
 #include "tessera/device/hip/matrix.h"
 #include "tessera/device/hip/slices.h"
@@ -66,8 +67,7 @@ struct MfmaGemm {
   static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
                 "stream-K cuts K itself and adds in order");
 
-  static_assert(!Groups::kAny || (C::kSlices == 1 && !kStreamK && !C::kPersistent),
-                "workgroups take one tile of groups after the other");
+  static_assert(!Groups::kAny || (C::kSlices == 1 && !kStreamK && !C::kPersistent));
 
   using Shares = StreamShares<C, Operands>;
 
@@ -126,8 +126,7 @@ struct MfmaGemm {
     for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(zero);
   }
 
-  // ---- groups ----
-
+  // `Groups` as in grouped_gemm.h.
   static __device__ __forceinline__ void run_groups(Shared* memory) {
     if (Groups::refused()) return;
     typename Groups::Walk walk;
@@ -141,15 +140,6 @@ struct MfmaGemm {
     }
   }
 
-  // The product that the tile belongs to: a reference, or one that is made for a part of a group.
-  __device__ __forceinline__ decltype(auto) product() const {
-    if constexpr (Groups::kAny) {
-      return Groups::product(part);
-    } else {
-      return (fresh_arguments<HipGemmArguments>().gemm);
-    }
-  }
-
   // ---- sums ----
 
   // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
@@ -160,7 +150,7 @@ struct MfmaGemm {
       (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
 
   __device__ __forceinline__ void multiply() {
-    const GemmArguments& g = product();
+    const GemmArguments& g = Groups::product(part);
     const i64 depth = Operands::sizes(g).k;
     const int k_tiles = static_cast<int>((depth + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
@@ -170,7 +160,7 @@ struct MfmaGemm {
   }
   // The steps from `begin` up to `end`, where K ends at k.
   __device__ __forceinline__ void multiply(int begin, int end, int k) {
-    const GemmArguments& g = product();
+    const GemmArguments& g = Groups::product(part);
     LoadA a = Operands::a(g, at, begin * C::kTileK, k, thread);
     LoadB b = Operands::b(g, at, begin * C::kTileK, k, thread);
     if constexpr (C::kDirectToLds) {
@@ -351,9 +341,10 @@ struct MfmaGemm {
   static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
   static constexpr int kRowQuads = kStaged * kSide / 4;
   using Staging = LdsTile<kSide, kRowQuads, 1>;
+  using Places = ResultPlaces<C, Operands, GemmArguments>;
 
   __device__ __forceinline__ void store() {
-    const GemmArguments& g = product();
+    const GemmArguments& g = Groups::product(part);
     lane = fresh_thread<kThreads>() % kLanes;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
@@ -366,38 +357,18 @@ struct MfmaGemm {
       const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
 #pragma unroll 1
       for (int quad = lane; quad < kSide * kRowQuads; quad += kLanes) {
-        const int row = is_scattered() ? quad % kSide : quad / kRowQuads;
-        const int column = is_scattered() ? quad / kSide : quad % kRowQuads;
+        const int row = Places::is_scattered() ? quad % kSide : quad / kRowQuads;
+        const int column = Places::is_scattered() ? quad / kSide : quad % kRowQuads;
         const i64 to_row = first_row + i * kSide + row;
         const i64 to_column = first_column + j * kSide + column * 4;
         const i64 columns = to_row < Operands::sizes(g).m ? g.n - to_column : 0;
         const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
         const Place to = {to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)};
-        put(finish, to, bits<Vec<Acc, 4>>(words));
+        Places::put(finish, to, bits<Vec<Acc, 4>>(words));
       }
       wave_barrier();
     }
     barrier();
-  }
-
-  // Whether the elements of a row lie anywhere, so that rows are neighbours of lanes.
-  static constexpr bool is_scattered() {
-    if constexpr (requires { Operands::kScattered; }) return Operands::kScattered;
-    return false;
-  }
-  static __device__ __forceinline__ void put(const Finish<C, GemmArguments>& finish,
-                                             const Place& at, const Vec<Acc, 4>& quad) {
-    if constexpr (is_scattered()) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i >= at.count) break;
-        const i64 place = Operands::result_place(at.row, at.column + i);
-        if (place < 0) continue;
-        finish.store({place - (at.column + i), at.column + i, 1}, Vec<Acc, 4>{quad[i], 0, 0, 0});
-      }
-    } else {
-      finish.store({Operands::result_row(at.row), at.column, at.count}, quad);
-    }
   }
 
   __device__ __forceinline__ void stage(Shared* staging, int pass) const {
