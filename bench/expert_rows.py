@@ -4,9 +4,9 @@
     python3 bench/expert_rows.py [--net qwen3_30b_a3b] [--tokens 4096] [--seed 1]
                                  [--routing balanced random zipf] [--ends] [--shapes]
 
-Nets are those of data/nets/experts.txt. A token goes to top_k experts. balanced: to the next ones in
-turn. random: to any, each as likely. zipf: the expert of rank r is drawn with a weight of 1 / r^1.2,
-and ranks are shuffled. Equal seeds give equal rows.
+Nets are those of data/nets/experts.txt. A token goes to top_k experts. balanced: to the next ones
+in turn. random: to any, each as likely. zipf: the expert of rank r is drawn with a weight of
+1 / r^1.2, and ranks are shuffled. Equal seeds give equal rows.
 
 Prints, for each routing, the number of rows, the most that one expert has, and how many have none.
 --ends adds group_ends as a list. --shapes prints a shape file instead: the two products of each net
@@ -60,22 +60,24 @@ def lines_of(layer: Layer, tokens: int) -> List[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--net", nargs="*", default=list(layers()), choices=list(layers()))
+    known = list(layers())
+    parser.add_argument("--net", dest="nets", nargs="*", default=known, choices=known)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--routing", nargs="*", default=ROUTINGS, choices=ROUTINGS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ends", action="store_true")
     parser.add_argument("--shapes", action="store_true")
     options = parser.parse_args()
-    for name in options.net:
+    for name in options.nets:
         layer = layers()[name]
         if options.shapes:
             print(f"# {name}, {options.tokens} tokens", *lines_of(layer, options.tokens), sep="\n")
             continue
         for routing in options.routing:
             rows = rows_of_experts(layer, options.tokens, routing, options.seed)
-            print(f"{name} {routing} seed={options.seed}: {rows.sum()} rows, at most {rows.max()} of "
-                  f"{rows.sum() / layer.experts:.0f}, {np.count_nonzero(rows == 0)} experts have none")
+            print(f"{name} {routing} seed={options.seed}: {rows.sum()} rows, at most {rows.max()} "
+                  f"beside {rows.mean():.0f} on average, {np.count_nonzero(rows == 0)} experts "
+                  "have none")
             if options.ends:
                 print(json.dumps(np.cumsum(rows).tolist()))
 
