@@ -81,6 +81,13 @@ void drop_shared_strides(const GemmProblem& p, device::GemmArguments& g) {
   }
 }
 
+// Kernels read the arrays of lists even when they do not need the matrices. Those that the caller
+// may leave out are null for them.
+void drop_unread_arrays(const GemmProblem& p, device::GemmArguments& g) {
+  if (p.k == 0) g.a = g.b = nullptr;
+  if (p.beta == 0) g.c = nullptr;
+}
+
 // ---- numbers that do not fit ----
 
 constexpr std::array<std::string_view, 3> kSizes = {"m", "n", "k"};
@@ -150,6 +157,7 @@ device::GroupArguments group_arguments(const GemmProblem& p, const GemmOperands&
   device::GroupArguments x{};
   x.gemm = gemm_arguments(p, o);
   drop_shared_strides(p, x.gemm);
+  if (is_list(p)) drop_unread_arrays(p, x.gemm);
   x.groups = p.groups;
   x.grouping = static_cast<device::Grouping>(p.grouping);
   x.numbers = numbers_of(p, o);
