@@ -302,6 +302,7 @@ std::string cannot_say(const KernelSpec& spec, const Target& target) {
     return fmt::format("a graph has no word for operands that are multiplied as {}", type);
   }
   if (s.preshuffled_b) return "a graph has no word for a B that was packed ahead for one kernel";
+  if (s.grouping != GemmGrouping::none) return "a graph has no word for groups of unequal sizes";
   if (num_ops(s.epilogue) > 0) {
     return fmt::format("its graph is one node, matmul, which has no epilogue, got {}",
                        to_string(s.epilogue));
