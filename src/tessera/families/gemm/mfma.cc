@@ -417,21 +417,10 @@ std::string hip_pack_text(const std::string& name) {
       name);
 }
 
-std::string scale_fields(const GemmSignature& s) {
-  const auto fields = [](char operand, GemmScale scale) {
-    const ScaleBlock block = scale == GemmScale::none ? ScaleBlock{1, 0} : block_of(scale);
-    return fmt::format("  static constexpr int kScaleRows{0} = {1}, kScale{0} = {2};\n", operand,
-                       block.rows, block.k);
-  };
-  return fields('A', s.scale_a) + fields('B', s.scale_b) +
-         fmt::format("  static constexpr bool kScaleBytes = {};\n",
-                     yes_no(s.scale_type == GemmScaleType::e8m0));
-}
-
 Source emit_scaled_hip(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   std::string config = hip_config(spec, target);
-  config.insert(config.rfind("};"), scale_fields(s));
+  config.insert(config.rfind("};"), scale_fields_on_hip(s));
   return hip_source(spec, {"scaled_gemm.h", "ScaledGemm", "HipScaledArguments"}, config, "");
 }
 

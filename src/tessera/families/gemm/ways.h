@@ -167,6 +167,8 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
 struct HipTemplate {
   std::string_view header, name, arguments = "HipGemmArguments";
 };
+// The lines of a configuration that describe scales of blocks.
+std::string scale_fields_on_hip(const GemmSignature& s);
 // `config` is the whole configuration, `more_kernels` stands behind the kernel.
 Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,
                   const std::string& more_kernels);
