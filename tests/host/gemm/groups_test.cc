@@ -58,6 +58,12 @@ const Invalid kInvalid[] = {
      "gemm: batch must be 1 with grouping=masked, got 4"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=indexed pointer_arrays=1",
      "gemm: pointer_arrays must be 0 with grouping=indexed, got 1"},
+    {"gemm m=8 n=8 k=8 dtype=fp8 groups=2 grouping=lists scale_a=1x128 scale_b=128x128",
+     "gemm: scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got "
+     "1x128, 128x128, none, none and none"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=lists gate=silu_mul",
+     "gemm: scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got "
+     "none, none, silu_mul, none and none"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=contiguous preshuffle=1",
      "gemm: preshuffle must be 0 with grouping=contiguous, got 1"},
     {"gemm m=3000000000 n=8 k=8 groups=2 grouping=contiguous",
@@ -263,16 +269,15 @@ TEST(GroupChoice, FindsKernelsForEveryKindOnAmdGpus) {
 }
 
 TEST(GroupRules, SayOfATargetWithoutThemThatNoKernelIsLegal) {
-  const Problem problem =
-      parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=contiguous");
-  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("gfx942")).empty());
+  const Problem problem = parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=lists");
+  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("sm90a")).empty());
   try {
-    general(problem, load_target("gfx942"));
+    general(problem, load_target("sm90a"));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
-              "gemm: gfx942 lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
-              "contiguous");
+              "gemm: sm90a lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
+              "lists");
   }
 }
 
