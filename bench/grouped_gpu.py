@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import math
 import random
+import re
 import sys
 import time
 
@@ -59,6 +60,18 @@ def filled(operand, device):
     span = sum((n - 1) * s for n, s in zip(operand.shape, operand.strides)) + 1
     memory = torch.randn(max(span, 1), device=device) * 0.1
     return memory.to(DTYPES[operand.dtype]).as_strided(operand.shape, operand.strides)
+
+
+def varied(kernels, most):
+    """The first kernels, of those that differ in their stages only the first one, and always the
+    first one for few rows and the first general one."""
+    found = {}
+    for kernel in kernels:
+        found.setdefault(re.sub(r"_s\d+", "", kernel), kernel)
+    picked = list(found.values())[:most]
+    for part in ("tmaws_64x16x", "tmaws_64x32x", "_cpasync_"):
+        picked += [kernel for kernel in kernels if part in kernel and kernel not in picked][:1]
+    return picked
 
 
 class Case:
@@ -177,12 +190,11 @@ def report(case, how, found, names):
 
 def measure(line, how, given, pool, device, numbers):
     case = Case(line, how, numbers, device)
-    kernels = kernels_for(line)[:given.most]
-    if given.kernel:
-        kernels = [kernel for kernel in kernels_for(line) if given.kernel in kernel]
+    wanted = [kernel for kernel in kernels_for(line) if given.kernel in kernel]
+    kernels = varied(wanted, given.most)
 
-    def plan_for(wanted, force=None):
-        return _run.plan_for(tessera.Problem(wanted), device, force=force)
+    def plan_for(text, force=None):
+        return _run.plan_for(tessera.Problem(text), device, force=force)
     builds = {kernel: pool.submit(plan_for, line, kernel) for kernel in kernels}
     dense = pool.submit(plan_for, case.dense)
     graphs, wrong = {}, {}

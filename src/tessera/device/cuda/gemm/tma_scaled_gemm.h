@@ -158,6 +158,8 @@ struct TmaScaledGemm {
       const Tile tile = tile_of(i);
       scaled.fill(ring, k_of(tile), scales_of(tile), chosen, [&] { return loaders_of(tile); });
     }
+    copies_commit();
+    copies_wait<0>();  // a thread stays until its copies are there
   }
 
   __device__ __forceinline__ typename Loop::Loaders loaders_of(const Tile& tile) const {
