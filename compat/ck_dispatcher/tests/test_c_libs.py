@@ -93,6 +93,35 @@ class Gemm(Case):
         bound = (2.0**-11 + 52 * 2.0**-24) * (abs(a.astype("f8")) @ abs(b.astype("f8")).T)
         self.assertTrue((abs(c - wanted) <= bound + 1e-6).all(), f"seed {SEED}")
 
+    def run_groups(self, sizes, a, b, c, ms):
+        count = len(sizes)
+        numbers = [(ctypes.c_int64 * count)(*column) for column in zip(*sizes)]
+        arrays = [(ctypes.c_void_p * count)(*(x.ctypes.data for x in each)) for each in (a, b, c)]
+        return self.lib.dispatcher_run_grouped_gemm(count, *numbers, *arrays, ctypes.byref(ms))
+
+    def test_products_of_unequal_sizes(self):
+        sizes = [(33, 20, 48), (1, 7, 9), (64, 5, 130)]
+        a = [self.draw(m, k, dtype="float16") for m, _, k in sizes]
+        b = [self.draw(n, k, dtype="float16") for _, n, k in sizes]
+        c, ms = [numpy.zeros((m, n), "float16") for m, n, _ in sizes], ctypes.c_float(-7)
+        self.assertEqual(self.run_groups(sizes, a, b, c, ms), 0, self.lib.dispatcher_last_error())
+        self.assertGreater(ms.value, 0)
+        for x, y, result in zip(a, b, c):
+            wanted = x.astype("float64") @ y.astype("float64").T
+            bound = (2.0**-11 + 134 * 2.0**-24) * (abs(x.astype("f8")) @ abs(y.astype("f8")).T)
+            self.assertTrue((abs(result - wanted) <= bound + 1e-6).all(), f"seed {SEED}")
+
+    def test_groups_that_are_refused(self):
+        ones, ms = numpy.ones((4, 4), "float16"), ctypes.c_float(7)
+        self.assertEqual(self.run_groups([(4, 0, 4)], [ones], [ones], [ones], ms), -1)
+        self.assertEqual((ms.value, self.lib.dispatcher_last_error()),
+                         (-1, b"M, N and K must be at least 1, got 4, 0 and 4"))
+        self.assertEqual(self.lib.dispatcher_run_grouped_gemm(0, *[None] * 6, None), -1)
+        self.assertEqual(self.lib.dispatcher_last_error(), b"count must be at least 1, got 0")
+        self.assertEqual(self.lib.dispatcher_run_grouped_gemm(2, *[None] * 6, None), -1)
+        self.assertEqual(self.lib.dispatcher_last_error(),
+                         b"Ms, Ns, Ks, A, B and C must not be null")
+
     def test_return_codes(self):
         lib, ones = self.lib, numpy.ones(16, "float16")
         self.assertEqual(lib.dispatcher_initialize(), 0)  # it was done before

@@ -93,6 +93,8 @@ def _run_moe(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, ac
     try:
         sizes = _sizes(x, ids, w1, w2)
         x, w1, w2 = _by_rows(x), _by_rows(w1), _by_rows(w2)
+        if x.is_cuda:  # no kernel of a GPU has gates and rows by index with groups
+            return _on_copies(x, ids, weights, w1, w2, activation, sizes)
         order = _routing.by_expert(ids, sizes.experts)
         rows = sizes.tokens * sizes.top_k
         inner = x.new_empty((rows, sizes.inner))
@@ -118,21 +120,16 @@ register(Operator("fused_moe(Tensor x, Tensor ids, Tensor weights, Tensor w1, Te
                           "the operator"))
 
 
-# ---- With gradients ------------------------------------------------------------------------------
+# ---- On copies of rows ---------------------------------------------------------------------------
 
-_GATES = {"silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
-          "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh")}
-
-
-def _differentiable(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor,
-                    activation: str) -> Tensor:
+def _on_copies(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str,
+               sizes: Sizes) -> Tensor:
     """The same sums from operators that have gradients; x is copied for each expert."""
-    sizes = _sizes(x, ids, w1, w2)
     order = _routing.by_expert(ids, sizes.experts)
     slots = order.slots.long()
     spread = x.unsqueeze(1).expand(-1, sizes.top_k, -1).reshape(-1, sizes.hidden)[slots]
-    gate, up = ops.grouped_mm(spread, w1.mT, order.ends).chunk(2, -1)
-    inner = _GATES[activation](gate) * up
+    both = ops.grouped_mm(spread, w1.mT, order.ends)
+    inner = ops.gated(both, ACTIVATIONS[activation], False)
     sorted_rows = ops.grouped_mm(inner, w2.mT, order.ends)
     back = torch.empty_like(slots)
     back[slots] = torch.arange(slots.shape[0], device=slots.device)
@@ -147,7 +144,7 @@ def _needs_gradients(tensors: List[Optional[Tensor]]) -> bool:
 def _experts(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str
              ) -> Tensor:
     if _needs_gradients([x, weights, w1, w2]):
-        return _differentiable(x, ids, weights, w1, w2, activation)
+        return _on_copies(x, ids, weights, w1, w2, activation, _sizes(x, ids, w1, w2))
     return ops.fused_moe(x, ids, weights, w1, w2, activation)
 
 
@@ -167,7 +164,7 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
 
     x is not copied by experts: rows are gathered by index in the first product, and the second one
     stores each row at its place, so that a token's rows are added in one order, whatever else is in
-    the batch. With gradients x is copied once for each of a token's experts. Returns (tokens,
+    the batch. With gradients and on GPUs x is copied once for each of a token's experts. Returns (tokens,
     hidden) in x's type. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:

@@ -26,8 +26,10 @@ constexpr bool b_is_row_major(GemmLayout l) { return l == GemmLayout::rrr || l =
 // indexed:    the same, and group_index names the group of each row; -1: of none.
 // masked:     every operand has a matrix for each group; the first group_rows rows of it count.
 // along_k:    A and B are cut along k at group_ends; out is groups x m x n.
+// lists:      every operand is an array of pointers, one for each group, whose sizes are group_m,
+//             group_n and group_k; those of the problem are the greatest.
 // Rows of no group are left alone.
-enum class GemmGrouping : std::uint8_t { none, contiguous, indexed, masked, along_k };
+enum class GemmGrouping : std::uint8_t { none, contiguous, indexed, masked, along_k, lists };
 std::string_view to_string(GemmGrouping grouping);
 
 // How many rows of A, or columns of B, by how many elements along k share one scale.
@@ -81,7 +83,8 @@ struct GemmProblem {
   // With groups batch is 1, and batch strides are the distances between the groups' matrices.
   std::int64_t groups = 0;
   GemmGrouping grouping = GemmGrouping::none;
-  bool check_groups = false;  // whether bad_group is written
+  bool check_groups = false;   // whether bad_group is written
+  bool group_strides = false;  // lists: group_ld_a and so on take the place of ld_a
   // Scales: a product is the sum over blocks of k of scale_a x scale_b x (the block's sum).
   // Blocks are counted from k = 0, also where groups cut k; the last one may be short.
   GemmScale scale_a = GemmScale::none;
@@ -164,6 +167,10 @@ struct GemmOperands {
   // what it must be at least or at most; nothing else is then written. {0, -1, -1, -1} where all
   // fit.
   std::int32_t* bad_group = nullptr;
+  // lists: m, n and k of each group. With group_strides, distances of rows of A, B, C, out and D0
+  // to D3; null where the operand is not read or has no rows.
+  std::array<const std::int32_t*, 3> group_sizes{};
+  std::array<const std::int32_t*, 4 + kMaxD> group_lds{};
   const void* scale_a = nullptr;  // one for each block, of scale_type
   const void* scale_b = nullptr;
   const std::int32_t* row_index = nullptr;  // one for each of m

@@ -58,9 +58,9 @@ struct Words<GemmLayout> {
 template <>
 struct Words<GemmGrouping> {
   static constexpr std::string_view kNoun = "grouping";
-  static constexpr auto kAll =
-      std::to_array<std::string_view>({"none", "contiguous", "indexed", "masked", "along_k"});
-  static_assert(kAll.size() == static_cast<std::size_t>(GemmGrouping::along_k) + 1);
+  static constexpr auto kAll = std::to_array<std::string_view>(
+      {"none", "contiguous", "indexed", "masked", "along_k", "lists"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmGrouping::lists) + 1);
 };
 
 template <>

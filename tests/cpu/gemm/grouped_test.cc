@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <tuple>
@@ -11,9 +10,8 @@
 #include "cpu/gemm/sample.h"
 #include "cpu/gemm/tile_emulator.h"
 #include "cpu/kernel_folder.h"
-#include "group_numbers.h"
+#include "grouped.h"
 #include "tessera/families/gemm/gemm.h"
-#include "tessera/families/gemm/groups.h"
 #include "tessera/families/operands.h"
 
 namespace tessera {
@@ -49,7 +47,8 @@ Registry& registry() {
 }
 
 constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::indexed,
-                                       GemmGrouping::masked, GemmGrouping::along_k};
+                                       GemmGrouping::masked, GemmGrouping::along_k,
+                                       GemmGrouping::lists};
 
 // A kernel of the sample, made for groups. The others of a usual run have one grouping each.
 struct Kernels {
@@ -63,7 +62,7 @@ Kernels kernels() {
     std::set<std::tuple<DType, Pipeline, std::string>> seen;
     for (KernelSpec spec : gemm_sample::sample(target)) {
       auto& s = std::get<GemmSignature>(spec.signature);
-      s.grouping = kGroupings[next % 4];
+      s.grouping = kGroupings[next % std::size(kGroupings)];
       if (!family_of(Op::gemm).is_legal(spec, target)) continue;
       const bool is_own = target.name == host_target().name && size_of(s.a) != 1;
       const bool is_first = (is_own || target.name == tile_emulator::kName) &&
@@ -92,6 +91,7 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups) {
     GemmProblem p = gemm::problem_of(signature, m, n, k);
     p.groups = groups;
+    p.group_strides = p.grouping == GemmGrouping::lists && draw(0, 1) == 0;
     p.clamp_lo = -0.5F, p.clamp_hi = 1.5F;
     if (p.out == DType::int8) p.alpha = 0x1p-9F;
     return p;
@@ -101,18 +101,17 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
   void loosen(GemmProblem& p) {
     p = with_strides(p);
     for (std::int64_t* ld : {&p.ld_a, &p.ld_b, &p.ld_c, &p.ld_out}) *ld += draw(0, 5);
+    p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
+    if (p.grouping == GemmGrouping::lists) {
+      p.batch_stride_a = p.batch_stride_b = p.batch_stride_c = p.batch_stride_out = kPacked;
+      return p.batch_stride_d.fill(kPacked);
+    }
     p.batch_stride_a = 60 * p.ld_a, p.batch_stride_b = 60 * p.ld_b;
     p.batch_stride_c = 60 * p.ld_c + 1, p.batch_stride_out = 60 * p.ld_out + 1;
     for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
       if (!d_uses(p.epilogue)[i].is_vector()) p.ld_d[i] += draw(0, 5);
       p.batch_stride_d[i] = draw(0, 3) == 0 ? 0 : 60 * p.ld_d[i];
     }
-    p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
-  }
-
-  // The bytes of elements that belong to no group have not changed.
-  void expect_left_alone(const GemmProblem& given, const GemmOperands& o, const std::byte* before) {
-    EXPECT_EQ(group_numbers::touched(given, o, before), 0U) << "elements of no group changed";
   }
 
   void launch(const Problem& p, const Operands& operands, int threads) {
@@ -126,24 +125,14 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
     SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));
     family.validate(p);
     measure::OwnedOperands owned = measure::random_operands(p, random());
-    if (draw(0, 3) != 0) group_numbers::fill(random, p, owned.operands);
+    if (draw(0, 3) != 0) grouped::fill_numbers(p, owned.operands, random);
     validate_operands(family, p, owned.operands);
-    const auto& o = std::get<GemmOperands>(owned.operands);
-    const std::size_t out_bytes = bytes_of_out(owned);
-    std::vector<std::byte> before(out_bytes);
-    if (out_bytes > 0) std::memcpy(before.data(), o.out, out_bytes);
+    const std::vector<std::byte> before = grouped::bytes_of_out(owned);
     launch(p, owned.operands, threads);
-    EXPECT_EQ(measure::gaps_intact(owned), "");
+    EXPECT_EQ(grouped::gaps_intact(p, owned), "");
     const Mismatch mismatch = family.verify(p, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    expect_left_alone(p, o, before.data());
-  }
-
-  static std::size_t bytes_of_out(const measure::OwnedOperands& owned) {
-    for (const Tensor& tensor : owned.tensors) {
-      if (tensor.name == "out") return tensor.bytes();
-    }
-    return 0;
+    EXPECT_EQ(grouped::touched(p, owned, before), 0U) << "elements of no group changed";
   }
 };
 
@@ -178,21 +167,14 @@ TEST_P(GroupedKernel, ReportsNumbersThatDoNotFit) {
   p.check_groups = true;
   measure::OwnedOperands owned = measure::random_operands(p, random());
   const auto& o = std::get<GemmOperands>(owned.operands);
-  const std::vector<std::int32_t> ends = {3, 2, 5, 6}, index = {0, 1, 0}, rows = {1, 21, 0, -1};
-  const auto& bad = p.grouping == GemmGrouping::indexed  ? index
-                    : p.grouping == GemmGrouping::masked ? rows
-                                                         : ends;
-  std::copy(bad.begin(), bad.end(), const_cast<std::int32_t*>(gemm::numbers_of(p, o)));
-  std::vector<std::byte> before(bytes_of_out(owned));
-  std::memcpy(before.data(), o.out, before.size());
+  const grouped::BadNumbers bad = grouped::fill_bad_numbers(p, owned.operands);
+  const std::vector<std::byte> before = grouped::bytes_of_out(owned);
   launch(p, owned.operands, 2);
-  EXPECT_EQ(std::memcmp(before.data(), o.out, before.size()), 0);
-  const std::int32_t places[] = {1, 2, 1, 1}, numbers[] = {2, 0, 21, 2}, bounds[] = {3, 1, 20, 3};
-  const auto kind = static_cast<std::size_t>(p.grouping) - 1;
+  EXPECT_EQ(before, grouped::bytes_of_out(owned));
   EXPECT_EQ(o.bad_group[0], 1);
-  EXPECT_EQ(o.bad_group[1], places[kind]);
-  EXPECT_EQ(o.bad_group[2], numbers[kind]);
-  EXPECT_EQ(o.bad_group[3], bounds[kind]);
+  EXPECT_EQ(o.bad_group[1], bad.place);
+  EXPECT_EQ(o.bad_group[2], bad.number);
+  EXPECT_EQ(o.bad_group[3], bad.bound);
 }
 
 std::string name_of_row(const testing::TestParamInfo<KernelSpec>& row) {

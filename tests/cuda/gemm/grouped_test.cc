@@ -6,7 +6,7 @@
 
 #include "cuda/driver_calls.h"
 #include "cuda/gpu_test.h"
-#include "group_numbers.h"
+#include "grouped.h"
 #include "tessera/families/gemm/gemm.h"
 
 namespace tessera {
@@ -17,7 +17,7 @@ constexpr const char* kGroupings[] = {"contiguous", "indexed", "masked", "alongk
 class GpuGrouped : public GpuTest {
  protected:
   std::int64_t draw(std::int64_t low, std::int64_t high) {
-    return group_numbers::draw(random_, low, high);
+    return grouped::draw(random_, low, high);
   }
 
   // The kernels of names in which {} stands for the grouping; every one with each grouping.
@@ -85,7 +85,7 @@ class GpuGrouped : public GpuTest {
     expect_correct(p, owned);
     const auto& o = std::get<GemmOperands>(owned.operands);
     if (o.out == nullptr) return;
-    EXPECT_EQ(group_numbers::touched(p, o, before.data() + guard_of(owned)), 0U)
+    EXPECT_EQ(grouped::touched(p, o, before.data() + guard_of(owned)), 0U)
         << "elements of no group changed";
   }
 
@@ -98,7 +98,7 @@ class GpuGrouped : public GpuTest {
     say(words);
     family_of(Op::gemm).validate(problem);
     measure::OwnedOperands owned = measure::random_operands(problem, seed);
-    if (fresh_numbers) group_numbers::fill(random_, p, owned.operands);
+    if (fresh_numbers) grouped::fill_numbers(p, owned.operands, random_);
     measure::reset_outputs(owned);
     const std::vector<std::byte> before =
         owned.outputs.empty() ? std::vector<std::byte>() : bytes_of_out(owned);
@@ -111,7 +111,7 @@ class GpuGrouped : public GpuTest {
 
   void send_other_numbers(const GemmProblem& p, measure::OwnedOperands& owned,
                           const measure::PlacedOperands& placed) {
-    group_numbers::fill(random_, p, owned.operands);
+    grouped::fill_numbers(p, owned.operands, random_);
     const auto numbers = [&](const Operands& operands) {
       return gemm::numbers_of(p, std::get<GemmOperands>(operands));
     };
@@ -228,7 +228,7 @@ TEST_F(GpuGrouped, NumbersThatDoNotFitAreReported) {
     GemmProblem p = gemm::problem_of(signature, has_matrices ? 24 : 3000, 16, along_k ? 3000 : 40);
     p.groups = 2500, p.check_groups = true;
     measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
-    group_numbers::fill(random_, p, owned.operands);
+    grouped::fill_numbers(p, owned.operands, random_);
     auto& o = std::get<GemmOperands>(owned.operands);
     auto* const numbers = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
     const std::int64_t count = gemm::numbers_count(p);

@@ -25,7 +25,8 @@ const std::string kTargets =
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, decode_fp8, "
-    "deepseek_v3, demo, efficientnet, fused, gpt2, gradients, latent, llama3_70b, llama3_8b, "
+    "deepseek_v3, demo, efficientnet, experts, fused, gpt2, gradients, latent, llama3_70b, "
+    "llama3_8b, "
     "middle, mobilenet_v3, odd, odd_gpu, prefill_fp8, prefill_paged, prefill_ragged, qwen3, "
     "resnet50, resnet50_gemm, "
     "resnext101, skinny, square, square_gpu, stable_diffusion, unet_sd15, video_3d, wavenet; a "

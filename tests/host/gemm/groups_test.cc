@@ -38,7 +38,19 @@ const Invalid kInvalid[] = {
     {"gemm m=8 n=8 k=8 groups=0 grouping=masked epilogue=bias", ""},
     {"gemm m=8 n=8 k=8 groups=2 grouping=along_k layout=crr check_groups=1", ""},
     {"gemm m=8 n=8 k=8 groups=2",
-     "gemm: grouping must be contiguous, indexed, masked or along_k with groups=2, got none"},
+     "gemm: grouping must be contiguous, indexed, masked, along_k or lists with groups=2, got "
+     "none"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=lists epilogue=bias group_strides=1", ""},
+    {"gemm m=8 n=8 k=8 group_strides=1", "gemm: group_strides must be 0 with grouping=none, got 1"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=masked group_strides=1",
+     "gemm: group_strides must be 0 with grouping=masked, got 1"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=lists batch_stride_a=64",
+     "gemm: batch_stride_a must be left out with grouping=lists, where each group has a pointer of "
+     "its own, got 64"},
+    {"gemm m=8 n=3000000000 k=8 groups=2 grouping=lists",
+     "gemm: n must be at most 2147483647 with grouping=lists, since group_n has numbers of 32 "
+     "bits, "
+     "got 3000000000"},
     {"gemm m=8 n=8 k=8 check_groups=1", "gemm: check_groups must be 0 with grouping=none, got 1"},
     {"gemm m=8 n=8 k=8 groups=-3 grouping=masked",
      "gemm: groups must be between 0 and 2147483647, got -3"},
@@ -46,6 +58,12 @@ const Invalid kInvalid[] = {
      "gemm: batch must be 1 with grouping=masked, got 4"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=indexed pointer_arrays=1",
      "gemm: pointer_arrays must be 0 with grouping=indexed, got 1"},
+    {"gemm m=8 n=8 k=8 dtype=fp8 groups=2 grouping=lists scale_a=1x128 scale_b=128x128",
+     "gemm: scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got "
+     "1x128, 128x128, none, none and none"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=lists gate=silu_mul",
+     "gemm: scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got "
+     "none, none, silu_mul, none and none"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=contiguous preshuffle=1",
      "gemm: preshuffle must be 0 with grouping=contiguous, got 1"},
     {"gemm m=3000000000 n=8 k=8 groups=2 grouping=contiguous",
@@ -80,19 +98,34 @@ TEST(GroupOperands, HaveMatricesForGroupsWhereTheKindSaysSo) {
             "a 3x9 of 7; b 3x5 of 7; d0 3x1 of 9; group_rows 1x1 of 3; out 3x9 of 5; ");
   EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=along_k epilogue=add"),
             "a 1x9 of 7; b 1x5 of 7; d0 3x9 of 5; group_ends 1x1 of 3; out 3x9 of 5; ");
+  EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=lists epilogue=bias check_groups=1"),
+            "a 3x9 of 7; b 3x5 of 7; d0 3x1 of 5; group_m 1x1 of 3; group_n 1x1 of 3; "
+            "group_k 1x1 of 3; out 3x9 of 5; bad_group 1x1 of 4; ");
+  EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=lists epilogue=add group_strides=1"),
+            "a 3x9 of 7; b 3x5 of 7; d0 3x9 of 5; group_m 1x1 of 3; group_n 1x1 of 3; "
+            "group_k 1x1 of 3; group_ld_a 1x1 of 3; group_ld_b 1x1 of 3; group_ld_out 1x1 of 3; "
+            "group_ld_d0 1x1 of 3; out 3x9 of 5; ");
 }
 
-TEST(GroupOperands, ArePointersThatCanBeSetAndRead) {
-  const Problem problem = parse_problem("gemm m=9 n=5 k=7 groups=3 grouping=masked check_groups=1");
+void expect_set_and_read(const Problem& problem) {
   Operands operands = no_operands(problem);
   std::vector<std::int32_t> memory(tensors(problem).size());
   std::size_t next = 0;
   for (const Tensor& tensor : tensors(problem)) {
     set_pointer(operands, tensor.operand, &memory[next]);
+    next += 1;
+  }
+  next = 0;
+  for (const Tensor& tensor : tensors(problem)) {
     EXPECT_EQ(pointer(operands, tensor.operand), &memory[next++]) << tensor.name;
   }
-  EXPECT_EQ(std::get<GemmOperands>(operands).group_rows, &memory[2]);
-  EXPECT_EQ(std::get<GemmOperands>(operands).bad_group, &memory[4]);
+}
+
+TEST(GroupOperands, ArePointersThatCanBeSetAndRead) {
+  expect_set_and_read(parse_problem("gemm m=9 n=5 k=7 groups=3 grouping=masked check_groups=1"));
+  expect_set_and_read(parse_problem(
+      "gemm m=9 n=5 k=7 groups=3 grouping=lists check_groups=1 group_strides=1 beta=1 "
+      "epilogue=add+multiply+add"));
 }
 
 // ---- numbers that do not fit ----
@@ -107,6 +140,10 @@ class GroupNumbers : public testing::TestWithParam<BadNumbers> {};
 std::string sentence_about(const Problem& problem, const std::vector<std::int32_t>& numbers) {
   GemmOperands operands;
   operands.group_ends = operands.group_index = operands.group_rows = numbers.data();
+  const auto groups = static_cast<std::size_t>(std::get<GemmProblem>(problem).groups);
+  if (std::get<GemmProblem>(problem).grouping == GemmGrouping::lists) {
+    for (std::size_t i = 0; i < 3; ++i) operands.group_sizes[i] = numbers.data() + i * groups;
+  }
   try {
     value_check(problem)(problem, operands);
   } catch (const Error& error) {
@@ -156,6 +193,17 @@ const BadNumbers kNumbers[] = {
 };
 INSTANTIATE_TEST_SUITE_P(All, GroupNumbers, testing::ValuesIn(kNumbers));
 
+TEST(GroupNumbers, OfListsAreRefusedBySize) {
+  const Problem problem = parse_problem("gemm m=9 n=5 k=7 groups=2 grouping=lists");
+  EXPECT_EQ(sentence_about(problem, {9, 0, 5, 1, 0, 7}), "");
+  EXPECT_EQ(sentence_about(problem, {9, 10, 5, 1, 0, 7}),
+            "gemm: group_m[1] must be at most 9, the problem's m, got 10");
+  EXPECT_EQ(sentence_about(problem, {9, 0, 6, 1, 0, 7}),
+            "gemm: group_n[0] must be at most 5, the problem's n, got 6");
+  EXPECT_EQ(sentence_about(problem, {9, 0, 5, 1, 0, -7}),
+            "gemm: group_k[1] must be at least 0, the least number, got -7");
+}
+
 TEST(GroupNumbers, AreNotAskedForWithoutGroups) {
   EXPECT_EQ(value_check(parse_problem("gemm m=9 n=5 k=7")), nullptr);
 }
@@ -203,17 +251,41 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
             "a preshuffled B has no groups: preshuffle must be 0 with grouping=masked, got 1");
 }
 
+TEST(GroupRules, RefuseKernelsForAmdGpusThatShareK) {
+  const auto reason = [](const char* name) {
+    const KernelSpec spec = parse_name(name);
+    return family().is_legal(spec, load_target(spec.target)).reason;
+  };
+  EXPECT_EQ(reason("gemm_bf16_rcr_compv3_64x64x32_2x2x1_16x16x32_groupslists_intrawave_gfx942"),
+            "");
+  EXPECT_EQ(reason("gemm_bf16_rcr_compv3_64x64x32_2x2x1_16x16x32_groupsmasked_intrawave_"
+                   "splitordered1_slices4_gfx942"),
+            "workgroups take one tile of groups after the other and share no k: grouping=masked "
+            "needs slices=1 streamk=false persistent=false, got slices=4 streamk=false "
+            "persistent=false");
+}
+
+TEST(GroupChoice, FindsKernelsForEveryKindOnAmdGpus) {
+  for (const char* const target : {"gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}) {
+    for (const char* const kind : {"contiguous", "indexed", "masked", "along_k", "lists"}) {
+      const Problem problem = parse_problem(
+          fmt::format("gemm m=512 n=768 k=256 dtype=bf16 groups=8 grouping={}", kind));
+      EXPECT_FALSE(gemm::legal_candidates(problem, load_target(target)).empty());
+      EXPECT_EQ(general(problem, load_target(target)).algorithm.pipeline, Pipeline::direct);
+    }
+  }
+}
+
 TEST(GroupRules, SayOfATargetWithoutThemThatNoKernelIsLegal) {
-  const Problem problem =
-      parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=contiguous");
-  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("gfx942")).empty());
+  const Problem problem = parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=lists");
+  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("sm90a")).empty());
   try {
-    general(problem, load_target("gfx942"));
+    general(problem, load_target("sm90a"));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
-              "gemm: gfx942 lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
-              "contiguous");
+              "gemm: sm90a lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
+              "lists");
   }
 }
 

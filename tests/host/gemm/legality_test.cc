@@ -328,33 +328,33 @@ std::string refusal(const char* name, const GemmProblem& problem) {
   return supports(spec, problem, load_target(spec.target)).reason;
 }
 
-constexpr const char* kPacked = "gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x2_avx512";
+constexpr const char* kBlocked = "gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x2_avx512";
 constexpr const char* kStream = "gemm_bf16_rcr_stream_8x768x512_0x0x1_8x48x2_avx512";
 constexpr const char* kTmaws =
     "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_cooperative_s4_sm90a";
 
 TEST(GemmSupports, TheSameSignature) {
   GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
-  EXPECT_EQ(refusal(kPacked, p), "");
+  EXPECT_EQ(refusal(kBlocked, p), "");
   p.layout = GemmLayout::rrr;
-  EXPECT_EQ(refusal(kPacked, p), "the kernel has layout=rcr, the problem layout=rrr");
+  EXPECT_EQ(refusal(kBlocked, p), "the kernel has layout=rcr, the problem layout=rrr");
   p = gemm_problem(DType::fp16, GemmLayout::rcr, 77, 136, 99);
-  EXPECT_EQ(refusal(kPacked, p), "the kernel has a=bf16, the problem a=fp16");
+  EXPECT_EQ(refusal(kBlocked, p), "the kernel has a=bf16, the problem a=fp16");
   p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
   p.out = DType::fp32;
-  EXPECT_EQ(refusal(kPacked, p), "the kernel has out=bf16, the problem out=fp32");
+  EXPECT_EQ(refusal(kBlocked, p), "the kernel has out=bf16, the problem out=fp32");
   p.out = DType::bf16;
   p.epilogue = parse_epilogue("bias+gelu");
-  EXPECT_EQ(refusal(kPacked, p), "the kernel has epilogue=none, the problem epilogue=bias+gelu");
+  EXPECT_EQ(refusal(kBlocked, p), "the kernel has epilogue=none, the problem epilogue=bias+gelu");
   p.epilogue = {};
   p.preshuffled_b = true;
-  EXPECT_EQ(refusal(kPacked, p), "the kernel has preshuffle=0, the problem preshuffle=1");
+  EXPECT_EQ(refusal(kBlocked, p), "the kernel has preshuffle=0, the problem preshuffle=1");
 }
 
 TEST(GemmSupports, TypeOfDMattersOnlyWhereThereIsOne) {
   GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 77, 136, 99);
   p.d = DType::fp32;
-  EXPECT_EQ(refusal(kPacked, p), "");
+  EXPECT_EQ(refusal(kBlocked, p), "");
   p.epilogue = parse_epilogue("bias");
   EXPECT_EQ(refusal("gemm_bf16_rcr_packab_240x480x256_0x0x1_12x32x2_bias_avx512", p),
             "the kernel has d=bf16, the problem d=fp32");

@@ -51,7 +51,7 @@ const ScaledRefusal kScaledRefusals[] = {
      "and fp32; use a cpasync kernel"},
     {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_presh_scalea1x128_scaleb128x128_cooperative_"
      "s4_sm90a",
-     "a preshuffled B has no block scales: preshuffle must be 0, got 1"},
+     "preshuffle must be 0 with scale_a=1x128 and scale_b=128x128, got 1"},
     {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_scalea1x128_scaleb128x128_pingpong_s4_sm90a",
      "block scales go with the cooperative scheduler, 1 or 2 consumers and ordered slices of K "
      "with "

@@ -321,6 +321,7 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "pointer_arrays",
                                          "groups",
                                          "check_groups",
+                                         "group_strides",
                                          "scale_quads",
                                          "stride_scale_a_m",
                                          "stride_scale_a_k",

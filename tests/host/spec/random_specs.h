@@ -162,6 +162,7 @@ class RandomSpecs {
     p.groups = integer(0, 9);
     p.grouping = word<GemmGrouping>();
     p.check_groups = coin();
+    p.group_strides = coin();
     scales_and_outputs(p);
     return p;
   }

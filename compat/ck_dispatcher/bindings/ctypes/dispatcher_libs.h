@@ -27,6 +27,11 @@ CK_API int dispatcher_select_kernel(int64_t M, int64_t N, int64_t K, char* name_
 /* 0; -1 error; -2 no kernel, *time_ms is -1. time_ms may be null. */
 CK_API int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_t N,
                                int64_t K, float* time_ms);
+/* Products of unequal sizes in one launch: arrays of `count` sizes and matrices, all in the host's
+ * memory. The same results as dispatcher_run_gemm; -2 also where the target has no such kernels. */
+CK_API int dispatcher_run_grouped_gemm(int count, const int64_t* Ms, const int64_t* Ns,
+                                       const int64_t* Ks, const void* const* A,
+                                       const void* const* B, void* const* C, float* time_ms);
 CK_API int dispatcher_get_kernel_count(void);
 CK_API const char* dispatcher_export_registry_json(void); /* valid until the thread's next call */
 CK_API void dispatcher_cleanup(void);

@@ -1,6 +1,9 @@
 // libdispatcher_gemm_lib.so: products of one type and layout, fp16 and rcr where CMake does not say
 // another (DISPATCHER_DTYPE, DISPATCHER_LAYOUT).
+#include <algorithm>
 #include <array>
+#include <limits>
+#include <vector>
 
 #include "ck_tile/dispatcher/registry.hpp"
 #include "dispatcher_libs.h"
@@ -47,6 +50,118 @@ void multiply(const Live& live, const void* a, const void* b, void* c,
   if (time_ms != nullptr) *time_ms = static_cast<float>(timing.median_seconds * 1e3);
 }
 
+// Groups as the original's callers give them, without gaps.
+struct Groups {
+  int count;
+  const int64_t *m, *n, *k;
+  const void* const* a;
+  const void* const* b;
+  void* const* c;
+};
+
+bool are_groups(const Groups& g) {
+  if (g.count < 1) {
+    ck_compat::set_error("count must be at least 1, got " + std::to_string(g.count));
+    return false;
+  }
+  for (const void* const array : {static_cast<const void*>(g.m), static_cast<const void*>(g.n),
+                                  static_cast<const void*>(g.k), static_cast<const void*>(g.a),
+                                  static_cast<const void*>(g.b), static_cast<const void*>(g.c)}) {
+    if (array != nullptr) continue;
+    ck_compat::set_error("Ms, Ns, Ks, A, B and C must not be null");
+    return false;
+  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  for (int i = 0; i < g.count; ++i) {
+    if (!are_sizes(g.m[i], g.n[i], g.k[i])) return false;
+    if (std::max({g.m[i], g.n[i], g.k[i]}) > kMost) {
+      ck_compat::set_error("sizes of groups must be at most 2147483647, got " +
+                           std::to_string(std::max({g.m[i], g.n[i], g.k[i]})));
+      return false;
+    }
+    if (g.a[i] != nullptr && g.b[i] != nullptr && g.c[i] != nullptr) continue;
+    ck_compat::set_error("A, B and C must not be null, got one of group " + std::to_string(i));
+    return false;
+  }
+  return true;
+}
+
+// One problem as large as the greatest sizes; its strides are those of each group.
+tessera::GemmProblem problem_of(const Groups& g) {
+  const auto most = [&](const int64_t* sizes) { return *std::max_element(sizes, sizes + g.count); };
+  tessera::GemmProblem problem = problem_of(most(g.m), most(g.n), most(g.k));
+  problem.groups = g.count;
+  problem.grouping = tessera::GemmGrouping::lists;
+  problem.group_strides = true;
+  return problem;
+}
+
+// What the kernels read of the groups, as arrays.
+struct GroupArrays {
+  std::array<std::vector<std::int32_t>, 3> sizes;
+  std::array<std::vector<std::int32_t>, 3> lds;  // of A, B and C
+  std::vector<const void*> a, b;
+  std::vector<void*> c;
+};
+
+GroupArrays arrays_of(const Groups& g, const tessera::GemmProblem& p, ck_compat::Staging& staging) {
+  GroupArrays all;
+  const auto bytes = [](tessera::DType type, std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * static_cast<std::size_t>(size_of(type));
+  };
+  for (int i = 0; i < g.count; ++i) {
+    const std::array sizes{g.m[i], g.n[i], g.k[i]};
+    const std::array lds{a_is_row_major(p.layout) ? g.k[i] : g.m[i],
+                         b_is_row_major(p.layout) ? g.n[i] : g.k[i], g.n[i]};
+    for (std::size_t each = 0; each < sizes.size(); ++each) {
+      all.sizes[each].push_back(static_cast<std::int32_t>(sizes[each]));
+      all.lds[each].push_back(static_cast<std::int32_t>(lds[each]));
+    }
+    all.a.push_back(staging.read(g.a[i], bytes(p.a, g.m[i] * g.k[i])));
+    all.b.push_back(staging.read(g.b[i], bytes(p.b, g.k[i] * g.n[i])));
+    all.c.push_back(staging.write(g.c[i], bytes(p.out, g.m[i] * g.n[i])));
+  }
+  return all;
+}
+
+void multiply_groups(const Live& live, const Groups& g, const tessera::GemmProblem& problem,
+                     float* time_ms) {
+  ck_compat::Staging staging(live);
+  const GroupArrays all = arrays_of(g, problem, staging);
+  const auto read = [&](const auto& values) {
+    return staging.read(values.data(), values.size() * sizeof values[0]);
+  };
+  tessera::GemmOperands operands;
+  operands.a = read(all.a);
+  operands.b = read(all.b);
+  operands.out = const_cast<void*>(read(all.c));
+  for (std::size_t i = 0; i < all.sizes.size(); ++i) {
+    constexpr std::array<std::size_t, 3> kPlaces = {0, 1, 3};  // of A, B and the result
+    operands.group_sizes[i] = static_cast<const std::int32_t*>(read(all.sizes[i]));
+    operands.group_lds[kPlaces[i]] = static_cast<const std::int32_t*>(read(all.lds[i]));
+  }
+  const tessera::RunTiming timing = live.dispatcher().time(problem, operands);
+  staging.copy_back();
+  if (time_ms != nullptr) *time_ms = static_cast<float>(timing.median_seconds * 1e3);
+}
+
+// As the original's: -2 where choosing finds no kernel for the problem, -1 for all that fails
+// otherwise, be it in choosing or in what follows.
+template <class Multiply>
+int run_chosen(const Live& live, const tessera::GemmProblem& problem, float* time_ms,
+               const Multiply& multiply_it) {
+  bool is_chosen = false;
+  const Outcome outcome = ck_compat::guarded([&] {
+    live.dispatcher().kernel_for(problem);  // known from the second call on
+    is_chosen = true;
+    multiply_it();
+  });
+  if (outcome == Outcome::done) return 0;
+  if (is_chosen || outcome == Outcome::failed) return -1;
+  if (time_ms != nullptr) *time_ms = -1.0F;
+  return -2;
+}
+
 }  // namespace
 
 extern "C" {
@@ -69,8 +184,6 @@ int dispatcher_select_kernel(int64_t M, int64_t N, int64_t K, char* name_buffer,
   return name.has_value() ? ck_compat::copy_name(*name, name_buffer, buffer_size) : -1;
 }
 
-// As the original's: -2 where choosing finds no kernel for the problem, -1 for all that fails
-// otherwise, be it in choosing or in what follows.
 int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_t N, int64_t K,
                         float* time_ms) {
   const auto live = gemm_library.required();
@@ -80,20 +193,28 @@ int dispatcher_run_gemm(const void* A, const void* B, void* C, int64_t M, int64_
     return -1;
   }
   if (live->is_refused()) return -1;
-  const auto without_time = [time_ms](int status) {
+  if (!are_sizes(M, N, K)) {
     if (time_ms != nullptr) *time_ms = -1.0F;
-    return status;
-  };
-  if (!are_sizes(M, N, K)) return without_time(-1);
-  bool is_chosen = false;
-  const Outcome outcome = ck_compat::guarded([&] {
-    const tessera::GemmProblem problem = problem_of(M, N, K);
-    live->dispatcher().kernel_for(problem);  // known from the second call on
-    is_chosen = true;
-    multiply(*live, A, B, C, problem, time_ms);
-  });
-  if (outcome == Outcome::done) return 0;
-  return is_chosen || outcome == Outcome::failed ? -1 : without_time(-2);
+    return -1;
+  }
+  const tessera::GemmProblem problem = problem_of(M, N, K);
+  return run_chosen(*live, problem, time_ms, [&] { multiply(*live, A, B, C, problem, time_ms); });
+}
+
+int dispatcher_run_grouped_gemm(int count, const int64_t* Ms, const int64_t* Ns, const int64_t* Ks,
+                                const void* const* A, const void* const* B, void* const* C,
+                                float* time_ms) {
+  const auto live = gemm_library.required();
+  if (live == nullptr) return -1;
+  const Groups groups = {count, Ms, Ns, Ks, A, B, C};
+  if (!are_groups(groups)) {
+    if (time_ms != nullptr) *time_ms = -1.0F;
+    return -1;
+  }
+  if (live->is_refused()) return -1;
+  const tessera::GemmProblem problem = problem_of(groups);
+  return run_chosen(*live, problem, time_ms,
+                    [&] { multiply_groups(*live, groups, problem, time_ms); });
 }
 
 int dispatcher_get_kernel_count() { return gemm_library.kernel_count(); }

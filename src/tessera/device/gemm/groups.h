@@ -1,5 +1,5 @@
 // Groups of unequal sizes in one launch: what kernels of every backend are told of them, where each
-// group lies, and which numbers do not fit. See GemmGrouping in src/tessera/spec/problem.h.
+// group lies, and which numbers do not fit. See GemmGrouping in src/tessera/spec/gemm_problem.h.
 #pragma once
 
 #include "tessera/device/gemm/gemm_arguments.h"
@@ -7,7 +7,7 @@
 namespace tessera::device {
 
 // The values of GemmGrouping.
-enum class Grouping : int { none, contiguous, indexed, masked, along_k };
+enum class Grouping : int { none, contiguous, indexed, masked, along_k, lists };
 
 // An operand of group i begins at i times its batch stride, and at its step times the place where
 // the group begins among the rows, or along k. One of both is 0.
@@ -18,6 +18,10 @@ struct GroupArguments {
   const int* numbers;  // ends, an index for each row, or rows
   int* bad_group;      // null: not checked
   Grouping grouping;
+  // Lists: m, n and k of each group, where those of `gemm` are the greatest, and the operands of
+  // `gemm` are arrays of pointers. Distances of rows of a, b, c, out and d; null: as in `gemm`.
+  const int* sizes[3];
+  const int* lds[8];
 };
 
 // A part of a group without gaps: so many rows from `begin` on, or so much of k.
@@ -25,12 +29,12 @@ struct GroupPart {
   i64 group, begin, size;
 };
 
-inline i64 clamped(i64 value, i64 least, i64 most) {
+constexpr i64 clamped(i64 value, i64 least, i64 most) {
   return value < least ? least : value > most ? most : value;
 }
 
 // The room that the groups share, or that each has.
-inline i64 group_room(const GroupArguments& x) {
+constexpr i64 group_room(const GroupArguments& x) {
   return x.grouping == Grouping::along_k ? x.gemm.k : x.gemm.m;
 }
 
@@ -60,10 +64,10 @@ void for_each_run(const GroupArguments& x, const Visit& visit) {
 template <class Visit>
 void for_each_part(const GroupArguments& x, const Visit& visit) {
   if (x.grouping == Grouping::indexed) return for_each_run(x, visit);
-  if (x.grouping != Grouping::masked) {
+  if (x.grouping != Grouping::masked && x.grouping != Grouping::lists) {
     return for_each_end(x, x.grouping == Grouping::along_k, visit);
   }
-  for (i64 i = 0; i < x.groups; ++i) {
+  for (i64 i = 0; i < x.groups; ++i) {  // lists have the sizes of m as numbers
     const i64 rows = clamped(x.numbers[i], 0, x.gemm.m);
     if (rows > 0) visit(GroupPart{i, 0, rows});
   }
@@ -76,7 +80,7 @@ struct BadGroup {
   bool found;
   i64 place, number, bound;
 };
-inline BadGroup no_bad_group() { return {false, -1, -1, -1}; }
+constexpr BadGroup no_bad_group() { return {false, -1, -1, -1}; }
 
 // What the numbers must be: at most `most`, and at least `least` or, where they ascend, the one
 // before.
@@ -84,9 +88,28 @@ struct GroupRule {
   i64 count, least, most;
   bool ascends;
 };
-inline GroupRule group_rule(const GroupArguments& x) {
+constexpr i64 size_room(const GroupArguments& x, i64 which) {
+  return which == 0 ? x.gemm.m : which == 1 ? x.gemm.n : x.gemm.k;
+}
+constexpr GroupRule group_rule(const GroupArguments& x) {
   if (x.grouping == Grouping::indexed) return {x.gemm.m, -1, x.groups - 1, true};
   return {x.groups, 0, group_room(x), x.grouping != Grouping::masked};
+}
+
+// Places of lists count the groups' m, then their n, then their k.
+constexpr i64 size_at(const GroupArguments& x, i64 place) {
+  return x.sizes[place / x.groups][place % x.groups];
+}
+constexpr BadGroup bad_size(const GroupArguments& x, i64 place) {
+  const i64 number = size_at(x, place), most = size_room(x, place / x.groups);
+  if (number >= 0 && number <= most) return no_bad_group();
+  return {true, place, number, number < 0 ? 0 : most};
+}
+inline BadGroup first_bad_size(const GroupArguments& x) {
+  for (i64 i = 0; i < 3 * x.groups; ++i) {
+    if (const BadGroup bad = bad_size(x, i); bad.found) return bad;
+  }
+  return no_bad_group();
 }
 
 // The first that does not fit of the numbers from `from` up to, but not including, `to`. `before`
@@ -105,10 +128,11 @@ inline BadGroup first_bad_between(const GroupArguments& x, i64 from, i64 to, i64
   return no_bad_group();
 }
 inline BadGroup first_bad_group(const GroupArguments& x) {
+  if (x.grouping == Grouping::lists) return first_bad_size(x);
   return first_bad_between(x, 0, group_rule(x).count, 0);
 }
 
-inline void report(const BadGroup& bad, int* to) {
+constexpr void report(const BadGroup& bad, int* to) {
   to[0] = bad.found ? 1 : 0;
   to[1] = static_cast<int>(bad.place);
   to[2] = static_cast<int>(bad.number);
@@ -126,9 +150,35 @@ inline const void* moved(const void* pointer, i64 bytes) {
   return pointer == nullptr ? pointer : static_cast<const char*>(pointer) + bytes;
 }
 
+// Lists: the pointer of a group, and the distance of rows of its matrix.
+inline const void* listed(const void* pointers, i64 group) {
+  return pointers == nullptr ? pointers : static_cast<const void* const*>(pointers)[group];
+}
+inline i64 ld_of(const GroupArguments& x, i64 group, int operand, i64 ld) {
+  const int* const own = x.lds[operand];
+  return own == nullptr ? ld : own[group];
+}
+inline GemmArguments product_of_list(const GroupArguments& x, i64 i) {
+  const GemmArguments& all = x.gemm;
+  GemmArguments g = all;
+  g.m = clamped(x.sizes[0][i], 0, all.m);
+  g.n = clamped(x.sizes[1][i], 0, all.n);
+  g.k = clamped(x.sizes[2][i], 0, all.k);
+  g.a = listed(all.a, i), g.b = listed(all.b, i), g.c = listed(all.c, i);
+  g.out = const_cast<void*>(listed(all.out, i));
+  g.ld_a = ld_of(x, i, 0, all.ld_a), g.ld_b = ld_of(x, i, 1, all.ld_b);
+  g.ld_c = ld_of(x, i, 2, all.ld_c), g.ld_out = ld_of(x, i, 3, all.ld_out);
+  for (int j = 0; j < 4; ++j) {
+    g.d[j] = listed(all.d[j], i);
+    g.ld_d[j] = ld_of(x, i, 4 + j, all.ld_d[j]);
+  }
+  return g;
+}
+
 // The arguments of a part as one product: its matrices as operands, its size as m or k.
 inline GemmArguments product_of(const GroupArguments& x, const GroupPart& part,
                                 const GroupElements& sizes) {
+  if (x.grouping == Grouping::lists) return product_of_list(x, part.group);
   const auto at = [&](i64 stride, i64 step, int size) {
     return (part.group * stride + part.begin * step) * size;
   };

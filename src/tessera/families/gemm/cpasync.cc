@@ -319,7 +319,8 @@ Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const 
 }  // namespace
 
 // Many slots may have no tile, so that blocks take several of them.
-Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                            const GemmOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   launch.arguments.set(cuda_group_arguments(p, o));

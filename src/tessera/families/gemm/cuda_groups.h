@@ -27,7 +27,8 @@ void begin_groups(const KernelSpec& spec, const GemmProblem& p, const GemmOperan
 double most_group_tiles(const GemmProblem& p, int rows);
 
 // cpasync.cc
-Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o);
+Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                            const GemmOperands& o);
 
 // tmaws_groups.cc
 // The problem whose batches are the groups, where an operand has a matrix for each of them.
@@ -37,6 +38,7 @@ GemmProblem matrices_as_batches(const GemmProblem& p);
 std::int64_t group_walk_bytes(const Algorithm& a, const GemmProblem& p);
 Source tmaws_groups_source(const KernelSpec& spec, const std::string& shapes);
 Verdict tmaws_serves_groups(const KernelSpec& spec, const GemmProblem& p, const Target& target);
-Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o);
+Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                          const GemmOperands& o);
 
 }  // namespace tessera::gemm

@@ -56,6 +56,17 @@ std::string quant_fits(const GemmSignature& s) {
                            to_string(s.out));
 }
 
+// Groups of lists have sizes of their own, which scales, gates and rows by index do not follow.
+std::string lists_go_alone(const GemmSignature& s) {
+  if (s.grouping != GemmGrouping::lists || !has_extras(s)) return {};
+  return fmt::format(
+      "scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got {}, {}, "
+      "{}, "
+      "{} and {}",
+      to_string(s.scale_a), to_string(s.scale_b), to_string(s.gate), to_string(s.indexing),
+      to_string(s.quant));
+}
+
 // ---- sizes, strides and flags ----
 
 std::string scale_strides_reason(const GemmProblem& p) {
@@ -143,7 +154,8 @@ std::string arrays_reason(const GemmProblem& p) {
 }  // namespace
 
 Verdict extras_fit(const GemmSignature& s) {
-  for (auto* reason : {scales_fit, scales_go_alone, gate_fits, indexing_fits, quant_fits}) {
+  for (auto* reason :
+       {scales_fit, scales_go_alone, gate_fits, indexing_fits, quant_fits, lists_go_alone}) {
     if (std::string why = reason(s); !why.empty()) return {why};
   }
   return {};

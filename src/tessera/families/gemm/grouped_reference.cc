@@ -29,6 +29,13 @@ struct PartReference {
 };
 using PartReferences = std::vector<PartReference>;
 
+// Groups of lists have n and distances of rows of their own.
+void set_list_sizes(const device::GemmArguments& g, GemmProblem& q) {
+  q.n = g.n;
+  q.ld_a = g.ld_a, q.ld_b = g.ld_b, q.ld_c = g.ld_c, q.ld_out = g.ld_out;
+  std::copy(std::begin(g.ld_d), std::end(g.ld_d), q.ld_d.begin());
+}
+
 Product product_of_part(const GemmProblem& p, const GemmOperands& o,
                         const device::ScaledArguments& scaled, const GroupPart& part) {
   const device::GroupArguments& x = scaled.groups;
@@ -41,12 +48,21 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
   q.m = g.m, q.k = g.k;
-  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = false;
+  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = q.group_strides = false;
+  if (is_list(p)) {
+    set_list_sizes(g, q);
+    return made;
+  }
   if (o.row_index != nullptr) made.operands.row_index = o.row_index + part.begin;
   made.operands.out_scale = o.out_scale;
   if (p.quant >= NormQuant::row) made.scales_offset = scales_offset(p, part);
   made.offset = static_cast<const std::byte*>(g.out) - static_cast<const std::byte*>(o.out);
   return made;
+}
+
+void* out_of(const GemmProblem& p, const GemmOperands& o, const Product& product) {
+  if (is_list(p)) return static_cast<void* const*>(o.out)[product.group];
+  return static_cast<std::byte*>(o.out) + product.offset;
 }
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
@@ -99,7 +115,7 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
             : scaled_reference(product.problem, product.operands, product.scales, each);
     for (Reference::Run run : one.runs) {
       const bool is_out = run.tensor == place_of(product.problem, "out");
-      run.tensor = is_out ? out : scales, run.batch = 0;
+      run.tensor = is_out ? out : scales, run.batch = is_list(p) ? product.group : 0;
       run.offset += is_out ? product.offset : product.scales_offset;
       found.runs.push_back(run);
     }
@@ -113,7 +129,7 @@ Mismatch grouped_compare(const GemmProblem& p, const GemmOperands& o, const Refe
   Mismatch all;
   for (const PartReference& part : *static_cast<const PartReferences*>(reference.elements.get())) {
     GemmOperands operands = part.product.operands;
-    operands.out = static_cast<std::byte*>(o.out) + part.product.offset;
+    operands.out = out_of(p, o, part.product);
     if (o.out_scales != nullptr) {
       operands.out_scales = static_cast<std::byte*>(o.out_scales) + part.product.scales_offset;
     }

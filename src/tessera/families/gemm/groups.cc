@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <tuple>
 
 #include "tessera/base/error.h"
 #include "tessera/families/gemm/outputs.h"
@@ -21,9 +24,10 @@ constexpr std::int64_t kMostNumber = std::numeric_limits<std::int32_t>::max();
 std::string without_grouping_reason(const GemmProblem& p) {
   if (p.groups != 0) {
     return fmt::format(
-        "grouping must be contiguous, indexed, masked or along_k with groups={}, got none",
+        "grouping must be contiguous, indexed, masked, along_k or lists with groups={}, got none",
         p.groups);
   }
+  if (p.group_strides) return "group_strides must be 0 with grouping=none, got 1";
   return p.check_groups ? "check_groups must be 0 with grouping=none, got 1" : "";
 }
 
@@ -33,6 +37,25 @@ std::string together_reason(const GemmProblem& p) {
   for (const auto& [name, value] :
        {std::pair{"pointer_arrays", p.pointer_arrays}, std::pair{"preshuffle", p.preshuffled_b}}) {
     if (value) return fmt::format("{} must be 0 with grouping={}, got 1", name, kind);
+  }
+  if (p.group_strides && !is_list(p)) {
+    return fmt::format("group_strides must be 0 with grouping={}, got 1", kind);
+  }
+  return {};
+}
+
+// The sizes that numbers may be as large as.
+std::string rooms_reason(const GemmProblem& p) {
+  const bool along_k = p.grouping == GemmGrouping::along_k, all = is_list(p);
+  const std::tuple<bool, std::string_view, std::string_view, std::int64_t> rooms[] = {
+      {!along_k, "m", all ? "group_m" : numbers_name(p.grouping), p.m},
+      {all, "n", "group_n", p.n},
+      {along_k || all, "k", all ? "group_k" : numbers_name(p.grouping), p.k}};
+  for (const auto& [counts, name, numbers, room] : rooms) {
+    if (!counts || room <= kMostNumber) continue;
+    return fmt::format(
+        "{} must be at most {} with grouping={}, since {} has numbers of 32 bits, got {}", name,
+        kMostNumber, to_string(p.grouping), numbers, room);
   }
   return {};
 }
@@ -44,7 +67,7 @@ struct Steps {
 };
 Steps steps_of(const GemmProblem& p) {
   const bool a_rows = a_is_row_major(p.layout), b_rows = b_is_row_major(p.layout);
-  if (p.grouping == GemmGrouping::masked) return {0, 0, 0};
+  if (p.grouping == GemmGrouping::masked || is_list(p)) return {0, 0, 0};
   if (p.grouping == GemmGrouping::along_k) return {a_rows ? 1 : p.ld_a, b_rows ? p.ld_b : 1, 0};
   return {a_rows ? p.ld_a : 1, 0, 1};
 }
@@ -60,7 +83,19 @@ void drop_shared_strides(const GemmProblem& p, device::GemmArguments& g) {
   }
 }
 
+// Kernels read the arrays of lists even when they do not need the matrices. Those that the caller
+// may leave out are null for them.
+void drop_unread_arrays(const GemmProblem& p, device::GemmArguments& g) {
+  if (p.k == 0) g.a = g.b = nullptr;
+  if (p.beta == 0) g.c = nullptr;
+}
+
 // ---- numbers that do not fit ----
+
+constexpr std::array<std::string_view, 3> kSizes = {"m", "n", "k"};
+std::string_view size_name(const GemmProblem& p, const device::BadGroup& bad) {
+  return kSizes.at(static_cast<std::size_t>(bad.place / p.groups));
+}
 
 std::string bound_of(const GemmProblem& p, const device::BadGroup& bad) {
   if (bad.number > bad.bound) {
@@ -75,16 +110,29 @@ std::string bound_of(const GemmProblem& p, const device::BadGroup& bad) {
   return follows ? "the end before it, so that ends do not decrease" : "the least number";
 }
 
+[[noreturn]] void refuse_size(const GemmProblem& p, const device::BadGroup& bad) {
+  const std::string_view size = size_name(p, bad);
+  const bool is_large = bad.number > bad.bound;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("gemm: group_{}[{}] must be at {} {}, {}, got {}", size,
+                          bad.place % p.groups, is_large ? "most" : "least", bad.bound,
+                          is_large ? fmt::format("the problem's {}", size) : "the least number",
+                          bad.number));
+}
+
 }  // namespace
 
 GroupMatrices group_matrices(GemmGrouping grouping) {
-  if (grouping == GemmGrouping::masked) return {true, true, true};
+  if (grouping == GemmGrouping::masked || grouping == GemmGrouping::lists) {
+    return {true, true, true};
+  }
   if (grouping == GemmGrouping::along_k) return {false, false, true};
   return {false, true, false};
 }
 
 std::string_view numbers_name(GemmGrouping grouping) {
   if (grouping == GemmGrouping::indexed) return "group_index";
+  if (grouping == GemmGrouping::lists) return "group_m";
   return grouping == GemmGrouping::masked ? "group_rows" : "group_ends";
 }
 
@@ -94,6 +142,7 @@ std::int64_t numbers_count(const GemmProblem& p) {
 
 const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o) {
   if (p.grouping == GemmGrouping::indexed) return o.group_index;
+  if (is_list(p)) return o.group_sizes[0];
   return p.grouping == GemmGrouping::masked ? o.group_rows : o.group_ends;
 }
 
@@ -103,22 +152,19 @@ std::string groups_reason(const GemmProblem& p) {
     return fmt::format("groups must be between 0 and {}, got {}", kMostNumber, p.groups);
   }
   if (std::string why = together_reason(p); !why.empty()) return why;
-  const bool along_k = p.grouping == GemmGrouping::along_k;
-  const std::int64_t room = along_k ? p.k : p.m;
-  if (room <= kMostNumber) return {};
-  return fmt::format(
-      "{} must be at most {} with grouping={}, since {} has numbers of 32 bits, "
-      "got {}",
-      along_k ? "k" : "m", kMostNumber, to_string(p.grouping), numbers_name(p.grouping), room);
+  return rooms_reason(p);
 }
 
 device::GroupArguments group_arguments(const GemmProblem& p, const GemmOperands& o) {
   device::GroupArguments x{};
   x.gemm = gemm_arguments(p, o);
   drop_shared_strides(p, x.gemm);
+  if (is_list(p)) drop_unread_arrays(p, x.gemm);
   x.groups = p.groups;
   x.grouping = static_cast<device::Grouping>(p.grouping);
   x.numbers = numbers_of(p, o);
+  std::copy(o.group_sizes.begin(), o.group_sizes.end(), std::begin(x.sizes));
+  if (p.group_strides) std::copy(o.group_lds.begin(), o.group_lds.end(), std::begin(x.lds));
   x.bad_group = p.check_groups ? o.bad_group : nullptr;
   const Steps steps = steps_of(p);
   x.step_a = steps.a, x.step_b = steps.b;
@@ -138,6 +184,7 @@ void refuse_bad_group(const Problem& problem, const Operands& operands) {
   if (x.numbers == nullptr) return;  // nothing is computed
   const device::BadGroup bad = device::first_bad_group(x);
   if (!bad.found) return;
+  if (is_list(p)) refuse_size(p, bad);
   throw Error(ErrorCode::invalid_argument,
               fmt::format("gemm: {}[{}] must be at {} {}, {}, got {}", numbers_name(p.grouping),
                           bad.place, bad.number > bad.bound ? "most" : "least", bad.bound,
@@ -161,10 +208,10 @@ void (*value_check(const Problem& problem))(const Problem&, const Operands&) {
 GemmProblem as_batches(const GemmProblem& p) {
   GemmProblem q = p;
   q.grouping = GemmGrouping::none;
-  q.groups = 0, q.check_groups = false;
+  q.groups = 0, q.check_groups = q.group_strides = false;
   q.indexing = GemmIndexing::none, q.index_room = 0;
   q.batch = p.groups;
-  if (p.groups == 0 || p.grouping == GemmGrouping::masked) return q;
+  if (p.groups == 0 || p.grouping == GemmGrouping::masked || is_list(p)) return q;
   std::int64_t& cut = p.grouping == GemmGrouping::along_k ? q.k : q.m;
   cut = tiles(cut, p.groups);
   return q;

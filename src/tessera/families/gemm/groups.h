@@ -12,6 +12,7 @@ inline bool has_groups(const GemmSignature& s) { return s.grouping != GemmGroupi
 inline bool has_groups(const KernelSpec& spec) {
   return has_groups(std::get<GemmSignature>(spec.signature));
 }
+inline bool is_list(const GemmProblem& p) { return p.grouping == GemmGrouping::lists; }
 
 // Which operands have a matrix for each group; the others are shared or cut.
 struct GroupMatrices {

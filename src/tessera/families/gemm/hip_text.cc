@@ -31,4 +31,15 @@ Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::st
   return gpu_source(spec, std::move(text) + more_kernels + "}\n", ".hip");
 }
 
+std::string scale_fields_on_hip(const GemmSignature& s) {
+  const auto fields = [](char operand, GemmScale scale) {
+    const ScaleBlock block = scale == GemmScale::none ? ScaleBlock{1, 0} : block_of(scale);
+    return fmt::format("  static constexpr int kScaleRows{0} = {1}, kScale{0} = {2};\n", operand,
+                       block.rows, block.k);
+  };
+  return fields('A', s.scale_a) + fields('B', s.scale_b) +
+         fmt::format("  static constexpr bool kScaleBytes = {};\n",
+                     yes_no(s.scale_type == GemmScaleType::e8m0));
+}
+
 }  // namespace tessera::gemm

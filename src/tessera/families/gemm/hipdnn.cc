@@ -12,6 +12,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/extras.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
@@ -304,6 +305,10 @@ std::string cannot_say(const KernelSpec& spec, const Target& target) {
   }
   if (s.preshuffled_b) return "a graph has no word for a B that was packed ahead for one kernel";
   if (has_scales(s)) return "its graph is one node, matmul, which has no scales of blocks";
+  if (has_outputs(s)) {
+    return "its graph is one node, matmul, which has no gate, rows by index or quantised output";
+  }
+  if (s.grouping != GemmGrouping::none) return "a graph has no word for groups of unequal sizes";
   if (num_ops(s.epilogue) > 0) {
     return fmt::format("its graph is one node, matmul, which has no epilogue, got {}",
                        to_string(s.epilogue));

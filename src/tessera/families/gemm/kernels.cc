@@ -95,8 +95,9 @@ std::vector<GemmSignature> signatures_of(DType operand, GemmLayout layout, const
 // Kernels of groups are listed where a wish names the grouping. A packed B has no groups.
 void add_groupings(std::vector<GemmSignature>& all) {
   const std::vector<GemmSignature> plain = all;
-  for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
-                                      GemmGrouping::masked, GemmGrouping::along_k}) {
+  for (const GemmGrouping grouping :
+       {GemmGrouping::contiguous, GemmGrouping::indexed, GemmGrouping::masked,
+        GemmGrouping::along_k, GemmGrouping::lists}) {
     for (GemmSignature signature : plain) {
       signature.grouping = grouping;
       if (!signature.preshuffled_b) all.push_back(signature);
@@ -483,7 +484,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
                                       : bind_scales(spec, problem, target, operands);
   }
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
-  return own.bind_groups(spec, with_strides(p), o);
+  return own.bind_groups(spec, with_strides(p), target, o);
 }
 
 // B is packed in a kernel's own form, once for many launches.

@@ -170,6 +170,18 @@ constexpr Rule kMfmaRules[] = {
            "persistent={}",
            to_string(a.split_k), a.slices, a.persistent);
      }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return c.signature.grouping == GemmGrouping::none ||
+              (a.slices == 1 && !a.streamk && !a.persistent);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "workgroups take one tile of groups after the other and share no k: grouping={} needs "
+           "slices=1 streamk=false persistent=false, got slices={} streamk={} persistent={}",
+           to_string(c.signature.grouping), a.slices, a.streamk, a.persistent);
+     }},
     tile::kRowOf<Case, tile::kMfmaSplitK>,
     tile::kRowOf<Case, tile::kMfmaWaves>,
     {warp_tile_fits, warp_tile_does_not_fit},
@@ -289,7 +301,7 @@ Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&)
   const Served served = mfma_served(spec);
   if (Verdict fits = parts_fit(a, p); !fits) return fits;
   const std::pair<std::string_view, std::int64_t> sizes[] = {
-      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}};
+      {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}, {"groups", p.groups}};
   for (const auto& [name, size] : sizes) {
     if (size > served.most_size) {
       return {fmt::format("{} must be at most {} with {}, got {}; use a direct kernel", name,
@@ -390,7 +402,8 @@ std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& 
 std::string hip_config(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   return "struct Config {\n" + gpu_types_text(s) + hip_shapes(spec.algorithm) +
-         hip_flags(s, spec.algorithm, target) + tile::epilogue_fields(s.epilogue) + "};\n";
+         hip_flags(s, spec.algorithm, target) + grouping_text(s) +
+         tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
 // The entry that packs a preshuffled B. Its second parameter is the packed B's address.
@@ -404,32 +417,31 @@ std::string hip_pack_text(const std::string& name) {
       name);
 }
 
-std::string scale_fields(const GemmSignature& s) {
-  const auto fields = [](char operand, GemmScale scale) {
-    const ScaleBlock block = scale == GemmScale::none ? ScaleBlock{1, 0} : block_of(scale);
-    return fmt::format("  static constexpr int kScaleRows{0} = {1}, kScale{0} = {2};\n", operand,
-                       block.rows, block.k);
-  };
-  return fields('A', s.scale_a) + fields('B', s.scale_b) +
-         fmt::format("  static constexpr bool kScaleBytes = {};\n",
-                     yes_no(s.scale_type == GemmScaleType::e8m0));
-}
-
 Source emit_scaled_hip(const KernelSpec& spec, const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   std::string config = hip_config(spec, target);
-  config.insert(config.rfind("};"), scale_fields(s));
+  config.insert(config.rfind("};"), scale_fields_on_hip(s));
   return hip_source(spec, {"scaled_gemm.h", "ScaledGemm", "HipScaledArguments"}, config, "");
 }
 
 Source emit_hip(const KernelSpec& spec, const Target& target) {
   if (has_scales(std::get<GemmSignature>(spec.signature))) return emit_scaled_hip(spec, target);
   const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
-  const bool packs = std::get<GemmSignature>(spec.signature).preshuffled_b;
-  return hip_source(spec,
-                    is_general ? HipTemplate{"general_gemm.h", "GeneralGemm"}
-                               : HipTemplate{"mfma_gemm.h", "MfmaGemm"},
-                    hip_config(spec, target), packs ? hip_pack_text(name_of(spec)) : "");
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  if (s.grouping == GemmGrouping::none) {
+    return hip_source(spec,
+                      is_general ? HipTemplate{"general_gemm.h", "GeneralGemm"}
+                                 : HipTemplate{"mfma_gemm.h", "MfmaGemm"},
+                      hip_config(spec, target),
+                      s.preshuffled_b ? hip_pack_text(name_of(spec)) : "");
+  }
+  Source source =
+      hip_source(spec,
+                 {"grouped_gemm.h", is_general ? "GroupedGeneralGemm" : "GroupedMfmaGemm",
+                  "HipGroupedArguments"},
+                 hip_config(spec, target), group_check_text(name_of(spec)));
+  source.entries.emplace_back("_check");
+  return source;
 }
 
 // ---- launch ----
@@ -554,6 +566,8 @@ constexpr Way mfma_way(Pipeline pipeline) {
           .own = {.add_variants = mfma_variants,
                   .packed_bytes = mfma_packed_bytes,
                   .pack = pack_on_hip,
+                  .bind_groups = bind_groups_on_hip,
+                  .runs_lists = true,
                   .served = mfma_served}};
 }
 
@@ -572,6 +586,8 @@ const Way kDirectHip = {.backend = "hip",
                         .bind = bind_hip,
                         .estimate = estimate_hip,
                         .own = {.is_general = is_general_on_hip,
+                                .bind_groups = bind_groups_on_hip,
+                                .runs_lists = true,
                                 .bind_scaled = bind_scaled_on_hip,
                                 .scales = true,
                                 .served = [](const KernelSpec&) { return Served{}; }}};

@@ -314,6 +314,7 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .packed_bytes = panels_bytes,
                   .pack = pack_on_cpu,
                   .bind_groups = bind_groups_on_cpu,
+                  .runs_lists = true,
                   .bind_outputs = bind_outputs_on_cpu,
                   .bind_scaled = bind_scaled_on_cpu,
                   .scales = packs_both(pipeline),
@@ -445,7 +446,8 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
 }
 
 // With numbers to report there is always something to write.
-Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                          const GemmOperands& o) {
   Launch launch;
   launch.arguments.set(group_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);

@@ -58,7 +58,7 @@ tile::CpuObject packed_panel(std::string_view header, std::string_view function,
 Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                 const device::GemmArguments& arguments);
 
-Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                           const GemmOperands& operands);
 
 Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& problem,

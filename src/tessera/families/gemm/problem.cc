@@ -87,11 +87,15 @@ constexpr std::size_t kOperandScaleB = kOperandScaleA + 1;
 constexpr std::size_t kOperandRowIndex = kOperandScaleB + 1;
 constexpr std::size_t kOperandOutScale = kOperandRowIndex + 1;
 constexpr std::size_t kOperandOutScales = kOperandOutScale + 1;
+constexpr std::size_t kOperandSizes = kOperandOutScales + 1;  // of m; n and k follow
+constexpr std::size_t kOperandLds = kOperandSizes + 3;        // of a, b, c, out, d0 to d3
 
-constexpr std::array<std::string_view, kOperandOutScales + 1> kOperandNames = {
-    "a",       "b",       "c",          "d0",          "d1",         "d2",
-    "d3",      "out",     "group_ends", "group_index", "group_rows", "bad_group",
-    "scale_a", "scale_b", "row_index",  "out_scale",   "out_scales"};
+constexpr std::array<std::string_view, kOperandLds + 4 + kMaxD> kOperandNames = {
+    "a",           "b",           "c",           "d0",          "d1",         "d2",
+    "d3",          "out",         "group_ends",  "group_index", "group_rows", "bad_group",
+    "scale_a",     "scale_b",     "row_index",   "out_scale",   "out_scales", "group_m",
+    "group_n",     "group_k",     "group_ld_a",  "group_ld_b",  "group_ld_c", "group_ld_out",
+    "group_ld_d0", "group_ld_d1", "group_ld_d2", "group_ld_d3"};
 
 // A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
 struct Runs {
@@ -114,7 +118,7 @@ Tensor& add_matrix(const GemmProblem& p, std::size_t operand, DType dtype, const
   tensor.strides[1] = matrix.ld;
   tensor.batches = matrices(p, matrix.of_groups);
   tensor.batch_stride = matrix.batch_stride;
-  tensor.in_array = p.pointer_arrays;
+  tensor.in_array = p.pointer_arrays || is_list(p);
   return tensor;
 }
 
@@ -180,8 +184,34 @@ Tensor& add_words(std::size_t operand, std::int64_t count, Tensors& all) {
   return tensor;
 }
 
+void add_lengths(std::size_t operand, std::int64_t count, std::int64_t least, std::int64_t most,
+                 Tensors& all) {
+  Tensor& lengths = add_words(operand, count, all);
+  lengths.fill = Fill::lengths, lengths.least = least, lengths.most = most;
+}
+
+// Measurements have random sizes, and matrices whose rows are as far apart as the problem says.
+void add_list_numbers(const GemmProblem& p, Tensors& all) {
+  const std::array<std::int64_t, 3> most = {p.m, p.n, p.k};
+  for (std::size_t i = 0; i < most.size(); ++i) {
+    add_lengths(kOperandSizes + i, p.groups, 0, most.at(i), all);
+  }
+  if (!p.group_strides) return;
+  const auto add = [&](std::size_t which, std::int64_t ld) {
+    add_lengths(kOperandLds + which, p.groups, ld, ld, all);
+  };
+  add(0, p.ld_a), add(1, p.ld_b);
+  if (p.beta != 0) add(2, p.ld_c);
+  add(3, p.ld_out);
+  const auto uses = d_uses(p.epilogue);
+  for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
+    if (uses[i].shape == DShape::matrix) add(4 + i, p.ld_d[i]);
+  }
+}
+
 // What measurements fill the numbers with: groups of random sizes, some of them empty.
 void add_numbers(const GemmProblem& p, Tensors& all) {
+  if (is_list(p)) return add_list_numbers(p, all);
   if (p.grouping == GemmGrouping::indexed) {
     Tensor& index = add_words(kOperandIndex, p.m, all);
     index.fill = Fill::runs, index.most = p.groups - 1;
@@ -265,6 +295,8 @@ const void* added_pointer(const GemmOperands& o, std::size_t operand) {
 }
 
 const void* group_pointer(const GemmOperands& o, std::size_t operand) {
+  if (operand >= kOperandLds) return o.group_lds.at(operand - kOperandLds);
+  if (operand >= kOperandSizes) return o.group_sizes.at(operand - kOperandSizes);
   const std::array<const void*, 9> pointers = {o.group_ends, o.group_index, o.group_rows,
                                                o.bad_group,  o.scale_a,     o.scale_b,
                                                o.row_index,  o.out_scale,   o.out_scales};
@@ -282,6 +314,11 @@ void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
   if (operand == kOperandRowIndex) o.row_index = words;
   if (operand == kOperandOutScale) o.out_scale = data;
   if (operand == kOperandOutScales) o.out_scales = data;
+  if (operand >= kOperandLds) {
+    o.group_lds.at(operand - kOperandLds) = words;
+  } else if (operand >= kOperandSizes) {
+    o.group_sizes.at(operand - kOperandSizes) = words;
+  }
 }
 
 }  // namespace
@@ -373,7 +410,7 @@ void check_strides(const Tensor& tensor, std::string_view row_name) {
 // Batches of the output may lie one after the other or interleaved within a row.
 void check_output_batches(const GemmProblem& p) {
   const std::int64_t batch = matrices(p, group_matrices(p.grouping).out);
-  if (batch <= 1 || p.pointer_arrays || !has_output(p)) return;
+  if (batch <= 1 || p.pointer_arrays || is_list(p) || !has_output(p)) return;
   const std::int64_t n = stored_columns_out(p);
   const std::int64_t behind = (p.m - 1) * p.ld_out + n;
   const bool after = p.batch_stride_out >= behind;
@@ -386,18 +423,18 @@ void check_output_batches(const GemmProblem& p) {
 
 // Each batch has a pointer of its own. A packed B cannot be given through an array.
 void check_arrays(const GemmProblem& given) {
-  if (!given.pointer_arrays) return;
+  if (!given.pointer_arrays && !is_list(given)) return;
   if (given.preshuffled_b) {
     refuse(
         "preshuffle and pointer_arrays do not go together: a packed B has one address; leave one "
         "of them out");
   }
-  const auto check = [](std::string_view name, std::int64_t stride) {
+  const auto check = [&](std::string_view name, std::int64_t stride) {
     if (stride == kPacked) return;
     refuse(
-        "batch_stride_{} must be left out with pointer_arrays, where each batch has a pointer of "
-        "its own, got {}",
-        name, stride);
+        "batch_stride_{} must be left out with {}, where each {} has a pointer of its own, got {}",
+        name, is_list(given) ? "grouping=lists" : "pointer_arrays",
+        is_list(given) ? "group" : "batch", stride);
   };
   check("a", given.batch_stride_a);
   check("b", given.batch_stride_b);

@@ -61,6 +61,11 @@ bool runs_groups(const Case& c) {
   return own != nullptr && own->bind_groups != nullptr;
 }
 
+bool runs_lists(const Case& c) {
+  const Types::Own* const own = find_own(c);
+  return own != nullptr && own->runs_lists;
+}
+
 // What signatures may have that only some ways serve.
 struct Ask {
   bool (*asks)(const GemmSignature&);
@@ -125,6 +130,13 @@ constexpr Rule kCommon[] = {
        return fmt::format("{} has no {} kernels for groups of unequal sizes, got grouping={}",
                           c.target.name, to_string(c.algorithm.pipeline),
                           to_string(c.signature.grouping));
+     }},
+    {[](const Case& c) { return c.signature.grouping != GemmGrouping::lists || runs_lists(c); },
+     [](const Case& c) {
+       return fmt::format(
+           "{} has no {} kernels for groups with sizes and pointers of their own, got "
+           "grouping=lists",
+           c.target.name, to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) {
        return !has_extras(c.signature) || static_cast<bool>(extras_fit(c.signature));

@@ -35,10 +35,6 @@ constexpr Rule kScaledRules[] = {
            "and {}; use a cpasync kernel",
            to_string(s.scale_a), to_string(s.scale_b), to_string(s.scale_type));
      }},
-    {[](const Case& c) { return !has_scales(c.signature) || !c.signature.preshuffled_b; },
-     [](const Case&) {
-       return std::string("a preshuffled B has no block scales: preshuffle must be 0, got 1");
-     }},
     {[](const Case& c) { return !has_scales(c.signature) || is_plain(c.algorithm); },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;

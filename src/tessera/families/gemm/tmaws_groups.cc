@@ -144,7 +144,8 @@ Source tmaws_groups_source(const KernelSpec& spec, const std::string& shapes) {
                      shapes + grouping_text(spec), wgmma_text(spec) + "\n", group_check_text(spec));
 }
 
-Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                          const GemmOperands& o) {
   const Algorithm& a = spec.algorithm;
   Launch launch;
   auto& arguments = launch.arguments.make<CudaGroupArguments>();

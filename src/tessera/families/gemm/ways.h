@@ -56,7 +56,9 @@ struct Types {
     std::int64_t (*packed_bytes)(const KernelSpec&, const GemmProblem&) = nullptr;
     Launch (*pack)(const GemmProblem&, const void* b, void* packed, std::int64_t bytes) = nullptr;
     // The launch of a kernel on groups of unequal sizes; null: the way has no such kernels.
-    Launch (*bind_groups)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
+    Launch (*bind_groups)(const KernelSpec&, const GemmProblem&, const Target&,
+                          const GemmOperands&) = nullptr;
+    bool runs_lists = false;  // whether they may have sizes and pointers of their own
     // The launch of a kernel with a gate, rows by index or an output of 8 bits, with groups or
     // without.
     Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
@@ -165,8 +167,18 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
 struct HipTemplate {
   std::string_view header, name, arguments = "HipGemmArguments";
 };
+// The lines of a configuration that describe scales of blocks.
+std::string scale_fields_on_hip(const GemmSignature& s);
 // `config` is the whole configuration, `more_kernels` stands behind the kernel.
 Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,
                   const std::string& more_kernels);
+
+// ---- groups on AMD GPUs: grouped_hip.cc ----
+
+// What a kernel for groups has besides the dense one's configuration, and its entry `_check`.
+std::string grouping_text(const GemmSignature& signature);
+std::string group_check_text(const std::string& name);
+Launch bind_groups_on_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                          const GemmOperands& operands);
 
 }  // namespace tessera::gemm

@@ -2,7 +2,8 @@
 //
 // The rows of all groups, in whole register blocks, are one long run that threads share evenly, and
 // so are the columns. A thread computes its part of each group that its share meets. Where groups
-// lie along k, each thread has the same rectangle of every group's output.
+// lie along k, each thread has the same rectangle of every group's output. Groups of lists have
+// columns of their own, which are shared alike.
 #pragma once
 
 #include "tessera/device/cpu/gemm/packed_gemm.h"
@@ -58,20 +59,26 @@ struct GroupedGemm {
     return best_grid(all, threads, s.wave_m, s.wave_n, s.rows, s.columns, kLanes);
   }
 
+  static i64 columns_of(const GroupArguments& x, const GroupPart& p) {
+    if (x.grouping != Grouping::lists) return x.gemm.n;
+    return clamped(x.sizes[1][p.group], 0, x.gemm.n);
+  }
+
   // Calls work(part, rows, columns) for this thread's share of each group that it meets.
   template <class Work>
   void share_rows(const GroupArguments& x, const CpuThread& thread, const Work& work) const {
     const i64 blocks = count_blocks(x);
     const Grid grid = grid_of(x.gemm, blocks * s.rows, thread.count);
     if (thread.index >= grid.m * grid.n) return;
-    const Range columns = part(x.gemm.n, s.columns, grid.n, thread.index % grid.n);
     const Range own = part(blocks, 1, grid.m, thread.index / grid.n);
     i64 first = 0;  // block of the part
     for_each_part(x, [&](const GroupPart& p) {
       const i64 begin = own.begin > first ? own.begin - first : 0;
       const i64 end = smaller((own.end - first) * s.rows, p.size);
       first += blocks_of(p.size, s.rows);
-      if (begin * s.rows < end) work(p, Range{begin * s.rows, end}, columns);
+      if (begin * s.rows >= end) return;
+      const Range columns = part(columns_of(x, p), s.columns, grid.n, thread.index % grid.n);
+      if (columns.begin < columns.end) work(p, Range{begin * s.rows, end}, columns);
     });
   }
   template <class Work>

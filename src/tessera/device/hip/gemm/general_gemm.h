@@ -1,11 +1,12 @@
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b]) for every valid problem, on the ordinary
 // lanes: any size, stride and alignment, counted in 64 bits. Elements are loaded one by one and
 // multiplied as fp32, or as int32 modulo 2^32. Config has the form that mfma_gemm.h describes. This
-// kernel reads its types, kTileM, kTileN, kTileK, the layouts and the epilogue.
+// kernel reads its types, kTileM, kTileN, kTileK, the layouts and the epilogue. `Groups` is of
+// grouped_gemm.h.
 #pragma once
 
 #include "tessera/device/hip/epilogue.h"
-#include "tessera/device/hip/gemm/gemm_arguments.h"
+#include "tessera/device/hip/gemm/no_groups.h"
 #include "tessera/device/hip/memory.h"
 
 namespace tessera::device {
@@ -44,18 +45,25 @@ struct PlainTile {
   }
 };
 
-// The operands of a kernel without scales.
+// The operands of a kernel without scales. `X` is what compute() is given, with groups or without.
 struct NoScales {
   using Arguments = HipGemmArguments;
   static __device__ __forceinline__ const HipGemmArguments& base(const Arguments& x) { return x; }
-  static __device__ __forceinline__ NoScales a(const Arguments&, i64, i64, i64) { return {}; }
-  static __device__ __forceinline__ NoScales b(const Arguments&, i64, i64, i64) { return {}; }
+  template <class X>
+  static __device__ __forceinline__ NoScales a(const X&, i64, i64, i64) {
+    return {};
+  }
+  template <class X>
+  static __device__ __forceinline__ NoScales b(const X&, i64, i64, i64) {
+    return {};
+  }
   __device__ __forceinline__ float apply(float value, int, int) const { return value; }
 };
 
-template <class C, class Scales = NoScales>
+template <class C, class Groups = NoGroups, class Scales = NoScales>
 struct GeneralGemm {
-  using Arguments = typename Scales::Arguments;
+  using Arguments =
+      typename If<Groups::kAny, typename Groups::Arguments, typename Scales::Arguments>::Type;
   using A = typename C::A;
   using B = typename C::B;
   using Acc = typename C::Acc;
@@ -72,7 +80,8 @@ struct GeneralGemm {
 
   static __device__ __forceinline__ void run(const Arguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[TileA::kBytes + TileB::kBytes];
-    const Arguments& all = fresh_arguments<Arguments>();
+    if constexpr (Groups::kAny) return run_groups((Shared*)memory);
+    const auto& all = fresh_arguments<typename Scales::Arguments>();
     const HipGemmArguments& arguments = Scales::base(all);
     const GemmArguments& g = arguments.gemm;
     const u64 tiles_m = static_cast<u64>(g.m + C::kTileM - 1) / C::kTileM;
@@ -85,7 +94,7 @@ struct GeneralGemm {
       const GeneralGemm block(static_cast<i64>(across / tiles_m),
                               static_cast<i64>(across % tiles_m) * C::kTileM,
                               static_cast<i64>(index % tiles_n) * C::kTileN, (Shared*)memory);
-      block.compute(all);
+      block.compute(g, all);
     }
   }
 
@@ -98,8 +107,20 @@ struct GeneralGemm {
         memory(lds),
         thread(fresh_thread<kThreads>()) {}
 
-  __device__ __forceinline__ void compute(const Arguments& all) const {
-    const GemmArguments& g = Scales::base(all).gemm;
+  static __device__ __forceinline__ void run_groups(Shared* memory) {
+    if (Groups::refused()) return;
+    typename Groups::Walk walk;
+    typename Groups::Tile tile;
+#pragma unroll 1
+    while (walk.next(tile)) {
+      const GemmArguments g = Groups::product(tile.part);
+      GeneralGemm(0, tile.row, tile.column, memory).compute(g, g);
+    }
+  }
+
+  // `all` holds the scales.
+  template <class X>
+  __device__ __forceinline__ void compute(const GemmArguments& g, const X& all) const {
     const bool in_array = g.pointer_arrays != 0;
     const auto a = (Global<A>)matrix_of<A>(g.a, g.batch_stride_a, batch, in_array);
     const auto b = (Global<B>)matrix_of<B>(g.b, g.batch_stride_b, batch, in_array);

@@ -20,6 +20,8 @@
 
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/gemm_operands.h"
+#include "tessera/device/hip/gemm/no_groups.h"
+#include "tessera/device/hip/gemm/result_places.h"
 #include "tessera/device/hip/gemm/stream_shares.h"
 #include "tessera/device/hip/matrix.h"
 #include "tessera/device/hip/slices.h"
@@ -28,7 +30,7 @@
 
 namespace tessera::device {
 
-template <class C, class Operands = GemmOperands<C>>
+template <class C, class Operands = GemmOperands<C>, class Groups = NoGroups>
 struct MfmaGemm {
   using A = typename C::A;
   using B = typename C::B;
@@ -65,6 +67,8 @@ struct MfmaGemm {
   static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
                 "stream-K cuts K itself and adds in order");
 
+  static_assert(!Groups::kAny || (C::kSlices == 1 && !kStreamK && !C::kPersistent));
+
   using Shares = StreamShares<C, Operands>;
 
   // Tiles that a turn of the loop multiplies.
@@ -92,8 +96,9 @@ struct MfmaGemm {
   static_assert(kSteps * kStepChunks == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
   static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
 
-  static __device__ __forceinline__ void run(const HipGemmArguments&) {
+  static __device__ __forceinline__ void run(const typename Groups::Arguments&) {
     __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+    if constexpr (Groups::kAny) return run_groups((Shared*)memory);
     if constexpr (kStreamK) return run_shares((Shared*)memory);
     u32 index = __builtin_amdgcn_workgroup_id_x();
     for (;;) {
@@ -121,6 +126,20 @@ struct MfmaGemm {
     for (int i = 0; i < kBlocksM * kBlocksN; ++i) sums[i] = Sum(zero);
   }
 
+  // `Groups` as in grouped_gemm.h.
+  static __device__ __forceinline__ void run_groups(Shared* memory) {
+    if (Groups::refused()) return;
+    typename Groups::Walk walk;
+    typename Groups::Tile tile;
+#pragma unroll 1
+    while (walk.next(tile)) {
+      MfmaGemm block({static_cast<int>(tile.row), static_cast<int>(tile.column), 0, 0, 0}, memory);
+      block.part = tile.part;
+      block.multiply();
+      block.store();
+    }
+  }
+
   // ---- sums ----
 
   // When a tile has been put into LDS, at most the loads of the other turns are under way. Telling
@@ -131,7 +150,7 @@ struct MfmaGemm {
       (kTurns - 1) * kTurnLoads < 63 ? (kTurns - 1) * kTurnLoads : 63;
 
   __device__ __forceinline__ void multiply() {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = Groups::product(part);
     const i64 depth = Operands::sizes(g).k;
     const int k_tiles = static_cast<int>((depth + C::kTileK - 1) / C::kTileK);
     const int begin = static_cast<int>(i64{k_tiles} * at.slice / C::kSlices);
@@ -141,7 +160,7 @@ struct MfmaGemm {
   }
   // The steps from `begin` up to `end`, where K ends at k.
   __device__ __forceinline__ void multiply(int begin, int end, int k) {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = Groups::product(part);
     LoadA a = Operands::a(g, at, begin * C::kTileK, k, thread);
     LoadB b = Operands::b(g, at, begin * C::kTileK, k, thread);
     if constexpr (C::kDirectToLds) {
@@ -322,9 +341,10 @@ struct MfmaGemm {
   static constexpr int kPasses = kBlocksM * kBlocksN / kStaged;
   static constexpr int kRowQuads = kStaged * kSide / 4;
   using Staging = LdsTile<kSide, kRowQuads, 1>;
+  using Places = ResultPlaces<C, Operands, GemmArguments>;
 
   __device__ __forceinline__ void store() {
-    const GemmArguments& g = fresh_arguments<HipGemmArguments>().gemm;
+    const GemmArguments& g = Groups::product(part);
     lane = fresh_thread<kThreads>() % kLanes;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
@@ -337,38 +357,18 @@ struct MfmaGemm {
       const int i = pass * kStaged / kBlocksN, j = pass * kStaged % kBlocksN;
 #pragma unroll 1
       for (int quad = lane; quad < kSide * kRowQuads; quad += kLanes) {
-        const int row = is_scattered() ? quad % kSide : quad / kRowQuads;
-        const int column = is_scattered() ? quad / kSide : quad % kRowQuads;
+        const int row = Places::is_scattered() ? quad % kSide : quad / kRowQuads;
+        const int column = Places::is_scattered() ? quad / kSide : quad % kRowQuads;
         const i64 to_row = first_row + i * kSide + row;
         const i64 to_column = first_column + j * kSide + column * 4;
         const i64 columns = to_row < Operands::sizes(g).m ? g.n - to_column : 0;
         const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
         const Place to = {to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)};
-        put(finish, to, bits<Vec<Acc, 4>>(words));
+        Places::put(finish, to, bits<Vec<Acc, 4>>(words));
       }
       wave_barrier();
     }
     barrier();
-  }
-
-  // Whether the elements of a row lie anywhere, so that rows are neighbours of lanes.
-  static constexpr bool is_scattered() {
-    if constexpr (requires { Operands::kScattered; }) return Operands::kScattered;
-    return false;
-  }
-  static __device__ __forceinline__ void put(const Finish<C, GemmArguments>& finish,
-                                             const Place& at, const Vec<Acc, 4>& quad) {
-    if constexpr (is_scattered()) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i >= at.count) break;
-        const i64 place = Operands::result_place(at.row, at.column + i);
-        if (place < 0) continue;
-        finish.store({place - (at.column + i), at.column + i, 1}, Vec<Acc, 4>{quad[i], 0, 0, 0});
-      }
-    } else {
-      finish.store({Operands::result_row(at.row), at.column, at.count}, quad);
-    }
   }
 
   __device__ __forceinline__ void stage(Shared* staging, int pass) const {
@@ -390,6 +390,7 @@ struct MfmaGemm {
   }
 
   HipTile at;
+  [[no_unique_address]] typename Groups::Part part;
   Shared* memory;
   int thread, lane, wave;
   int row_a, row_b;  // of the lane's first chunks

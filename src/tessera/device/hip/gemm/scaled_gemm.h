@@ -56,6 +56,6 @@ struct BlockScales {
 };
 
 template <class C>
-using ScaledGemm = GeneralGemm<C, BlockScales<C>>;
+using ScaledGemm = GeneralGemm<C, NoGroups, BlockScales<C>>;
 
 }  // namespace tessera::device
