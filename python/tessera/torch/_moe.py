@@ -164,8 +164,8 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
 
     x is not copied by experts: rows are gathered by index in the first product, and the second one
     stores each row at its place, so that a token's rows are added in one order, whatever else is in
-    the batch. With gradients and on GPUs x is copied once for each of a token's experts. Returns (tokens,
-    hidden) in x's type. Raises Error where shapes, types or numbers do not fit.
+    the batch. With gradients and on GPUs x is copied once for each of a token's experts. Returns
+    (tokens, hidden) in x's type. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "

@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kByTma =
     "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groups{}_cooperative_s4_sm90a";
+constexpr const char* kByTmaAlongK =
+    "gemm_bf16_crr_tmaws_128x256x64_2x1x1_64x256x16_groups{}_cooperative_s4_sm90a";
 constexpr const char* kSwapped =
     "gemm_bf16_rcr_tmaws_64x16x64_1x1x1_64x16x16_groups{}_cooperative_s8_swap_sm90a";
 constexpr const char* kByWarps = "gemm_bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3_sm90a";
@@ -57,16 +59,16 @@ const ServedRow kServed[] = {
     {kByTma, "gemm m=131072 n=7 k=64 dtype=bf16 groups=3 grouping=indexed",
      "a block keeps a sum of tiles for each 128 of m=131072 rows, which takes 4144 bytes of shared "
      "memory beside 229448, sm90a has 232448; use a cpasync kernel or fewer stages"},
-    {kByTma, "gemm m=64 n=8 k=64 dtype=bf16 groups=100000 grouping=along_k", ""},
+    {kByTmaAlongK, "gemm m=64 n=8 k=64 dtype=bf16 layout=crr groups=100000 grouping=along_k", ""},
     {kSwapped, "gemm m=64 n=1536 k=2048 dtype=bf16 groups=4096 grouping=masked", ""},
     {kByTma, "gemm m=5 n=7 k=65 dtype=bf16 groups=3 grouping=contiguous",
      "k must be a multiple of 8 for bf16 operands with tmaws, got k=65"},
     {kByTma, "gemm m=5 n=7 k=64 dtype=bf16 groups=3 grouping=masked batch_stride_a=321",
      "batch_stride_a must be a multiple of 8 for bf16 operands with tmaws, got batch_stride_a=321"},
     {kByTma, "gemm m=5 n=7 k=64 dtype=bf16 groups=3 grouping=contiguous batch_stride_a=321", ""},
-    {kByTma, "gemm m=64 n=7 k=64 dtype=bf16 groups=2147483647 grouping=along_k",
+    {kByTmaAlongK, "gemm m=64 n=8 k=64 dtype=bf16 layout=crr groups=2147483647 grouping=along_k",
      "groups must be at most 2147482624 with tmaws, got 2147483647"},
-    {kByTma, "gemm m=129 n=257 k=64 dtype=bf16 groups=1000000000 grouping=along_k",
+    {kByTmaAlongK, "gemm m=136 n=264 k=64 dtype=bf16 layout=crr groups=1000000000 grouping=along_k",
      "tmaws counts its tiles up to 2147482624, got up to 4000000000 of 128x256"},
     {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=2147483647 grouping=contiguous", ""},
     {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=3 grouping=masked batch_stride_a=325", ""},
