@@ -71,7 +71,7 @@ TEST_F(GroupedKernels, ByTheCopyEngineDoNotSpill) {
          {"bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groups{}_cooperative_s3",
           "bf16_rcr_tmaws_64x256x64_2x1x1_64x256x16_groups{}_pingpong_s4",
           "bf16_crr_tmaws_192x128x64_3x1x1_64x128x16_groups{}_bias_gelu_cooperative_s4",
-          "bf16_crr_tmaws_128x192x64_2x1x1_64x192x16_groups{}_pingpong_s4",
+          "bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_groups{}_pingpong_s4",
           "bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_groups{}_multidadd2_cooperative_s4",
           "fp16_rcr_tmaws_64x32x64_1x1x1_64x32x16_groups{}_bias_silu_cooperative_s8_swap",
           "fp8_rcr_tmaws_128x256x128_2x1x1_64x256x32_groups{}_cooperative_s3",
