@@ -32,7 +32,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMITS = {
     "cold": {"files": 120, "lines": 4290},
-    "warm": {"files": 21, "lines": 385},
+    "warm": {"files": 21, "lines": 394},
 }
 MODEL = "gemm_avx512_fp32"
 OF_GPUS = re.compile("cuda|hip|gpu|tmaws|wgmma|mfma")  # in names of files

@@ -63,6 +63,45 @@ class Writer {
   char* to_;
 };
 
+template <class Fields>
+void write_fields(const Fields& fields, Writer& writer) {
+  for_each_value(fields, [&](const auto& value) { writer.add(value); });
+}
+
+constexpr std::size_t first_rare_row() {
+  std::size_t at = 0;
+  bool is_found = false;
+  const auto one = [&](const auto& row) {
+    is_found = is_found || row.key == "scale_a";
+    if (!is_found) ++at;
+  };
+  Fields<GemmProblem>::kAll([&](const auto&... rows) { (one(rows), ...); });
+  return at;
+}
+
+// Calls visit(row) for the rows of GEMM's table before scale_a, or from it on.
+template <bool kRare, class Visit>
+void for_gemm_rows(Visit&& visit) {
+  constexpr std::size_t kFirst = first_rare_row();
+  std::size_t at = 0;
+  const auto one = [&](const auto& row) {
+    if ((at++ >= kFirst) == kRare) visit(row);
+  };
+  Fields<GemmProblem>::kAll([&](const auto&... rows) { (one(rows), ...); });
+}
+
+// Scales, gates, indices and outputs of 8 bits are rare, and calls of others should not pay for
+// their bytes: a problem without them has one byte in their place.
+void write_fields(const GemmProblem& p, Writer& writer) {
+  static constexpr GemmProblem kNone;
+  bool has_rare = false;
+  for_gemm_rows<false>([&](const auto& row) { writer.add(p.*row.member); });
+  for_gemm_rows<true>([&](const auto& row) { has_rare |= p.*row.member != kNone.*row.member; });
+  writer.add(has_rare);
+  if (!has_rare) return;
+  for_gemm_rows<true>([&](const auto& row) { writer.add(p.*row.member); });
+}
+
 }  // namespace
 
 // Operations with a problem are counted as the variants' members are.
@@ -381,9 +420,9 @@ Op op_of(const Problem& problem) { return kVariantOps[problem.index()]; }
 std::size_t write_bytes(const Problem& problem, char* to) {
   return std::visit(
       [&](const auto& fields) {
-        static_assert(sizeof(fields) <= kMostProblemBytes);
+        static_assert(sizeof(fields) < kMostProblemBytes);
         Writer writer(to);
-        for_each_value(fields, [&](const auto& value) { writer.add(value); });
+        write_fields(fields, writer);
         return static_cast<std::size_t>(writer.end() - to);
       },
       problem);
