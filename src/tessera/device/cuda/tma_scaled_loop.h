@@ -220,6 +220,7 @@ struct TmaScaledLoop {
       wgmma_wait<0>();
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) wgmma_done(part[block]);
+      __syncwarp();  // all lanes have read their factors
       free(ring.stage);
       promote(f, part, sums);
       ring.next();
