@@ -170,32 +170,55 @@ struct TmaScaledLoop {
     return x;
   }
 
-  // Adds a stage's sums to those of the stages before.
-  static __device__ __forceinline__ void promote(const Factors& f,
-                                                 const Acc (&part)[kBlocks][kAccumulators],
+  // So many blocks of 64 rows are multiplied before any is added: all, where registers hold them.
+  static constexpr int kAtOnce = kBlocks * kAccumulators <= kMostSumsAtOnce ? kBlocks : 1;
+  using Part = Acc[kAtOnce][kAccumulators];
+
+  // Adds a stage's sums of the blocks from `first` on to those of the stages before.
+  static __device__ __forceinline__ void promote(const Factors& f, int first, const Part& part,
                                                  Acc (&sums)[kBlocks][kAccumulators]) {
 #pragma unroll
-    for (int block = 0; block < kBlocks; ++block) {
+    for (int block = 0; block < kAtOnce; ++block) {
 #pragma unroll
       for (int i = 0; i < kAccumulators / 4; ++i) {  // of every 8 columns
         const float left = f.q[kByColumn ? i * 2 : i * 8 / kSizes.unit_q];
         const float right = f.q[kByColumn ? i * 2 + 1 : i * 8 / kSizes.unit_q];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float p = f.p[block][half];
+          const float p = f.p[first + block][half];
           const int at = i * 4 + half * 2;
-          sums[block][at] += p * left * part[block][at];
-          sums[block][at + 1] += p * right * part[block][at + 1];
+          sums[first + block][at] += p * left * part[block][at];
+          sums[first + block][at + 1] += p * right * part[block][at + 1];
         }
       }
     }
   }
 
+  // part = a stage's products of the blocks from `first` on.
+  __device__ __forceinline__ void multiply_stage(Part& part, u32 stage, int first) const {
+    using Instruction = typename Plain::Instruction;
+    const u64 p = TileP::descriptor(loop.stages + stage * TileP::kBytes) +
+                  TileP::descriptor_offset(loop.warpgroup * kBlocks, 0);
+    const u64 q = TileQ::descriptor(loop.stages + Plain::kOffsetQ + stage * TileQ::kBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < Plain::kMultiply; ++step) {
+#pragma unroll
+      for (int block = 0; block < kAtOnce; ++block) {
+        Instruction::multiply(part[block], p + TileP::descriptor_offset(first + block, step),
+                              q + TileQ::descriptor_offset(0, step), step != 0);
+      }
+    }
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int block = 0; block < kAtOnce; ++block) wgmma_done(part[block]);
+  }
+
   // sums = this consumer's rows of the tile, multiplied over so many stages.
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
                                            const Release& free, int count) const {
-    using Instruction = typename Plain::Instruction;
-    Acc part[kBlocks][kAccumulators] = {};
+    Part part = {};
 #pragma unroll
     for (int i = 0; i < kBlocks * kAccumulators; ++i) {
       sums[i / kAccumulators][i % kAccumulators] = 0;
@@ -204,25 +227,15 @@ struct TmaScaledLoop {
     for (int k = 0; k < count; ++k) {
       barrier_wait(loop.full(ring.stage), ring.phase);
       const Factors f = factors(ring.stage);
-      const u64 p = TileP::descriptor(loop.stages + ring.stage * TileP::kBytes) +
-                    TileP::descriptor_offset(loop.warpgroup * kBlocks, 0);
-      const u64 q = TileQ::descriptor(loop.stages + Plain::kOffsetQ + ring.stage * TileQ::kBytes);
-      wgmma_fence();
 #pragma unroll
-      for (int step = 0; step < Plain::kMultiply; ++step) {
-#pragma unroll
-        for (int block = 0; block < kBlocks; ++block) {
-          Instruction::multiply(part[block], p + TileP::descriptor_offset(block, step),
-                                q + TileQ::descriptor_offset(0, step), step != 0);
+      for (int first = 0; first < kBlocks; first += kAtOnce) {
+        multiply_stage(part, ring.stage, first);
+        if (first + kAtOnce == kBlocks) {
+          __syncwarp();  // all lanes have read their factors
+          free(ring.stage);
         }
+        promote(f, first, part, sums);
       }
-      wgmma_commit();
-      wgmma_wait<0>();
-#pragma unroll
-      for (int block = 0; block < kBlocks; ++block) wgmma_done(part[block]);
-      __syncwarp();  // all lanes have read their factors
-      free(ring.stage);
-      promote(f, part, sums);
       ring.next();
     }
   }

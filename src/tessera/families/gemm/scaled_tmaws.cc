@@ -13,7 +13,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMostScaledSums = 80;  // of a thread, which holds as many of the stage's; more spill
+constexpr int kMostScaledSums = 192;  // of a thread, with those of a stage; more spill
 constexpr int kMostScaledConsumers = 2;
 
 bool scales_of_128(const GemmSignature& s) {
@@ -24,6 +24,10 @@ bool scales_of_128(const GemmSignature& s) {
 bool is_plain(const Algorithm& a) {
   return a.scheduler == Scheduler::cooperative && a.splits == 1 && !a.streamk && !a.repack &&
          a.split_k != SplitK::atomic && a.wave.m <= kMostScaledConsumers;
+}
+
+int sums_of_thread(const Algorithm& a) {
+  return device::scaled_sums(tile::tmaws_accumulators(a), a.tile.n / 2);
 }
 
 constexpr Rule kScaledRules[] = {
@@ -52,12 +56,12 @@ constexpr Rule kScaledRules[] = {
                           device::kScaledDepth, c.algorithm.tile.k);
      }},
     {[](const Case& c) {
-       return !has_scales(c.signature) || tile::tmaws_accumulators(c.algorithm) <= kMostScaledSums;
+       return !has_scales(c.signature) || sums_of_thread(c.algorithm) <= kMostScaledSums;
      },
      [](const Case& c) {
        return fmt::format(
-           "needs {} accumulators a thread, at most {} fit beside as many of a block of k",
-           tile::tmaws_accumulators(c.algorithm), kMostScaledSums);
+           "needs {} accumulators a thread, those of a block of k among them, at most {} fit",
+           sums_of_thread(c.algorithm), kMostScaledSums);
      }},
 };
 
@@ -68,8 +72,9 @@ struct ScaledTile {
   int tile_m, tile_n, consumers;
 };
 constexpr ScaledTile kScaledTiles[] = {
-    {128, 128, 2}, {128, 112, 2}, {128, 96, 2}, {128, 64, 2}, {128, 32, 2}, {128, 16, 2},
-    {256, 64, 2},  {64, 128, 1},  {64, 64, 1},  {64, 32, 1},  {64, 16, 1},  {64, 8, 1},
+    {256, 128, 2}, {256, 96, 2}, {128, 192, 2}, {128, 128, 2}, {128, 112, 2},
+    {128, 96, 2},  {128, 64, 2}, {128, 32, 2},  {128, 16, 2},  {256, 64, 2},
+    {64, 128, 1},  {64, 64, 1},  {64, 32, 1},   {64, 16, 1},   {64, 8, 1},
 };
 constexpr int kScaledSlices[] = {1, 2, 4, 8};
 constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
