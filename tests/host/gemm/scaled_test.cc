@@ -66,7 +66,7 @@ const ScaledRefusal kScaledRefusals[] = {
      "block scales need tile_k = 128, the block's, with tmaws, got 256"},
     {"gemm_fp8_rcr_tmaws_128x256x128_2x1x1_64x256x32_scalea1x128_scaleb128x128_cooperative_s3_"
      "sm90a",
-     "needs 128 accumulators a thread, at most 80 fit beside as many of a block of k"},
+     "needs 288 registers a thread for sums, those of a stage and scales, at most 200 fit"},
     {"gemm_fp8_rcr_cpasync_128x128x64_2x2x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a",
      "needs 128 accumulators a thread (128x128 over 128 threads), at most 64 fit"},
     {"gemm_fp8_rrr_cpasync_128x128x64_2x4x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a",

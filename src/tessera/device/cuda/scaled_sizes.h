@@ -8,13 +8,6 @@ namespace tessera::device {
 
 inline constexpr int kScaledDepth = 128;  // elements along k of a block, and of a stage
 
-// A thread holds a tile's sums and those of a stage: of all blocks of 64 rows where a tile has so
-// many sums at most, of one block otherwise.
-inline constexpr int kMostSumsAtOnce = 80;
-constexpr int scaled_sums(int accumulators, int of_block) {
-  return accumulators + (accumulators <= kMostSumsAtOnce ? accumulators : of_block);
-}
-
 // The tile's rows and columns, and how many rows of P and of Q share a scale: 1 or 128.
 struct ScaledShape {
   int tile_m, tile_n;

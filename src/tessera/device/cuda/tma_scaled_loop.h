@@ -170,32 +170,27 @@ struct TmaScaledLoop {
     return x;
   }
 
-  // So many blocks of 64 rows are multiplied before any is added: all, where registers hold them.
-  static constexpr int kAtOnce = kBlocks * kAccumulators <= kMostSumsAtOnce ? kBlocks : 1;
-  using Part = Acc[kAtOnce][kAccumulators];
-
-  // Adds a stage's sums of the blocks from `first` on to those of the stages before.
-  static __device__ __forceinline__ void promote(const Factors& f, int first, const Part& part,
+  // Adds a stage's sums of a block of 64 rows to those of the stages before.
+  static __device__ __forceinline__ void promote(const Factors& f, int block,
+                                                 const Acc (&part)[kAccumulators],
                                                  Acc (&sums)[kBlocks][kAccumulators]) {
 #pragma unroll
-    for (int block = 0; block < kAtOnce; ++block) {
+    for (int i = 0; i < kAccumulators / 4; ++i) {  // of every 8 columns
+      const float left = f.q[kByColumn ? i * 2 : i * 8 / kSizes.unit_q];
+      const float right = f.q[kByColumn ? i * 2 + 1 : i * 8 / kSizes.unit_q];
 #pragma unroll
-      for (int i = 0; i < kAccumulators / 4; ++i) {  // of every 8 columns
-        const float left = f.q[kByColumn ? i * 2 : i * 8 / kSizes.unit_q];
-        const float right = f.q[kByColumn ? i * 2 + 1 : i * 8 / kSizes.unit_q];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float p = f.p[first + block][half];
-          const int at = i * 4 + half * 2;
-          sums[first + block][at] += p * left * part[block][at];
-          sums[first + block][at + 1] += p * right * part[block][at + 1];
-        }
+      for (int half = 0; half < 2; ++half) {
+        const float p = f.p[block][half];
+        const int at = i * 4 + half * 2;
+        sums[block][at] += p * left * part[at];
+        sums[block][at + 1] += p * right * part[at + 1];
       }
     }
   }
 
-  // part = a stage's products of the blocks from `first` on.
-  __device__ __forceinline__ void multiply_stage(Part& part, u32 stage, int first) const {
+  // part = a stage's products of a block of 64 rows.
+  __device__ __forceinline__ void multiply_stage(Acc (&part)[kAccumulators], u32 stage,
+                                                 int block) const {
     using Instruction = typename Plain::Instruction;
     const u64 p = TileP::descriptor(loop.stages + stage * TileP::kBytes) +
                   TileP::descriptor_offset(loop.warpgroup * kBlocks, 0);
@@ -203,22 +198,18 @@ struct TmaScaledLoop {
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Plain::kMultiply; ++step) {
-#pragma unroll
-      for (int block = 0; block < kAtOnce; ++block) {
-        Instruction::multiply(part[block], p + TileP::descriptor_offset(first + block, step),
-                              q + TileQ::descriptor_offset(0, step), step != 0);
-      }
+      Instruction::multiply(part, p + TileP::descriptor_offset(block, step),
+                            q + TileQ::descriptor_offset(0, step), step != 0);
     }
     wgmma_commit();
     wgmma_wait<0>();
-#pragma unroll
-    for (int block = 0; block < kAtOnce; ++block) wgmma_done(part[block]);
+    wgmma_done(part);
   }
 
   // sums = this consumer's rows of the tile, multiplied over so many stages.
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
                                            const Release& free, int count) const {
-    Part part = {};
+    Acc part[kAccumulators] = {};
 #pragma unroll
     for (int i = 0; i < kBlocks * kAccumulators; ++i) {
       sums[i / kAccumulators][i % kAccumulators] = 0;
@@ -228,13 +219,13 @@ struct TmaScaledLoop {
       barrier_wait(loop.full(ring.stage), ring.phase);
       const Factors f = factors(ring.stage);
 #pragma unroll
-      for (int first = 0; first < kBlocks; first += kAtOnce) {
-        multiply_stage(part, ring.stage, first);
-        if (first + kAtOnce == kBlocks) {
+      for (int block = 0; block < kBlocks; ++block) {
+        multiply_stage(part, ring.stage, block);
+        if (block + 1 == kBlocks) {
           __syncwarp();  // all lanes have read their factors
           free(ring.stage);
         }
-        promote(f, first, part, sums);
+        promote(f, block, part, sums);
       }
       ring.next();
     }

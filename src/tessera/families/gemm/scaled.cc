@@ -16,9 +16,36 @@ std::int64_t rows_of_block(GemmScale scale) {
 // Beside the products: a warp multiplies and adds every sum once for each block of k. The products
 // of 128 k by wgmma take about four times as long as that, and the other consumer's products hide a
 // part of it. The products of mma are slower, so it weighs less there.
-constexpr double kPromoteByWgmma = 1.15;
 constexpr double kPromoteByMma = 1.1;
 constexpr double kPromoteEach32 = 1.4;
+
+// The same by wgmma, by tile, on an H200 (docs/performance/hopper_scaled_gemm.md). The products of
+// tiles of few columns read more of shared memory for each of them.
+struct Promotion {
+  int tile_m, tile_n;
+  double factor;
+};
+constexpr Promotion kPromoteByWgmma[] = {{256, 128, 1.10}, {256, 96, 1.45},  {256, 64, 1.6},
+                                         {128, 176, 1.22}, {128, 160, 1.22}, {128, 112, 1.33},
+                                         {128, 96, 1.31}};
+constexpr double kPromoteOther = 1.15;
+constexpr double kPromoteByColumn = 1.1;  // times that, where each column has a scale
+// Times that for tiles of 256x128 in clusters: their products without scales count as slower.
+constexpr double kPromoteShared = 0.68;
+// Times that for one consumer of 128 rows, beside which nobody multiplies while it adds.
+constexpr double kPromoteAlone = 1.35;
+
+double promotion(const GemmSignature& s, const Algorithm& a) {
+  double factor = kPromoteOther;
+  for (const Promotion& row : kPromoteByWgmma) {
+    if (row.tile_m == a.tile.m && row.tile_n == a.tile.n) factor = row.factor;
+  }
+  const bool is_large = a.tile.m == 256 && a.tile.n == 128;
+  if (is_large && a.cluster_m * a.cluster_n > 1) factor *= kPromoteShared;
+  if (a.wave.m == 1 && a.tile.m > 64) factor *= kPromoteAlone;
+  const GemmScale of_columns = a.swap_ab ? s.scale_a : s.scale_b;
+  return block_of(of_columns).rows == 1 ? factor * kPromoteByColumn : factor;
+}
 
 }  // namespace
 
@@ -63,7 +90,9 @@ Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const bool each_32 = s.scale_a == GemmScale::by_1x32 || s.scale_b == GemmScale::by_1x32;
   const bool by_wgmma = spec.algorithm.pipeline == Pipeline::tmaws;
-  const double factor = by_wgmma ? kPromoteByWgmma : each_32 ? kPromoteEach32 : kPromoteByMma;
+  const double factor = by_wgmma  ? promotion(s, spec.algorithm)
+                        : each_32 ? kPromoteEach32
+                                  : kPromoteByMma;
   Estimate found = without;
   found.seconds += (factor - 1) * found.compute_seconds;
   found.compute_seconds *= factor;

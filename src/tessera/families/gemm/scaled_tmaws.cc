@@ -13,7 +13,7 @@
 namespace tessera::gemm {
 namespace {
 
-constexpr int kMostScaledSums = 192;  // of a thread, with those of a stage; more spill
+constexpr int kMostScaledRegisters = 200;  // of a thread, for sums and scales; more spill
 constexpr int kMostScaledConsumers = 2;
 
 bool scales_of_128(const GemmSignature& s) {
@@ -26,8 +26,20 @@ bool is_plain(const Algorithm& a) {
          a.split_k != SplitK::atomic && a.wave.m <= kMostScaledConsumers;
 }
 
-int sums_of_thread(const Algorithm& a) {
-  return device::scaled_sums(tile::tmaws_accumulators(a), a.tile.n / 2);
+device::ScaledSizes sizes_of(const GemmSignature& s, const Algorithm& a) {
+  const auto rows = [](GemmScale scale) { return static_cast<int>(block_of(scale).rows); };
+  const int rows_p = rows(a.swap_ab ? s.scale_b : s.scale_a);
+  const int rows_q = rows(a.swap_ab ? s.scale_a : s.scale_b);
+  return device::scaled_sizes({a.tile.m, a.tile.n, rows_p, rows_q});
+}
+
+// Sums of the tile, a stage's sums of 64 rows, and the scales of the columns: two of every 8, or
+// one a place.
+int scaled_registers(const Case& c) {
+  const Algorithm& a = c.algorithm;
+  const int unit = sizes_of(c.signature, a).unit_q;
+  const int of_columns = unit == 1 ? a.tile.n / 4 : a.tile.n / unit;
+  return tile::tmaws_accumulators(a) + a.tile.n / 2 + of_columns;
 }
 
 constexpr Rule kScaledRules[] = {
@@ -56,26 +68,28 @@ constexpr Rule kScaledRules[] = {
                           device::kScaledDepth, c.algorithm.tile.k);
      }},
     {[](const Case& c) {
-       return !has_scales(c.signature) || sums_of_thread(c.algorithm) <= kMostScaledSums;
+       return !has_scales(c.signature) || scaled_registers(c) <= kMostScaledRegisters;
      },
      [](const Case& c) {
        return fmt::format(
-           "needs {} accumulators a thread, those of a block of k among them, at most {} fit",
-           sums_of_thread(c.algorithm), kMostScaledSums);
+           "needs {} registers a thread for sums, those of a stage and scales, at most {} fit",
+           scaled_registers(c), kMostScaledRegisters);
      }},
 };
 
 // ---- algorithms ----
 
-// tile_m, tile_n and consumers; tiles of few columns are listed with A and B swapped as well.
+// tile_m, tile_n and consumers; tiles of few columns are listed with A and B swapped as well. The
+// first one pays where two blocks share its operands.
 struct ScaledTile {
   int tile_m, tile_n, consumers;
 };
 constexpr ScaledTile kScaledTiles[] = {
-    {256, 128, 2}, {256, 96, 2}, {128, 192, 2}, {128, 128, 2}, {128, 112, 2},
-    {128, 96, 2},  {128, 64, 2}, {128, 32, 2},  {128, 16, 2},  {256, 64, 2},
-    {64, 128, 1},  {64, 64, 1},  {64, 32, 1},   {64, 16, 1},   {64, 8, 1},
+    {256, 128, 2}, {256, 96, 2}, {128, 128, 2}, {128, 112, 2}, {128, 96, 2},
+    {128, 64, 2},  {128, 32, 2}, {128, 16, 2},  {256, 64, 2},  {64, 128, 1},
+    {64, 64, 1},   {64, 32, 1},  {64, 16, 1},   {64, 8, 1},
 };
+constexpr int kSharedTile = 128 * 192;  // elements; blocks share operands of larger tiles
 constexpr int kScaledSlices[] = {1, 2, 4, 8};
 constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
 constexpr int kMostScaledStages = 8;
@@ -95,6 +109,7 @@ int scaled_stages(const GemmSignature& signature, Algorithm a, const Target& tar
 
 void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
   a.stages = scaled_stages(query.signature, a, query.target);
+  if (scaled_registers({query.signature, a, query.target}) > kMostScaledRegisters) return;
   const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
   if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
 }
@@ -104,6 +119,9 @@ void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
   for (const Shape3& cluster : kScaledClusters) {
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
+      if (tile.tile_m * tile.tile_n > kSharedTile && !shares) continue;
+      // Two blocks of 64 rows whose rows and columns all have scales of their own spill.
+      if (tile.tile_m == 256 && query.signature.scale_b == GemmScale::by_1x128) continue;
       if (slices > 1 &&
           tile.tile_m * tile.tile_n / (tile.consumers * device::kGroupThreads) > kMostSlicedSums) {
         continue;
@@ -131,11 +149,7 @@ void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
 
 void add_scale_bytes(const GemmSignature& s, const Algorithm& a, tile::SharedMemory& shared) {
   if (a.pipeline != Pipeline::tmaws || !scales_of_128(s)) return;
-  const auto rows = [](GemmScale scale) { return static_cast<int>(block_of(scale).rows); };
-  const int rows_p = rows(a.swap_ab ? s.scale_b : s.scale_a);
-  const int rows_q = rows(a.swap_ab ? s.scale_a : s.scale_b);
-  shared.all += std::int64_t{a.stages} *
-                device::scaled_sizes({a.tile.m, a.tile.n, rows_p, rows_q}).stage_bytes;
+  shared.all += std::int64_t{a.stages} * sizes_of(s, a).stage_bytes;
 }
 
 bool scales_fit_tmaws(const Case& c) {
