@@ -343,11 +343,7 @@ const Way kCpasyncWay = {.backend = "cuda",
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
                                  .bind_outputs = bind_cpasync_outputs,
-                                 .add_scales = add_cuda_scales,
-                                 .scales = true,
-                                 .gates = true,
-                                 .indexes = true,
-                                 .quantises = true,
+                                 .bind_scaled = bind_scaled_on_cuda,
                                  .by_warp = true}};
 
 }  // namespace tessera::gemm

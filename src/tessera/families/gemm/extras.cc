@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/families/gemm/outputs.h"
+
 namespace tessera::gemm {
 namespace {
 
@@ -22,9 +24,7 @@ std::string scales_fit(const GemmSignature& s) {
 }
 
 std::string scales_go_alone(const GemmSignature& s) {
-  const bool has_output =
-      s.gate != GemmGate::none || s.indexing != GemmIndexing::none || s.quant != NormQuant::none;
-  if (!has_scales(s) || !has_output) return {};
+  if (!has_scales(s) || !has_outputs(s)) return {};
   return fmt::format(
       "gate, indexing and quant must be none with scale_a={} and scale_b={}, got {}, {} and {}",
       to_string(s.scale_a), to_string(s.scale_b), to_string(s.gate), to_string(s.indexing),
@@ -61,8 +61,7 @@ std::string lists_go_alone(const GemmSignature& s) {
   if (s.grouping != GemmGrouping::lists || !has_extras(s)) return {};
   return fmt::format(
       "scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got {}, {}, "
-      "{}, "
-      "{} and {}",
+      "{}, {} and {}",
       to_string(s.scale_a), to_string(s.scale_b), to_string(s.gate), to_string(s.indexing),
       to_string(s.quant));
 }

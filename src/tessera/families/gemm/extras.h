@@ -1,6 +1,6 @@
 // What a product may have besides its operands and an epilogue: scales of blocks, a gate, rows by
-// index, an output of 8 bits. GemmScale and the enums behind it (src/tessera/spec/problem.h) say
-// what they are.
+// index, an output of 8 bits. GemmScale and the enums behind it (src/tessera/spec/gemm_problem.h)
+// say what they are.
 #pragma once
 
 #include <algorithm>

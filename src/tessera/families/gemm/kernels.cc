@@ -458,31 +458,13 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   return found;
 }
 
-namespace {
-
-// Kernels of ways without add_scales get their scales with the other arguments.
-Launch bind_scales(const KernelSpec& spec, const Problem& problem, const Target& target,
-                   const Operands& operands) {
-  Launch launch = tile::bind<Types>(spec, problem, target, operands);
-  const auto add = tile::way_of<Types>(spec, target).own.add_scales;
-  if (add != nullptr) {
-    add(with_strides(std::get<GemmProblem>(problem)), std::get<GemmOperands>(operands), launch);
-  }
-  return launch;
-}
-
-}  // namespace
-
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
   const Types::Own& own = tile::way_of<Types>(spec, target).own;
   const auto& o = std::get<GemmOperands>(operands);
   if (has_outputs(p)) return own.bind_outputs(spec, with_strides(p), o);
-  if (has_scales(p)) {
-    return own.bind_scaled != nullptr ? own.bind_scaled(spec, with_strides(p), target, o)
-                                      : bind_scales(spec, problem, target, operands);
-  }
+  if (has_scales(p)) return own.bind_scaled(spec, with_strides(p), target, o);
   if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return own.bind_groups(spec, with_strides(p), target, o);
 }

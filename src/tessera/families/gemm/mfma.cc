@@ -589,7 +589,6 @@ const Way kDirectHip = {.backend = "hip",
                                 .bind_groups = bind_groups_on_hip,
                                 .runs_lists = true,
                                 .bind_scaled = bind_scaled_on_hip,
-                                .scales = true,
                                 .served = [](const KernelSpec&) { return Served{}; }}};
 
 }  // namespace tessera::gemm

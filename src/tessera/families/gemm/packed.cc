@@ -316,11 +316,7 @@ constexpr Way packed_way(Pipeline pipeline) {
                   .bind_groups = bind_groups_on_cpu,
                   .runs_lists = true,
                   .bind_outputs = bind_outputs_on_cpu,
-                  .bind_scaled = bind_scaled_on_cpu,
-                  .scales = packs_both(pipeline),
-                  .gates = true,
-                  .indexes = true,
-                  .quantises = true,
+                  .bind_scaled = packs_both(pipeline) ? bind_scaled_on_cpu : nullptr,
                   .packs_a = packs_a(pipeline),
                   .packs_b = packs_b(pipeline)}};
 }

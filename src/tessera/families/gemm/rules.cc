@@ -69,15 +69,17 @@ bool runs_lists(const Case& c) {
 // What signatures may have that only some ways serve.
 struct Ask {
   bool (*asks)(const GemmSignature&);
-  bool Types::Own::*serves;
+  bool (*serves)(const Types::Own&);
   std::string_view what;
 };
+bool binds_scaled(const Types::Own& own) { return own.bind_scaled != nullptr; }
+bool binds_outputs(const Types::Own& own) { return own.bind_outputs != nullptr; }
 constexpr Ask kAsks[] = {
-    {has_scales, &Types::Own::scales, "block scales"},
-    {[](const GemmSignature& s) { return s.gate != GemmGate::none; }, &Types::Own::gates, "gates"},
-    {[](const GemmSignature& s) { return s.indexing != GemmIndexing::none; }, &Types::Own::indexes,
+    {has_scales, binds_scaled, "block scales"},
+    {[](const GemmSignature& s) { return s.gate != GemmGate::none; }, binds_outputs, "gates"},
+    {[](const GemmSignature& s) { return s.indexing != GemmIndexing::none; }, binds_outputs,
      "rows by index"},
-    {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, &Types::Own::quantises,
+    {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, binds_outputs,
      "quantised outputs"},
 };
 
@@ -85,7 +87,7 @@ const Ask* unserved(const Case& c) {
   if (!has_extras(c.signature)) return nullptr;
   const Types::Own* const own = find_own(c);
   for (const Ask& ask : kAsks) {
-    if (ask.asks(c.signature) && (own == nullptr || !(own->*ask.serves))) return &ask;
+    if (ask.asks(c.signature) && (own == nullptr || !ask.serves(*own))) return &ask;
   }
   return nullptr;
 }

@@ -62,7 +62,9 @@ std::string_view cuda_arguments_name(const GemmSignature& s) {
   return has_scales(s) ? "CudaScaledGemmArguments" : "CudaGemmArguments";
 }
 
-void add_cuda_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                           const GemmOperands& o) {
+  Launch launch = tile::bind<Types>(spec, p, target, o);
   device::CudaScaledGemmArguments x{};
   std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
   if (p.scale_a != GemmScale::none) {
@@ -75,6 +77,7 @@ void add_cuda_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch
   }
   x.quads = p.scale_quads ? 1 : 0;
   launch.arguments.set(x);
+  return launch;
 }
 
 bool has_scales_or_groups(const Case& c) {

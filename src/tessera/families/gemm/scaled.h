@@ -15,8 +15,9 @@ std::string scale_fields(const GemmSignature& signature);
 // The struct of arguments that a kernel takes.
 std::string_view cuda_arguments_name(const GemmSignature& signature);
 
-// Own::add_scales of both ways.
-void add_cuda_scales(const GemmProblem& problem, const GemmOperands& operands, Launch& launch);
+// Own::bind_scaled of both ways: the launch without scales, with their arguments.
+Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
+                           const GemmOperands& operands);
 
 // A rule of both ways: a kernel with scales has no groups.
 bool has_scales_or_groups(const Case& c);

@@ -439,8 +439,7 @@ const Way kTmawsWay = {.backend = "cuda",
                                .packed_bytes = tmaws_packed_bytes,
                                .pack = pack_by_tmaws,
                                .bind_groups = bind_groups_by_tma,
-                               .add_scales = add_cuda_scales,
-                               .scales = true,
+                               .bind_scaled = bind_scaled_on_cuda,
                                .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

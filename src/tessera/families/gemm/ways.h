@@ -60,15 +60,11 @@ struct Types {
                           const GemmOperands&) = nullptr;
     bool runs_lists = false;  // whether they may have sizes and pointers of their own
     // The launch of a kernel with a gate, rows by index or an output of 8 bits, with groups or
-    // without.
+    // without; null: the way has no such kernels.
     Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
-    // The launch of a kernel with scales of blocks, where it takes other arguments.
+    // The same of a kernel with scales of blocks.
     Launch (*bind_scaled)(const KernelSpec&, const GemmProblem&, const Target&,
                           const GemmOperands&) = nullptr;
-    // Adds the arguments of scales to the launch of a kernel that has some; null: none has.
-    void (*add_scales)(const GemmProblem&, const GemmOperands&, Launch&) = nullptr;
-    // Whether the way's kernels serve scales of blocks, gates, rows by index, outputs of 8 bits.
-    bool scales = false, gates = false, indexes = false, quantises = false;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
     Served (*served)(const KernelSpec&) = nullptr;
     // Whether features describe the kernel; null: they describe all.
