@@ -461,11 +461,13 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
+  if (!has_groups(p) && !has_outputs(p) && !has_scales(p)) {
+    return tile::bind<Types>(spec, problem, target, operands);
+  }
   const Types::Own& own = tile::way_of<Types>(spec, target).own;
   const auto& o = std::get<GemmOperands>(operands);
   if (has_outputs(p)) return own.bind_outputs(spec, with_strides(p), o);
   if (has_scales(p)) return own.bind_scaled(spec, with_strides(p), target, o);
-  if (!has_groups(p)) return tile::bind<Types>(spec, problem, target, operands);
   return own.bind_groups(spec, with_strides(p), target, o);
 }
 
