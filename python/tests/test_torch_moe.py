@@ -71,6 +71,14 @@ class Experts(Case):
             got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=sizes["top_k"])
             self.compare(got, wanted, torch.float32, sizes)
 
+    def test_one_token_whose_row_has_any_stride(self):
+        x, ids, weights, w1, w2 = self.layer(torch.float32, tokens=1)
+        column = torch.empty(32, 1)
+        column[:, 0] = x[0]
+        got = tessera.torch.fused_moe(column.T, (ids, weights), w1, w2, top_k=2)
+        wanted = by_tokens(x.double(), ids, weights.double(), w1.double(), w2.double())
+        self.compare(got, wanted, torch.float32, column.T.stride())
+
     def test_ids_of_no_expert_add_nothing(self):
         x, ids, weights, w1, w2 = self.layer(torch.float32)
         ids[0], ids[3, 1] = -1, 6
@@ -124,7 +132,7 @@ class Experts(Case):
                 with self.subTest(name=name, dtype=dtype, seed=SEED):
                     self.assertLess((mine.double() - other).abs().max().item(), bound)
 
-    def test_same_bits_beside_other_tokens(self):
+    def test_repeats_give_the_same_bits(self):
         x, ids, weights, w1, w2 = self.layer(torch.bfloat16)
         calls = [tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2) for _ in range(3)]
         for other in calls[1:]:

@@ -50,8 +50,9 @@ def _common(a: Tensor, b: Tensor, out: Tensor, rows: int) -> Dict[str, Any]:
     words = {name: _run.type_word(tensor, name) for name, tensor in
              (("a", a), ("b", b), ("out", out))}
     return {"m": rows, "n": b.shape[1], "k": b.shape[2], "layout": "rcr", "groups": b.shape[0],
-            "grouping": "contiguous", "ld_a": a.stride(0), "ld_b": b.stride(1),
-            "batch_stride_b": b.stride(0), "ld_out": out.stride(0), **words}
+            "grouping": "contiguous", "ld_a": max(a.stride(0), a.shape[1]),
+            "ld_b": max(b.stride(1), b.shape[2]), "batch_stride_b": b.stride(0),
+            "ld_out": out.stride(0), **words}
 
 
 def _bind(fields_of: Any, names: Sequence[str], tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
@@ -163,8 +164,8 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     top_groups, scaling_factor: how weights follow from logits; see tessera.torch.route.
 
     x is not copied by experts: rows are gathered by index in the first product, and the second one
-    stores each row at its place, so that a token's rows are added in one order, whatever else is in
-    the batch. With gradients and on GPUs x is copied once for each of a token's experts. Returns
+    stores each row at its place, so that a token's rows are added in one order, and results repeat
+    bit by bit. With gradients and on GPUs x is copied once for each of a token's experts. Returns
     (tokens, hidden) in x's type. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <tuple>
 
 #include "cpu/gemm/sample.h"
-#include "cpu/gemm/tile_emulator.h"
-#include "cpu/kernel_folder.h"
+#include "cpu/gemm/tile_registry.h"
 #include "grouped.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/operands.h"
@@ -18,33 +16,9 @@ namespace tessera {
 namespace grouped_test {
 namespace {
 
-// This machine's targets, and one with tiles of AMX, which are emulated where it has none.
-const std::vector<Target>& targets() {
-  static const std::vector<Target> all = [] {
-    std::vector<Target> list = testing_support::targets_here();
-    if (host_target().name == "avx512") list.push_back(tile_emulator::target(host_target()));
-    return list;
-  }();
-  return all;
-}
-
-const Target& target_named(const std::string& name) {
-  return *std::find_if(targets().begin(), targets().end(),
-                       [&](const Target& target) { return target.name == name; });
-}
-
-// One for the process; the folder outlives it. Tiles are emulated in this process alone, so that no
-// worker loads kernels first.
-Registry& registry() {
-  static Registry& instance = []() -> Registry& {
-    jit::BuildOptions options;
-    options.cache.folder = std::filesystem::current_path() / "grouped_test_kernels";
-    static Registry made("grouped_test", options);
-    for (const Target& target : targets()) made.add_target(target);
-    return made;
-  }();
-  return instance;
-}
+using tile_registry::registry;
+using tile_registry::target_named;
+using tile_registry::targets;
 
 constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::indexed,
                                        GemmGrouping::masked, GemmGrouping::along_k,

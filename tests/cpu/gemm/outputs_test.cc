@@ -5,15 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <set>
 #include <tuple>
 
 #include "cpu/gemm/sample.h"
-#include "cpu/gemm/tile_emulator.h"
+#include "cpu/gemm/tile_registry.h"
 #include "cpu/guarded.h"
-#include "cpu/kernel_folder.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
@@ -23,33 +21,9 @@ namespace tessera {
 namespace outputs_test {
 namespace {
 
-// This machine's targets, and one with tiles of AMX, which are emulated where it has none.
-const std::vector<Target>& targets() {
-  static const std::vector<Target> all = [] {
-    std::vector<Target> list = testing_support::targets_here();
-    if (host_target().name == "avx512") list.push_back(tile_emulator::target(host_target()));
-    return list;
-  }();
-  return all;
-}
-
-const Target& target_named(const std::string& name) {
-  return *std::find_if(targets().begin(), targets().end(),
-                       [&](const Target& target) { return target.name == name; });
-}
-
-// One for the process; the folder outlives it. Tiles are emulated in this process alone, so that no
-// worker loads kernels first.
-Registry& registry() {
-  static Registry& instance = []() -> Registry& {
-    jit::BuildOptions options;
-    options.cache.folder = std::filesystem::current_path() / "outputs_test_kernels";
-    static Registry made("outputs_test", options);
-    for (const Target& target : targets()) made.add_target(target);
-    return made;
-  }();
-  return instance;
-}
+using tile_registry::registry;
+using tile_registry::target_named;
+using tile_registry::targets;
 
 // What is asked besides a sample's signature.
 struct Asked {
