@@ -22,16 +22,22 @@ constexpr int kMostCluster = 8;  // blocks of a cluster, of every device
 
 // What the estimate counts, by what an H200 was seen to do.
 constexpr double kBlockSeconds = 1.0e-6;  // from a block's first load to its last store
+constexpr double kOfLongRow = 3;          // times as long where a row is read in parts
+constexpr double kStagedSeconds = 5e-11;  // a byte that goes through shared memory
+constexpr double kLateSeconds = 7e-7;     // weights that are asked for behind the row
 constexpr double kMergeSeconds = 7e-8;    // the lanes of a warp
-constexpr double kMeetSeconds = 5e-8;     // the warps of a block
-constexpr double kClusterSeconds = 6e-7;  // the blocks of a cluster
+constexpr double kMeetSeconds = 5e-8;     // the warps of a block, and for each of them:
+constexpr double kMeetingWarp = 2e-8;
+constexpr double kClusterSeconds = 7e-7;  // the blocks of a cluster
 constexpr double kValueSeconds = 4e-9;    // a value of a thread, one after the other
+constexpr double kMoreSeconds = 4.5e-9;   // ... that is added to a residual
 constexpr double kStepSeconds = 1.5e-6;   // between two steps of a launch
 constexpr double kReached = 0.88;         // of the nominal bandwidth, by a copy
 constexpr double kIssued = 0.65;          // of the schedulers' cycles
 constexpr double kWarpsOfScheduler = 8;   // that keep it busy
 constexpr double kCyclesOfSector = 1.4;
-constexpr int kFewValues = 32;  // of a thread; 64 were slow on an H200
+constexpr double kRowsOfLong = 1.7;  // whose sectors the elements of long rows touch, as it were
+constexpr int kFewValues = 32;       // of a thread; 64 were slow on an H200
 constexpr double kSlowedByValues = 1.5;
 constexpr double kSchedulers = 4;          // of a unit
 constexpr double kGatedInstructions = 10;  // of a value: the function and the product
@@ -207,12 +213,16 @@ Source emit_cuda(const KernelSpec& spec, const Target& target) {
   return tile::cuda_source(spec, kAbi, from, threads_of(a), entries_of(spec, target));
 }
 
-// The bytes of shared memory that a matrix's rows of one block take, and 16 before and behind.
+// The bytes of shared memory that a matrix's rows of one block take, and 16 before and behind. The
+// blocks of a cluster have equal shares of a row.
 std::int64_t staged_bytes(const Algorithm& a, const NormProblem& p) {
-  const std::int64_t columns = std::min<std::int64_t>(p.columns, a.tile.n);
+  const std::int64_t unit = std::int64_t{a.cluster_n} * kVectorBytes / size_of(p.in);
+  const std::int64_t share = (p.columns + unit - 1) / unit * unit / a.cluster_n;
+  const std::int64_t columns = std::min(p.columns, share);
   return (rows_of(a) * columns * size_of(p.in) / kVectorBytes + 3) * kVectorBytes;
 }
 constexpr std::int64_t kUnstaged = 8192;  // bytes of shared memory that kernels have beside it
+constexpr double kReservedBytes = 1024;   // of shared memory, for each block by the driver
 
 // Rows that are no whole vectors go through shared memory, where they lie without gaps.
 bool is_staged(const Algorithm& a, const NormProblem& p, const Target& target) {
@@ -259,6 +269,8 @@ struct Work {
   double blocks, rounds;  // `rounds`: how often a unit's resident blocks are replaced
   double passes;          // over what a block has to read, in tiles
   double merges;          // of the threads of a row
+  double resident;        // blocks of a unit
+  double staged;          // bytes of a block that go through shared memory
 };
 
 double merges_of(const NormProblem& p) {
@@ -269,18 +281,26 @@ double merges_of(const NormProblem& p) {
 Work work_of(const Algorithm& a, const NormProblem& p, const Target& target) {
   const double blocks = std::ceil(static_cast<double>(p.rows) / rows_of(a)) * a.cluster_n *
                         a.slices * (is_cut(p) ? tiles_of(a, p) : 1);
-  const double rounds = blocks / (double(resident_blocks(a, p, target)) * target.units);
+  const double staged =
+      is_staged(a, p, target) ? static_cast<double>(staged_bytes(a, p)) * (p.residual ? 2 : 1) : 0;
+  const double room = target.shared_memory_bytes / (staged + kReservedBytes);
+  const double resident =
+      std::max(1.0, std::min<double>(resident_blocks(a, p, target), std::floor(room)));
+  const double rounds = blocks / (resident * target.units);
   const double columns = static_cast<double>(p.columns) / a.slices / a.cluster_n;
   const bool is_held = is_cut(p) || (a.slices == 1 && columns <= a.tile.n);
-  return {blocks, rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
-          is_held ? 1 : 2 * std::ceil(columns / a.tile.n), merges_of(p)};
+  return {.blocks = blocks,
+          .rounds = rounds < 4 ? std::ceil(rounds) : rounds + 0.5,
+          .passes = is_held ? 1 : 2 * std::ceil(columns / a.tile.n),
+          .merges = merges_of(p),
+          .resident = resident,
+          .staged = staged};
 }
 
 // The warps' instructions. Elements whose rows are no whole vectors are moved one by one.
 double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                      const Target& target) {
   const bool is_wide = p.columns * size_of(p.in) % kVectorBytes == 0;
-  const bool staged = is_staged(a, p, target);
   const double moved = is_wide ? 1 : 5 + p.scale + p.shift + 3 * p.residual;
   const double of_value = 6 + (is_gated(p.kind) ? kGatedInstructions : 0) +
                           (p.kind == NormKind::rmsnorm ? 0 : 2) + p.scale + p.shift +
@@ -290,21 +310,36 @@ double issue_seconds(const Work& w, const Algorithm& a, const NormProblem& p,
                   (a.wave.n > 1 ? 20 + a.wave.n : 0) + (a.cluster_n > 1 ? 60 : 0));
   const double of_warp = kUsualInstructions + w.passes * (values_of(a) * of_value + merging);
   const double of_unit = std::max(1.0, w.blocks / target.units) * a.wave.m * a.wave.n;
-  const double resident = double(resident_blocks(a, p, target)) * a.wave.m * a.wave.n;
+  const double resident = w.resident * a.wave.m * a.wave.n;
   const double warps = std::min(1.0, resident / (kSchedulers * kWarpsOfScheduler));
-  const double busy = std::sqrt(warps) / (values_of(a) > kFewValues ? kSlowedByValues : 1);
-  const double issue = of_warp / (kSchedulers * kIssued * busy);
+  const bool is_slowed = values_of(a) > kFewValues && w.staged == 0;
+  const double issue =
+      of_warp / (kSchedulers * kIssued * std::sqrt(warps)) * (is_slowed ? kSlowedByValues : 1);
   // Lanes of many rows touch as many sectors of memory with each instruction.
-  const double rows = is_wide || staged ? 0 : std::min<double>(a.warp_tile.m, 16);
-  const double used = std::ceil(static_cast<double>(p.columns) / threads_of_row(a));
+  const double touched = w.passes > 1 ? kRowsOfLong : std::min<double>(a.warp_tile.m, 16);
+  const double rows = is_wide || w.staged > 0 ? 0 : touched;
+  const double parts = double(threads_of_row(a)) * a.cluster_n * a.slices;
+  const double used = std::ceil(static_cast<double>(p.columns) / parts);
   const double sectors = used * (2 + 2 * p.residual) * 2 * rows * kCyclesOfSector;
   return of_unit * std::max(issue, sectors) / (target.clock_ghz * 1e9);
 }
 
-double block_seconds(const Work& w, const Algorithm& a) {
-  const double meeting =
-      kMergeSeconds + (a.wave.n > 1 ? kMeetSeconds : 0) + (a.cluster_n > 1 ? kClusterSeconds : 0);
-  return w.passes * (kBlockSeconds + values_of(a) * kValueSeconds) + w.merges * meeting;
+// Whether a thread asks for its weights together with the row, as HeldRows::kAsksEarly has it.
+bool asks_late(const Work& w, const Algorithm& a, const NormProblem& p) {
+  const int elements = (p.scale + p.shift) * values_of(a);
+  const bool is_wide = p.columns * size_of(p.in) % kVectorBytes == 0;
+  const int most = is_wide ? 32 / size_of(p.weight) : 8;
+  return elements > 0 && (w.passes > 1 || elements > most);
+}
+
+double block_seconds(const Work& w, const Algorithm& a, const NormProblem& p) {
+  const double meeting = kMergeSeconds +
+                         (a.wave.n > 1 ? kMeetSeconds + a.wave.n * kMeetingWarp : 0) +
+                         (a.cluster_n > 1 ? kClusterSeconds : 0);
+  const double of_value = kValueSeconds + (p.residual ? kMoreSeconds : 0);
+  const double of_pass = kBlockSeconds * (w.passes > 1 ? kOfLongRow : 1) + values_of(a) * of_value;
+  return w.passes * of_pass + w.merges * meeting + w.staged * kStagedSeconds +
+         (asks_late(w, a, p) ? kLateSeconds : 0);
 }
 
 // Traffic, waiting and computing overlap, the better the more unlike they are.
@@ -315,7 +350,7 @@ Estimate estimate_cuda(const KernelSpec& spec, const NormProblem& p, const Targe
   const bool is_cached = again < 0.5 * tile::cache_bytes(target);
   const double traffic =
       (bytes(p) + (is_cached ? again / 3 : again)) / (target.memory_gb_per_s * 1e9 * kReached);
-  const double waiting = std::max(1.0, w.rounds) * block_seconds(w, a);
+  const double waiting = std::max(1.0, w.rounds) * block_seconds(w, a, p);
   const double issue = issue_seconds(w, a, p, target);
   const double together =
       std::pow(std::pow(traffic, 4) + std::pow(waiting, 4) + std::pow(issue, 4), 0.25);

@@ -29,19 +29,31 @@ struct HeldRows {
   // Weights are asked for together with the row where that takes few registers.
   static constexpr int kWeightBytes =
       (C::kScale + C::kShift) * kRuns * kWidth * static_cast<int>(sizeof(Weight));
-  static constexpr bool kAsksEarly = kWidth > 1 && kWeightBytes > 0 && kWeightBytes <= 32;
+  static constexpr int kMostEarly = kWidth > 1 ? 32 : 8 * static_cast<int>(sizeof(Weight));
+  static constexpr bool kAsksEarly = kWeightBytes > 0 && kWeightBytes <= kMostEarly;
   static constexpr bool kQuantised = C::kQuant != NormQuant::none;
   static constexpr int kMeetings = kQuantised ? 5 : kMayOverflow ? 4 : 2;  // of a row, at most
 
   struct Place {
     i64 row;
-    int first, columns;  // of this thread, and of the row; no columns where there is no such row
+    int first;  // column of this thread
+    int bound;  // where its block's columns end; in a cluster from `first` on, to save a register
     __device__ __forceinline__ static int offset(int run) { return run * kStride; }
-    __device__ __forceinline__ bool has(int run) const { return first + offset(run) < columns; }
+    __device__ __forceinline__ bool has(int run) const {
+      return (C::kSplits > 1 ? 0 : first) + offset(run) < bound;
+    }
   };
   struct Weights {
     Neighbours<Weight, kWidth> scale[kRuns], shift[kRuns];
   };
+
+  // The blocks of a cluster have equal shares of a row, in whole vectors or blocks of one scale.
+  static __device__ __forceinline__ int columns_of_block(const NormArguments& g) {
+    constexpr int kUnit =
+        C::kQuant == NormQuant::block ? kQuantBlock : 16 / static_cast<int>(sizeof(In));
+    const int units = (static_cast<int>(g.columns) + kUnit - 1) / kUnit;
+    return (units + C::kSplits - 1) / C::kSplits * kUnit;
+  }
 
   static __device__ __forceinline__ Place place_of(const NormArguments& g) {
     const i64 block = static_cast<i64>(blockIdx.z) * (gridDim.x / C::kSplits) +
@@ -49,11 +61,15 @@ struct HeldRows {
     const unsigned thread = threadIdx.x;
     const i64 row = (block * C::kWaveM + threadIdx.y) * C::kWarpRows +
                     (C::kWarpRows > 1 ? thread / kThreads : 0);
-    const int part = C::kSplits > 1 ? static_cast<int>(blockIdx.x % C::kSplits)
-                     : kIsCut       ? static_cast<int>(blockIdx.y)
-                                    : 0;
-    const int first = part * C::kTileN + static_cast<int>(thread % kThreads) * kWidth;
-    return {row, first, row < g.rows ? static_cast<int>(g.columns) : 0};
+    const int columns = row < g.rows ? static_cast<int>(g.columns) : 0;
+    const int ahead = static_cast<int>(thread % kThreads) * kWidth;
+    if constexpr (C::kSplits > 1) {
+      const int share = columns_of_block(g);
+      const int begin = static_cast<int>(blockIdx.x % C::kSplits) * share;
+      const int left = columns - begin < share ? columns - begin : share;
+      return {row, begin + ahead, left - ahead};
+    }
+    return {row, (kIsCut ? static_cast<int>(blockIdx.y) * C::kTileN : 0) + ahead, columns};
   }
 
   template <class T>
@@ -306,22 +322,30 @@ struct HeldRows {
     });
   }
 
+  static __device__ __forceinline__ void ask_early(const NormArguments& g, const Place& p,
+                                                   Weights& early) {
+    if constexpr (!kAsksEarly) return;
+#pragma unroll
+    for (int v = 0; v < kRuns; ++v) {
+      if (!p.has(v)) continue;
+      early.scale[v] = weights_at<C::kScale>(g.scale, p, v);
+      early.shift[v] = weights_at<C::kShift>(g.shift, p, v);
+    }
+  }
+
   static __device__ __forceinline__ void run(const NormArguments& g) {
     const Place p = place_of(g);
-    float x[kRuns][kWidth];
     Weights early;
-    if constexpr (kAsksEarly) {
-#pragma unroll
-      for (int v = 0; v < kRuns; ++v) {
-        if (!p.has(v)) continue;
-        early.scale[v] = weights_at<C::kScale>(g.scale, p, v);
-        early.shift[v] = weights_at<C::kShift>(g.shift, p, v);
-      }
-    }
+    ask_early(g, p, early);
+    run_with(g, p, early);
+  }
+  static __device__ __forceinline__ void run_with(const NormArguments& g, const Place& p,
+                                                  const Weights& early) {
+    float x[kRuns][kWidth];
     read(g, p, x);
     Result result = compute(g, p, x);
     const float power =
-        kMayOverflow && p.columns > 0 ? power_for(result.of, p.columns, g.epsilon) : kUsualRows;
+        kMayOverflow && p.row < g.rows ? power_for(result.of, g.columns, g.epsilon) : kUsualRows;
     const bool is_usual = power == kUsualRows;
     if (!is_usual) {
       compute_scaled(g, p, power, x);

@@ -66,7 +66,7 @@ struct QuantisedRows {
       for (int v = 0; v < kRuns; ++v) most = p.has(v) ? fmaxf(most, most_of(y[v])) : most;
       scale =
           quant_scale(H::template of_row<H::Merge::most, 4>(most, [] { meet_here(); }), kLargest);
-      if (p.columns > 0 && p.first == 0) g.out_scales[p.row * g.row_of_scales] = scale;
+      if (p.row < g.rows && p.first == 0) g.out_scales[p.row * g.row_of_scales] = scale;
     }
     const float factor = 1.0F / scale;
 #pragma unroll

@@ -9,6 +9,7 @@ namespace tessera::device {
 template <class C, class Math>
 struct StagedRows {
   using In = typename C::In;
+  using Held = HeldRows<C, Math, 1>;
 
   struct Range {
     i64 begin;  // elements from the matrix's first one
@@ -22,13 +23,14 @@ struct StagedRows {
   static __device__ __forceinline__ Range range_of(const NormArguments& g) {
     const i64 block = static_cast<i64>(blockIdx.z) * (gridDim.x / C::kSplits) +
                       blockIdx.x / static_cast<unsigned>(C::kSplits);
-    const int part = C::kSplits > 1 ? static_cast<int>(blockIdx.x % C::kSplits) * C::kTileN : 0;
+    const int share = C::kSplits > 1 ? Held::columns_of_block(g) : static_cast<int>(g.columns);
+    const int part = C::kSplits > 1 ? static_cast<int>(blockIdx.x % C::kSplits) * share : 0;
     const i64 first = block * (C::kWaveM * C::kWarpRows);
     const i64 left = g.rows - first;
     const int rows = left < C::kWaveM * C::kWarpRows ? static_cast<int>(left > 0 ? left : 0)
                                                      : C::kWaveM * C::kWarpRows;
     const int columns = static_cast<int>(g.columns) - part;
-    const int held = C::kSplits > 1 && columns > C::kTileN ? C::kTileN : columns;
+    const int held = columns > share ? share : columns;
     return {first * g.columns + part, held > 0 ? rows * held : 0};
   }
 
@@ -70,13 +72,16 @@ struct StagedRows {
       const Range r = range_of(g);
       bring(g.in, r, rows);
       if constexpr (C::kResidual) bring(g.residual, r, more);
+      const auto place = Held::place_of(g);
+      typename Held::Weights early;
+      Held::ask_early(g, place, early);
       wait_for_lines();
       __syncthreads();
       NormArguments h = g;
       const i64 back = r.begin / kLine * kLine;
       h.in = h.out = rows - back;
       h.residual = h.sum = more - back;
-      HeldRows<C, Math, 1>::run(h);
+      Held::run_with(h, place, early);
       meet_all();
       take(g.out, r, rows);
       if constexpr (C::kResidual) take(g.sum, r, more);
