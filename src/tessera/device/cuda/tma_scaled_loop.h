@@ -3,8 +3,7 @@
 //   - the producer's whole warp fills the ring: one thread asks for tiles, and all threads copy the
 //     stage's scales to shared memory by cp.async, at any stride
 //   - a consumer sums each stage by itself, multiplies these sums by the stage's scales and adds
-//   them
-//     in fp32, while the other consumer's instructions keep the tensor cores busy
+//     them in fp32, while the other consumer's instructions keep the tensor cores busy
 //   - each warp tells by itself that it has read a stage
 // It knows nothing of tiles' order or of the output.
 #pragma once
@@ -135,6 +134,15 @@ struct TmaScaledLoop {
   // one for all columns of a place.
   static constexpr bool kByColumn = kSizes.unit_q == 1;
   static constexpr int kOfColumns = kByColumn ? C::kTileN / 4 : C::kTileN / kSizes.unit_q;
+
+  // The blocks that fit on a unit, by shared memory and registers. With one consumer, several do.
+  static constexpr int min_blocks(int shared_bytes) {
+    constexpr int kRegisters = kRegistersBesides + 2 * kBlocks * kAccumulators + kOfColumns;
+    const int by_shared = kSharedPerUnit / (shared_bytes + kSharedReserve);
+    const int fit = least_of(3, least_of(by_shared, 65536 / (kRegisters * Plain::kThreads)));
+    return Plain::kConsumers > 1 || fit < 1 ? 1 : fit;
+  }
+
   struct Factors {
     float p[kBlocks][2];
     float q[kOfColumns];
@@ -206,9 +214,12 @@ struct TmaScaledLoop {
     wgmma_done(part);
   }
 
-  // sums = this consumer's rows of the tile, multiplied over so many stages.
+  // sums = this consumer's rows of the tile, multiplied over so many stages. change(stage, k) is
+  // called of a stage that is full, before it is multiplied.
+  template <class Change>
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
-                                           const Release& free, int count) const {
+                                           const Release& free, int count,
+                                           const Change& change) const {
     Acc part[kAccumulators] = {};
 #pragma unroll
     for (int i = 0; i < kBlocks * kAccumulators; ++i) {
@@ -217,6 +228,7 @@ struct TmaScaledLoop {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       barrier_wait(loop.full(ring.stage), ring.phase);
+      change(ring.stage, k);
       const Factors f = factors(ring.stage);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {

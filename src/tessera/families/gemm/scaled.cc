@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/families/gemm/groups.h"
 
 namespace tessera::gemm {
 namespace {
@@ -47,6 +48,33 @@ double promotion(const GemmSignature& s, const Algorithm& a) {
   return block_of(of_columns).rows == 1 ? factor * kPromoteByColumn : factor;
 }
 
+// Where there is one matrix for all groups, so are its scales.
+device::CudaScales scales_of(const GemmProblem& p, const GemmOperands& o) {
+  const GroupMatrices has = has_groups(p) ? group_matrices(p.grouping) : GroupMatrices{1, 1, 1};
+  device::CudaScales x{};
+  if (p.scale_a != GemmScale::none) {
+    const std::int64_t matrix = has.a ? p.batch_stride_scale_a : 0;
+    x.a = {o.scale_a, p.stride_scale_a_m, p.stride_scale_a_k, matrix};
+  }
+  if (p.scale_b != GemmScale::none) {
+    const std::int64_t matrix = has.b ? p.batch_stride_scale_b : 0;
+    x.b = {o.scale_b, p.stride_scale_b_n, p.stride_scale_b_k, matrix};
+  }
+  x.quads = p.scale_quads ? 1 : 0;
+  return x;
+}
+
+// Puts the scales behind the other arguments, which come first in X.
+template <class X>
+void set_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  X x{};
+  std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
+  x.scales = scales_of(p, o);
+  launch.arguments.set(x);
+  if (p.k > 0 && p.scale_a != GemmScale::none) launch.pointers.push(o.scale_a);
+  if (p.k > 0 && p.scale_b != GemmScale::none) launch.pointers.push(o.scale_b);
+}
+
 }  // namespace
 
 std::string scale_fields(const GemmSignature& s) {
@@ -58,35 +86,20 @@ std::string scale_fields(const GemmSignature& s) {
       block_of(s.scale_b).k, yes_no(s.scale_type == GemmScaleType::e8m0));
 }
 
-std::string_view cuda_arguments_name(const GemmSignature& s) {
-  return has_scales(s) ? "CudaScaledGemmArguments" : "CudaGemmArguments";
+std::string_view scaled_arguments_name(const GemmSignature& s) {
+  return has_groups(s) ? "CudaScaledGroupArguments" : "CudaScaledGemmArguments";
 }
 
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                            const GemmOperands& o) {
-  Launch launch = tile::bind<Types>(spec, p, target, o);
-  device::CudaScaledGemmArguments x{};
-  std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
-  if (p.scale_a != GemmScale::none) {
-    x.a = {o.scale_a, p.stride_scale_a_m, p.stride_scale_a_k, p.batch_stride_scale_a};
-    if (p.k > 0) launch.pointers.push(o.scale_a);
+  if (!has_groups(p)) {
+    Launch launch = tile::bind<Types>(spec, p, target, o);
+    set_scales<device::CudaScaledGemmArguments>(p, o, launch);
+    return launch;
   }
-  if (p.scale_b != GemmScale::none) {
-    x.b = {o.scale_b, p.stride_scale_b_n, p.stride_scale_b_k, p.batch_stride_scale_b};
-    if (p.k > 0) launch.pointers.push(o.scale_b);
-  }
-  x.quads = p.scale_quads ? 1 : 0;
-  launch.arguments.set(x);
+  Launch launch = own_of(spec, target).bind_groups(spec, p, target, o);
+  set_scales<device::CudaScaledGroupArguments>(p, o, launch);
   return launch;
-}
-
-bool has_scales_or_groups(const Case& c) {
-  return !has_scales(c.signature) || c.signature.grouping == GemmGrouping::none;
-}
-std::string has_scales_and_groups(const Case& c) {
-  return fmt::format("{} has no {} kernels with block scales and groups, got grouping={}",
-                     c.target.name, to_string(c.algorithm.pipeline),
-                     to_string(c.signature.grouping));
 }
 
 Estimate with_scales(const Estimate& without, const KernelSpec& spec) {

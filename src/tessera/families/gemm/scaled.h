@@ -12,17 +12,12 @@ namespace tessera::gemm {
 // The fields of a kernel's configuration that tell its scales; empty where it has none.
 std::string scale_fields(const GemmSignature& signature);
 
-// The struct of arguments that a kernel takes.
-std::string_view cuda_arguments_name(const GemmSignature& signature);
+// The struct of arguments that a kernel with scales takes.
+std::string_view scaled_arguments_name(const GemmSignature& signature);
 
-// Own::bind_scaled of both ways: the launch without scales, with their arguments.
+// Own::bind_scaled of both ways: the launch without scales, of groups or not, with their arguments.
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            const GemmOperands& operands);
-
-// A rule of both ways: a kernel with scales has no groups.
-bool has_scales_or_groups(const Case& c);
-std::string has_scales_and_groups(const Case& c);
-inline constexpr Rule kNoGroupsWithScales = {has_scales_or_groups, has_scales_and_groups};
 
 // scaled_tmaws.cc: the rule of tmaws about scales, and the algorithms for a signature that has
 // some.

@@ -12,6 +12,23 @@ __device__ __forceinline__ float scale_of_e8m0(u32 byte) {
   return __uint_as_float(bits);
 }
 
+// Where the scales of one product are: of a batch, or of a part of a group. Its first row of A and
+// its first k have so many before them, from where blocks are counted.
+struct ProductScales {
+  const CudaScales& scales;
+  i64 matrix, row, k;
+};
+
+// Those of the products of all groups.
+template <Grouping kGrouping>
+struct GroupScales {
+  const CudaScales& scales;
+  __device__ __forceinline__ ProductScales of(const GroupPart& part) const {
+    constexpr bool kAlongK = kGrouping == Grouping::along_k;
+    return {scales, part.group, kAlongK ? 0 : part.begin, kAlongK ? part.begin : 0};
+  }
+};
+
 // The scales of one batch of an operand whose blocks have kRows rows (0: it has no scales) by
 // kDepth elements along k.
 template <int kRows, int kDepth, bool kE8m0>
