@@ -194,6 +194,37 @@ TEST(ScaledKernels, TheEstimateTakesSmallTilesForFewRows) {
   }
 }
 
+// Layers of experts: up and down projections of DeepSeek-V3 and Qwen3-30B-A3B.
+TEST(ScaledKernels, TheEstimateTakesTmawsForLayersOfExperts) {
+  const Target target = load_target("sm90a");
+  struct Layer {
+    std::int64_t n, k, groups;
+  };
+  constexpr Layer kLayers[] = {
+      {4096, 7168, 256}, {7168, 2048, 256}, {7168, 2048, 32}, {1536, 2048, 128}, {2048, 768, 128}};
+  for (const Layer& layer : kLayers) {
+    for (const std::int64_t rows : {1, 4, 16, 64, 128, 512}) {
+      for (const GemmGrouping grouping :
+           {GemmGrouping::contiguous, GemmGrouping::indexed, GemmGrouping::masked}) {
+        const bool is_masked = grouping == GemmGrouping::masked;
+        GemmProblem p =
+            with_blocks(GemmLayout::rcr, is_masked ? rows : rows * layer.groups, layer.n, layer.k);
+        p.out = p.d = DType::bf16, p.groups = layer.groups, p.grouping = grouping;
+        const KernelSpec spec = best(p, target);
+        const Algorithm& a = spec.algorithm;
+        EXPECT_EQ(a.pipeline, Pipeline::tmaws) << to_string(Problem(p)) << ": " << name_of(spec);
+        const int side = a.swap_ab ? a.tile.n : a.tile.m;
+        if (rows <= 16) {
+          EXPECT_LE(side, 64) << name_of(spec);
+        }
+        if (rows >= 512) {
+          EXPECT_GE(side, 128) << name_of(spec);
+        }
+      }
+    }
+  }
+}
+
 // ---- launches and text ----
 
 TEST(ScaledKernels, GetTheirScalesBehindTheOtherArguments) {

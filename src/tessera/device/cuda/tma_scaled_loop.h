@@ -22,10 +22,11 @@ struct ScaleLoader {
   i64 stride_rows, stride_k;
   int first, last;  // the tile's first row, and the last row that there is
 
-  // Copies the scales of block `step` of k. A place without a row gets the last row's scale.
+  // Copies the scales of block `step` of k. A place without a row gets the last row's scale. With
+  // more at a time, their addresses would take more registers than a producer has.
   __device__ __forceinline__ void fetch(u32 to, int step, int lane) const {
     const char* const from = data + step * stride_k;
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < kPlaces; i += 32) {
       const int place = i + lane;
       if (kPlaces % 32 != 0 && place >= kPlaces) break;
@@ -88,9 +89,10 @@ struct TmaScaledLoop {
   __device__ __forceinline__ bool is_filling_warp() const { return uniform(loop.thread / 32) == 0; }
 
   // All threads of the warp call this; one of them is `chosen`. See TmaMainLoop::fill().
-  template <class MakeLoaders>
+  // make_scales() returns the loaders of scales, also inside the loop.
+  template <class MakeScales, class MakeLoaders>
   __device__ __forceinline__ void fill(Ring& ring, const StepRange& range,
-                                       const Scales& from_scales, bool chosen,
+                                       const MakeScales& make_scales, bool chosen,
                                        const MakeLoaders& make_loaders) const {
     const int lane = loop.thread % 32;
 #pragma unroll 1
@@ -106,6 +108,7 @@ struct TmaScaledLoop {
         from.q.fetch({to_q, full, 0, LoaderQ::kHint}, step);
       }
       __syncwarp();
+      const Scales from_scales = make_scales();
       from_scales.p.fetch(scales_p(ring.stage), step, lane);
       from_scales.q.fetch(scales_q(ring.stage), step, lane);
       copies_arrive(full);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "tessera/device/cuda/gemm/scaled_arguments.h"
@@ -46,6 +48,23 @@ double promotion(const GemmSignature& s, const Algorithm& a) {
   if (a.wave.m == 1 && a.tile.m > 64) factor *= kPromoteAlone;
   const GemmScale of_columns = a.swap_ab ? s.scale_a : s.scale_b;
   return block_of(of_columns).rows == 1 ? factor * kPromoteByColumn : factor;
+}
+
+// Kernels by mma read scales from L2 where a block of k ends, and only other blocks of threads hide
+// that. Not measured.
+constexpr double kScaleCycles = 600;
+
+double waits_for_scales(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                        int depth) {
+  const Algorithm& a = spec.algorithm;
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const double shared = static_cast<double>(shared_memory(s, a).all) + device::kSharedReserve;
+  const double blocks = std::max(1.0, std::floor(device::kSharedPerUnit / shared));
+  const double all = static_cast<double>(tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n)) *
+                     static_cast<double>(p.batch);
+  const double turns = std::ceil(all / (blocks * std::max(1, target.units)));
+  const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
+  return turns * static_cast<double>(tiles(p.k, depth)) * kScaleCycles / hertz;
 }
 
 // Where there is one matrix for all groups, so are its scales.
@@ -102,7 +121,8 @@ Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const T
   return launch;
 }
 
-Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
+Estimate with_scales(const Estimate& without, const KernelSpec& spec, const GemmProblem& p,
+                     const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const bool each_32 = s.scale_a == GemmScale::by_1x32 || s.scale_b == GemmScale::by_1x32;
   const bool by_wgmma = spec.algorithm.pipeline == Pipeline::tmaws;
@@ -112,6 +132,10 @@ Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
   Estimate found = without;
   found.seconds += (factor - 1) * found.compute_seconds;
   found.compute_seconds *= factor;
+  if (!by_wgmma) {
+    const double waits = waits_for_scales(spec, p, target, each_32 ? 32 : 128);
+    found.seconds += waits, found.compute_seconds += waits;
+  }
   return found;
 }
 

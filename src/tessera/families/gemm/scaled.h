@@ -27,6 +27,7 @@ inline constexpr Rule kScalesOfTmaws = {scales_fit_tmaws, scales_do_not_fit_tmaw
 void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all);
 
 // An estimate of the kernel without its scales, with what they cost.
-Estimate with_scales(const Estimate& without, const KernelSpec& spec);
+Estimate with_scales(const Estimate& without, const KernelSpec& spec, const GemmProblem& problem,
+                     const Target& target);
 
 }  // namespace tessera::gemm

@@ -134,11 +134,9 @@ void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
       if (is_alone && (shares || slices > 1)) continue;
-      if (tile.tile_m * tile.tile_n > kSharedTile && !shares) continue;
-      // Two blocks of 64 rows whose rows and columns all have scales of their own spill, and so do
-      // the producers of groups.
-      const bool spills = is_alone || query.signature.scale_b == GemmScale::by_1x128;
-      if (tile.tile_m == 256 && spills) continue;
+      if (tile.tile_m * tile.tile_n > kSharedTile && !shares && !is_alone) continue;
+      // Two blocks of 64 rows whose rows and columns all have scales of their own spill.
+      if (tile.tile_m == 256 && query.signature.scale_b == GemmScale::by_1x128) continue;
       if (slices > 1 &&
           tile.tile_m * tile.tile_n / (tile.consumers * device::kGroupThreads) > kMostSlicedSums) {
         continue;

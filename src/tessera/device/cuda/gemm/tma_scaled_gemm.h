@@ -149,7 +149,9 @@ struct TmaScaledGemm {
 #pragma unroll 1
     for (int i = cluster; i < tiles; i += num_clusters) {
       const Tile tile = tile_of(i);
-      scaled.fill(ring, k_of(tile), scales_of(tile), chosen, [&] { return loaders_of(tile); });
+      const Scales scales = scales_of(tile);
+      scaled.fill(
+          ring, k_of(tile), [&] { return scales; }, chosen, [&] { return loaders_of(tile); });
     }
     copies_commit();
     copies_wait<0>();  // a thread stays until its copies are there

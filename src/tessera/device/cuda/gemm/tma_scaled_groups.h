@@ -71,8 +71,9 @@ struct TmaScaledGroups {
 #pragma unroll 1
     for (int i = blockIdx.x; i < groups.walk.tiles; i += gridDim.x) {
       const GroupItem item = in_whole_blocks(groups.walk.find(i));
-      scaled.fill(ring, {0, groups.steps_of(item)}, scales_of(item), chosen,
-                  [&] { return groups.loaders_of(item); });
+      scaled.fill(
+          ring, {0, groups.steps_of(item)}, [&] { return scales_of(item); }, chosen,
+          [&] { return groups.loaders_of(item); });
     }
     copies_commit();
     copies_wait<0>();  // a thread stays until its copies are there
