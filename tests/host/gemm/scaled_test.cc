@@ -8,7 +8,7 @@
 #include <ostream>
 #include <set>
 
-#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/device/cuda/gemm/scaled_output_arguments.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/targets/targets.h"
 
@@ -88,6 +88,13 @@ const ScaledRefusal kScaledRefusals[] = {
     {"gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_groupsalongk_scalea1x128_scaleb1x128_"
      "cooperative_s4_sm90a",
      "wgmma takes fp8 operands with k contiguous only (rcr, or repack), got crr"},
+    {"gemm_fp8_rcr_cpasync_128x128x64_2x4x1_16x8x16_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+     "rowsgathered_quantblock_s3_sm90a",
+     ""},
+    {"gemm_fp8_rcr_packab_192x1920x256_0x0x1_12x32x1_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+     "quantblock_avx512",
+     "avx512 has no packab kernels with block scales and a gate, rows by index or quantised "
+     "outputs"},
 };
 INSTANTIATE_TEST_SUITE_P(Gemm, ScaledLegality, testing::ValuesIn(kScaledRefusals));
 
@@ -297,6 +304,32 @@ TEST(ScaledKernels, GetTheScalesOfGroupsBehindTheOtherArguments) {
         EXPECT_NE(source.text.find(part), std::string::npos) << part;
       }
     }
+  }
+}
+
+TEST(ScaledKernels, GetTheScalesBehindTheArgumentsOfOutputs) {
+  const Target target = load_target("sm90a");
+  GemmProblem p = with_blocks(GemmLayout::rcr, 256, 256, 512);
+  p.out = DType::fp8, p.quant = NormQuant::block, p.gate = GemmGate::silu_mul;
+  p.indexing = GemmIndexing::gathered, p.index_room = 20;
+  alignas(256) static std::byte memory[512];
+  GemmOperands o;
+  o.a = o.b = o.out = memory;
+  o.scale_a = memory + 16, o.scale_b = memory + 32;
+  const KernelSpec spec = family().general(p, target);
+  const Launch launch = family().bind(spec, p, target, o);
+  ASSERT_EQ(launch.arguments.size(), sizeof(device::CudaScaledOutputArguments));
+  device::CudaScaledOutputArguments x;
+  std::memcpy(static_cast<void*>(&x), launch.arguments.data(), sizeof(x));
+  EXPECT_EQ(x.scales.a.data, o.scale_a);
+  EXPECT_EQ(x.scales.b.data, o.scale_b);
+  EXPECT_EQ(x.cuda.outputs.index_room, 20);
+  EXPECT_EQ(launch.steps.size(), 3U);
+  const std::string text = family().emit(spec, target).text;
+  for (const char* part : {"scaled_outputs.h", "ScaledOutputsProduct<Config, ScaledMmaGemm>",
+                           "__grid_constant__ CudaScaledOutputArguments",
+                           "OutputsFinish<Config>::run(arguments.cuda)"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
   }
 }
 

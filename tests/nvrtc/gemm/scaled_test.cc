@@ -76,6 +76,22 @@ TEST_F(ScaledKernels, WithEpiloguesDoNotSpill) {
   expect_no_spills(sources);
 }
 
+// ---- gates, rows by index, outputs of 8 bits ----
+
+TEST_F(ScaledKernels, WithGatesAndOutputsOf8BitsDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* rest :
+       {"rcr_cpasync_128x128x64_2x4x1_16x8x16_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+        "quantblock",
+        "rcr_cpasync_128x128x64_2x4x1_16x8x16_outbf16_scalea1x128_scaleb128x128_gategelumul_"
+        "rowsgathered",
+        "crr_cpasync_64x64x64_2x2x1_16x8x16_outbf8_scalea1x32_scaleb1x32_bye8m0_rowsgathered_"
+        "quantrow"}) {
+    sources.push_back(source(fmt::format("gemm_fp8_{}_s3_sm90a", rest)));
+  }
+  expect_no_spills(sources);
+}
+
 // ---- groups of unequal sizes ----
 
 TEST_F(ScaledKernels, OfGroupsCompile) {

@@ -345,6 +345,7 @@ const Way kCpasyncWay = {.backend = "cuda",
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
                                  .bind_outputs = bind_cpasync_outputs,
+                                 .scales_outputs = true,
                                  .bind_scaled = bind_scaled_on_cuda,
                                  .by_warp = true}};
 

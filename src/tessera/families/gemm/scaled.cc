@@ -6,8 +6,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/device/cuda/gemm/scaled_output_arguments.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -109,15 +110,17 @@ std::string_view scaled_arguments_name(const GemmSignature& s) {
   return has_groups(s) ? "CudaScaledGroupArguments" : "CudaScaledGemmArguments";
 }
 
+void add_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (has_outputs(p)) return set_scales<device::CudaScaledOutputArguments>(p, o, launch);
+  if (has_groups(p)) return set_scales<device::CudaScaledGroupArguments>(p, o, launch);
+  set_scales<device::CudaScaledGemmArguments>(p, o, launch);
+}
+
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                            const GemmOperands& o) {
-  if (!has_groups(p)) {
-    Launch launch = tile::bind<Types>(spec, p, target, o);
-    set_scales<device::CudaScaledGemmArguments>(p, o, launch);
-    return launch;
-  }
-  Launch launch = own_of(spec, target).bind_groups(spec, p, target, o);
-  set_scales<device::CudaScaledGroupArguments>(p, o, launch);
+  Launch launch = has_groups(p) ? own_of(spec, target).bind_groups(spec, p, target, o)
+                                : tile::bind<Types>(spec, p, target, o);
+  add_scales(p, o, launch);
   return launch;
 }
 

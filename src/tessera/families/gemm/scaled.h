@@ -15,6 +15,9 @@ std::string scale_fields(const GemmSignature& signature);
 // The struct of arguments that a kernel with scales takes.
 std::string_view scaled_arguments_name(const GemmSignature& signature);
 
+// Puts the scales behind the launch's other arguments.
+void add_scales(const GemmProblem& problem, const GemmOperands& operands, Launch& launch);
+
 // Own::bind_scaled of both ways: the launch without scales, of groups or not, with their arguments.
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            const GemmOperands& operands);

@@ -37,8 +37,8 @@ class ScaledMmaEngine {
   __device__ __forceinline__ explicit ScaledMmaEngine(u32 thread) : math(thread) {}
 
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
-                                             u32 shared, const CudaScales& scales) {
-    accumulate(g, corner, shared, ProductScales{scales, corner.batch, 0, 0});
+                                             u32 shared, const LaunchScales& all) {
+    accumulate(g, corner, shared, ProductScales{all, corner.batch, 0, 0});
   }
 
   // Tiles of k begin where blocks do. What the first one has ahead of the product's own k is set
@@ -47,13 +47,14 @@ class ScaledMmaEngine {
                                              u32 shared, const ProductScales& x) {
     const int ahead = own.k > 0 ? static_cast<int>(x.k % kWhole) : 0;
     const GemmArguments g = with_k_ahead(own, ahead);
-    const bool quads = x.scales.quads != 0;
+    const CudaScales& scales = x.all.scales;
+    const bool quads = scales.quads != 0;
     const Block block = {own,
                          corner,
-                         x.row,
+                         x,
                          x.k + own.k,
-                         ScalesA(x.scales.a, x.matrix, quads),
-                         ScalesB(x.scales.b, x.matrix, quads)};
+                         ScalesA(scales.a, x.matrix, quads),
+                         ScalesB(scales.b, x.matrix, quads)};
     i64 k = x.k - ahead;
     Plain::for_each_stage(g, corner, shared, [&](u32 stage) {
       if (k < x.k) clear_ahead(stage, ahead);
@@ -82,7 +83,8 @@ class ScaledMmaEngine {
   struct Block {
     const GemmArguments& g;
     const TileCorner& corner;
-    i64 row, end;  // of the first row, and the end of k, as blocks are counted
+    const ProductScales& product;
+    i64 end;  // of k, as blocks are counted
     ScalesA a;
     ScalesB b;
   };
@@ -127,7 +129,7 @@ class ScaledMmaEngine {
 #pragma unroll
     for (int i = 0; i < kBlocksA; ++i) {
       const i64 row = least(block.corner.row + math.row_at(i), block.g.m - 1);
-      scale_a[i] = block.a.at(block.row + row, k);
+      scale_a[i] = block.a.at(block.product.all.row_of_a(block.product.row + row), k);
     }
 #pragma unroll
     for (int j = 0; j < kBlocksB; ++j) {
@@ -164,8 +166,12 @@ struct ScaledMmaGemm {
   static constexpr int kMinBlocks = Gemm::kMinBlocks;
   static_assert(C::kSlices == 1, "slices are those of fp32");
 
-  static __device__ __forceinline__ void run(const CudaScaledGemmArguments& arguments) {
-    Gemm::run(arguments.cuda, arguments.scales);
+  static __device__ __forceinline__ void run(const CudaScaledGemmArguments& x) {
+    run(x.cuda, {x.scales});
+  }
+  static __device__ __forceinline__ void run(const CudaGemmArguments& x,
+                                             const LaunchScales& scales) {
+    Gemm::run(x, scales);
   }
 };
 

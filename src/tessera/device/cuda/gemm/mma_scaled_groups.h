@@ -13,8 +13,12 @@ struct ScaledMmaGroups {
   static constexpr int kThreads = Groups::kThreads;
   static constexpr int kMinBlocks = Groups::kMinBlocks;
 
-  static __device__ __forceinline__ void run(const CudaScaledGroupArguments& arguments) {
-    Groups::run(arguments.cuda, GroupScales<C::kGrouping>{arguments.scales});
+  static __device__ __forceinline__ void run(const CudaScaledGroupArguments& x) {
+    run(x.cuda, {x.scales});
+  }
+  static __device__ __forceinline__ void run(const CudaGroupArguments& x,
+                                             const LaunchScales& scales) {
+    Groups::run(x, GroupScales<C::kGrouping>{scales});
   }
 };
 
