@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ostream>
 #include <set>
 
-#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/device/cuda/gemm/scaled_output_arguments.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/targets/targets.h"
 
@@ -71,15 +72,31 @@ const ScaledRefusal kScaledRefusals[] = {
      "needs 128 accumulators a thread (128x128 over 128 threads), at most 64 fit"},
     {"gemm_fp8_rrr_cpasync_128x128x64_2x4x1_16x8x16_scalea1x128_scaleb128x128_s3_sm90a",
      "needs 64 accumulators a thread (128x128 over 256 threads), at most 32 fit"},
+    {"gemm_fp8_ccr_cpasync_64x64x64_2x2x1_16x8x16_groupsalongk_scalea1x32_scaleb1x32_bye8m0_s3_"
+     "sm90a",
+     ""},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groupsindexed_scalea1x128_scaleb128x128_"
+     "cooperative_s4_sm90a",
+     ""},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groupsalongk_scalea1x128_scaleb1x128_"
+     "cooperative_s4_sm90a",
+     ""},
+    {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groupsmasked_scalea1x128_scaleb128x128_"
+     "cooperative_s4_c2x1_sm90a",
+     "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 cluster "
+     "and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 slices=1 streamk=0 repack=0"},
+    {"gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_groupsalongk_scalea1x128_scaleb1x128_"
+     "cooperative_s4_sm90a",
+     "wgmma takes fp8 operands with k contiguous only (rcr, or repack), got crr"},
+    {"gemm_fp8_rcr_cpasync_128x128x64_2x4x1_16x8x16_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+     "rowsgathered_quantblock_s3_sm90a",
+     ""},
+    {"gemm_fp8_rcr_packab_192x1920x256_0x0x1_12x32x1_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+     "quantblock_avx512",
+     "avx512 has no packab kernels with block scales and a gate, rows by index or quantised "
+     "outputs"},
 };
 INSTANTIATE_TEST_SUITE_P(Gemm, ScaledLegality, testing::ValuesIn(kScaledRefusals));
-
-TEST(ScaledKernels, HaveNoGroups) {
-  const Target target = load_target("sm90a");
-  KernelSpec spec = parse_name(kScaledRefusals[0].name);
-  std::get<GemmSignature>(spec.signature).grouping = GemmGrouping::contiguous;
-  EXPECT_FALSE(family().is_legal(spec, target));
-}
 
 // ---- what is listed ----
 
@@ -136,6 +153,24 @@ TEST(ScaledKernels, EveryProblemHasAGeneralOne) {
   }
 }
 
+TEST(ScaledKernels, EveryProblemWithGroupsHasAGeneralOne) {
+  const Target target = load_target("sm90a");
+  for (const GemmLayout layout :
+       {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
+    for (const GemmScale scale : {GemmScale::by_1x32, GemmScale::by_1x128, GemmScale::by_128x128}) {
+      for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
+                                          GemmGrouping::masked, GemmGrouping::along_k}) {
+        GemmProblem p = with_blocks(layout, 300, 77, 131);
+        p.b = DType::bf8, p.scale_a = scale, p.groups = 5, p.grouping = grouping;
+        const KernelSpec spec = family().general(p, target);
+        EXPECT_EQ(family().is_legal(spec, target).reason, "") << name_of(spec);
+        EXPECT_EQ(family().supports(spec, p, target).reason, "") << name_of(spec);
+        EXPECT_EQ(spec.algorithm.pipeline, Pipeline::cpasync);
+      }
+    }
+  }
+}
+
 // What the estimate finds best.
 KernelSpec best(const GemmProblem& p, const Target& target) {
   std::optional<KernelSpec> found;
@@ -166,6 +201,37 @@ TEST(ScaledKernels, TheEstimateTakesSmallTilesForFewRows) {
   }
 }
 
+// Layers of experts: up and down projections of DeepSeek-V3 and Qwen3-30B-A3B.
+TEST(ScaledKernels, TheEstimateTakesTmawsForLayersOfExperts) {
+  const Target target = load_target("sm90a");
+  struct Layer {
+    std::int64_t n, k, groups;
+  };
+  constexpr Layer kLayers[] = {
+      {4096, 7168, 256}, {7168, 2048, 256}, {7168, 2048, 32}, {1536, 2048, 128}, {2048, 768, 128}};
+  for (const Layer& layer : kLayers) {
+    for (const std::int64_t rows : {1, 4, 16, 64, 128, 512}) {
+      for (const GemmGrouping grouping :
+           {GemmGrouping::contiguous, GemmGrouping::indexed, GemmGrouping::masked}) {
+        const bool is_masked = grouping == GemmGrouping::masked;
+        GemmProblem p =
+            with_blocks(GemmLayout::rcr, is_masked ? rows : rows * layer.groups, layer.n, layer.k);
+        p.out = p.d = DType::bf16, p.groups = layer.groups, p.grouping = grouping;
+        const KernelSpec spec = best(p, target);
+        const Algorithm& a = spec.algorithm;
+        EXPECT_EQ(a.pipeline, Pipeline::tmaws) << to_string(Problem(p)) << ": " << name_of(spec);
+        const int side = a.swap_ab ? a.tile.n : a.tile.m;
+        if (rows <= 16) {
+          EXPECT_LE(side, 64) << name_of(spec);
+        }
+        if (rows >= 512) {
+          EXPECT_GE(side, 128) << name_of(spec);
+        }
+      }
+    }
+  }
+}
+
 // ---- launches and text ----
 
 TEST(ScaledKernels, GetTheirScalesBehindTheOtherArguments) {
@@ -184,16 +250,86 @@ TEST(ScaledKernels, GetTheirScalesBehindTheOtherArguments) {
     device::CudaScaledGemmArguments x;
     std::memcpy(&x, launch.arguments.data(), sizeof(x));
     EXPECT_EQ(x.cuda.gemm.m, 256);
-    EXPECT_EQ(x.a.data, o.scale_a);
-    EXPECT_EQ(x.b.data, o.scale_b);
-    EXPECT_EQ(x.a.stride_rows, 1);
-    EXPECT_EQ(x.a.stride_k, 256);
-    EXPECT_EQ(x.b.stride_rows, 4);
-    EXPECT_EQ(x.b.stride_k, 1);
-    EXPECT_EQ(x.quads, 0);
+    EXPECT_EQ(x.scales.a.data, o.scale_a);
+    EXPECT_EQ(x.scales.b.data, o.scale_b);
+    EXPECT_EQ(x.scales.a.stride_rows, 1);
+    EXPECT_EQ(x.scales.a.stride_k, 256);
+    EXPECT_EQ(x.scales.b.stride_rows, 4);
+    EXPECT_EQ(x.scales.b.stride_k, 1);
+    EXPECT_EQ(x.scales.quads, 0);
     std::set<const void*> pointers;
     for (const void* pointer : launch.pointers) pointers.insert(pointer);
     EXPECT_TRUE(pointers.contains(o.scale_a) && pointers.contains(o.scale_b));
+  }
+}
+
+// Scales have a matrix for each group where their operand has one; others are shared.
+TEST(ScaledKernels, GetTheScalesOfGroupsBehindTheOtherArguments) {
+  const Target target = load_target("sm90a");
+  alignas(256) static std::byte memory[512];
+  GemmOperands o;
+  o.a = o.b = o.out = memory;
+  o.scale_a = memory + 16, o.scale_b = memory + 32;
+  o.group_ends = o.group_index = o.group_rows = o.bad_group =
+      reinterpret_cast<std::int32_t*>(memory);
+  for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
+                                      GemmGrouping::masked, GemmGrouping::along_k}) {
+    GemmProblem p = with_blocks(GemmLayout::rcr, 256, 384, 512);
+    p.scale_b = GemmScale::by_1x128, p.check_groups = true;
+    p.groups = 3, p.grouping = grouping;
+    for (const Pipeline pipeline : {Pipeline::tmaws, Pipeline::cpasync}) {
+      const std::vector<KernelSpec> all = family().legal_candidates(p, target);
+      const auto found = std::find_if(all.begin(), all.end(), [&](const KernelSpec& spec) {
+        return spec.algorithm.pipeline == pipeline;
+      });
+      ASSERT_NE(found, all.end());
+      SCOPED_TRACE(name_of(*found));
+      const Launch launch = family().bind(*found, p, target, o);
+      ASSERT_EQ(launch.arguments.size(), sizeof(device::CudaScaledGroupArguments));
+      device::CudaScaledGroupArguments x;
+      std::memcpy(static_cast<void*>(&x), launch.arguments.data(), sizeof(x));
+      EXPECT_EQ(x.cuda.groups.groups, 3);
+      EXPECT_EQ(x.scales.a.data, o.scale_a);
+      EXPECT_EQ(x.scales.b.data, o.scale_b);
+      const bool is_masked = grouping == GemmGrouping::masked;
+      EXPECT_EQ(x.scales.a.batch_stride, is_masked ? 256 * 4 : 0);
+      EXPECT_EQ(x.scales.b.batch_stride, grouping == GemmGrouping::along_k ? 0 : 384 * 4);
+      EXPECT_EQ(launch.steps.size(), 2U);
+      EXPECT_EQ(launch.tensor_maps.size(), pipeline == Pipeline::tmaws ? 3U : 0U);
+      const Source source = family().emit(*found, target);
+      for (const char* part :
+           {"_prepare(const __grid_constant__ CudaScaledGroupArguments arguments)",
+            "GroupCheck::run(arguments.cuda.groups)", "kScaleRowsA = 1",
+            "kGrouping = Grouping::"}) {
+        EXPECT_NE(source.text.find(part), std::string::npos) << part;
+      }
+    }
+  }
+}
+
+TEST(ScaledKernels, GetTheScalesBehindTheArgumentsOfOutputs) {
+  const Target target = load_target("sm90a");
+  GemmProblem p = with_blocks(GemmLayout::rcr, 256, 256, 512);
+  p.out = DType::fp8, p.quant = NormQuant::block, p.gate = GemmGate::silu_mul;
+  p.indexing = GemmIndexing::gathered, p.index_room = 20;
+  alignas(256) static std::byte memory[512];
+  GemmOperands o;
+  o.a = o.b = o.out = memory;
+  o.scale_a = memory + 16, o.scale_b = memory + 32;
+  const KernelSpec spec = family().general(p, target);
+  const Launch launch = family().bind(spec, p, target, o);
+  ASSERT_EQ(launch.arguments.size(), sizeof(device::CudaScaledOutputArguments));
+  device::CudaScaledOutputArguments x;
+  std::memcpy(static_cast<void*>(&x), launch.arguments.data(), sizeof(x));
+  EXPECT_EQ(x.scales.a.data, o.scale_a);
+  EXPECT_EQ(x.scales.b.data, o.scale_b);
+  EXPECT_EQ(x.cuda.outputs.index_room, 20);
+  EXPECT_EQ(launch.steps.size(), 3U);
+  const std::string text = family().emit(spec, target).text;
+  for (const char* part : {"scaled_outputs.h", "ScaledOutputsProduct<Config, ScaledMmaGemm>",
+                           "__grid_constant__ CudaScaledOutputArguments",
+                           "OutputsFinish<Config>::run(arguments.cuda)"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
   }
 }
 

@@ -298,6 +298,33 @@ TEST(ScaledReference, CountsBlocksFromTheBeginningWhereGroupsCutK) {
   EXPECT_FALSE(verify(p, o).ok);
 }
 
+// A row that is gathered has the scales of the row of A that it is, wherever its group begins.
+TEST(ScaledReference, GatesAndQuantisesGatheredRowsOfGroups) {
+  const GemmProblem p = std::get<GemmProblem>(
+      parse_problem("gemm m=3 n=2 k=160 a=fp8 out=fp8 scale_a=1x128 scale_b=128x128 gate=silu_mul "
+                    "quant=row indexing=gathered index_room=5 groups=2 grouping=indexed"));
+  const std::vector<std::uint8_t> ones(5 * 160, 0x38);
+  std::vector<float> scale_a, out_scales;
+  for (int i = 1; i <= 5 * 2; ++i) scale_a.push_back(0.01F * static_cast<float>(i));
+  const float scale_b[] = {1, 2, 3, 4};
+  const std::int32_t groups[] = {0, 1, 1}, rows[] = {4, 0, 2};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const float* const of_row = &scale_a[static_cast<std::size_t>(rows[i]) * 2];
+    const float* const of_group = &scale_b[groups[i] * 2];
+    const double sum = 128.0 * of_row[0] * of_group[0] + 32.0 * of_row[1] * of_group[1];
+    out_scales.push_back(static_cast<float>(sum * sum / (1 + std::exp(-sum)) / 448));
+  }
+  std::vector<std::uint8_t> out(3, 0x7e);  // 448
+  GemmOperands o = {.a = ones.data(), .b = ones.data(), .out = out.data()};
+  o.group_index = groups, o.row_index = rows;
+  o.scale_a = scale_a.data(), o.scale_b = scale_b, o.out_scales = out_scales.data();
+  const Mismatch same = verify(p, o);
+  EXPECT_TRUE(same.ok) << same.message;
+  EXPECT_EQ(same.checked, 6);
+  std::swap(out_scales[1], out_scales[2]);
+  EXPECT_FALSE(verify(p, o).ok);
+}
+
 }  // namespace
 }  // namespace scales_test
 }  // namespace tessera::gemm

@@ -18,13 +18,14 @@ class ScaledKernels : public NvrtcTest {
   }
 
   // The kernels of tmaws that are candidates for such problems, every `step`th.
-  std::vector<Source> candidates(GemmScale scale_b, std::size_t first, std::size_t step) const {
+  std::vector<Source> candidates(GemmScale scale_b, std::size_t first, std::size_t step,
+                                 GemmGrouping grouping = GemmGrouping::none) const {
     GemmProblem p = gemm_problem(DType::fp8, GemmLayout::rcr, 64, 64, 128);
-    p.scale_a = GemmScale::by_1x128, p.scale_b = scale_b;
+    p.scale_a = GemmScale::by_1x128, p.scale_b = scale_b, p.grouping = grouping;
     const auto signature = std::get<GemmSignature>(signature_of(p));
     std::vector<Algorithm> all;
     gemm::add_scaled({signature, target_, nullptr}, all);
-    EXPECT_GT(all.size(), 50U);
+    EXPECT_GT(all.size(), grouping == GemmGrouping::none ? 50U : 10U);
     std::vector<Source> sources;
     for (std::size_t i = first; i < all.size(); i += step) {
       const KernelSpec spec = {signature, all[i], target_.name};
@@ -70,6 +71,67 @@ TEST_F(ScaledKernels, WithEpiloguesDoNotSpill) {
       sources.push_back(source(
           fmt::format("gemm_fp8_rcr_tmaws_{}_scalea1x128_scaleb128x128_{}_cooperative_s4_sm90a",
                       shape, chain)));
+    }
+  }
+  expect_no_spills(sources);
+}
+
+// ---- gates, rows by index, outputs of 8 bits ----
+
+TEST_F(ScaledKernels, WithGatesAndOutputsOf8BitsDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* rest :
+       {"rcr_cpasync_128x128x64_2x4x1_16x8x16_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
+        "quantblock",
+        "rcr_cpasync_128x128x64_2x4x1_16x8x16_outbf16_scalea1x128_scaleb128x128_gategelumul_"
+        "rowsgathered",
+        "crr_cpasync_64x64x64_2x2x1_16x8x16_outbf8_scalea1x32_scaleb1x32_bye8m0_rowsgathered_"
+        "quantrow"}) {
+    sources.push_back(source(fmt::format("gemm_fp8_{}_s3_sm90a", rest)));
+  }
+  expect_no_spills(sources);
+}
+
+// ---- groups of unequal sizes ----
+
+TEST_F(ScaledKernels, OfGroupsCompile) {
+  expect_no_spills(
+      {source("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groupscontiguous_scalea1x128_"
+              "scaleb128x128_cooperative_s5_sm90a"),
+       source("gemm_fp8_rcr_cpasync_64x64x64_2x2x1_16x8x16_groupsmasked_scalea1x128_scaleb128x128_"
+              "s3_sm90a")});
+}
+
+TEST_F(ScaledKernels, OfGroupsByTmawsDoNotSpill) {
+  expect_no_spills(candidates(GemmScale::by_128x128, 0, 1, GemmGrouping::contiguous));
+  expect_no_spills(candidates(GemmScale::by_128x128, 0, 2, GemmGrouping::masked));
+  expect_no_spills(candidates(GemmScale::by_1x128, 0, 2, GemmGrouping::indexed));
+  expect_no_spills(candidates(GemmScale::by_1x128, 0, 1, GemmGrouping::along_k));
+}
+
+TEST_F(ScaledKernels, OfGroupsByWarpsDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* rest :
+       {"rcr_cpasync_128x128x64_2x4x1_16x8x16_groupscontiguous_scalea1x128_scaleb128x128",
+        "rcr_cpasync_128x128x64_2x4x1_16x8x16_groupsmasked_scalea1x128_scaleb1x128",
+        "rcr_cpasync_128x128x64_2x4x1_16x8x16_groupsalongk_scalea1x128_scaleb1x128",
+        "rcr_cpasync_64x64x64_2x2x1_16x8x16_groupsindexed_scalea1x32_scaleb1x32_bye8m0",
+        "rrr_cpasync_64x64x64_2x2x1_16x8x16_groupscontiguous_scalea128x128_scaleb1x32",
+        "crr_cpasync_64x64x64_2x2x1_16x8x16_groupsalongk_scalea1x32_scaleb1x32_bye8m0",
+        "ccr_cpasync_64x64x64_2x2x1_16x8x16_groupsalongk_scalea1x128_scaleb1x128_bias_gelu"}) {
+    sources.push_back(source(fmt::format("gemm_fp8_{}_s3_sm90a", rest)));
+  }
+  expect_no_spills(sources);
+}
+
+TEST_F(ScaledKernels, OfGroupsWithEpiloguesDoNotSpill) {
+  std::vector<Source> sources;
+  for (const char* chain : {"bias_gelu", "multidadd2", "rowscale_colscale_bias"}) {
+    for (const char* shape : {"128x128x128_2x1x1_64x128x32", "64x32x128_1x1x1_64x32x32"}) {
+      sources.push_back(
+          source(fmt::format("gemm_fp8_rcr_tmaws_{}_groupscontiguous_scalea1x128_scaleb128x128_{}_"
+                             "cooperative_s4_sm90a",
+                             shape, chain)));
     }
   }
   expect_no_spills(sources);

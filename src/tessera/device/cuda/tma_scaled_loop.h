@@ -3,8 +3,7 @@
 //   - the producer's whole warp fills the ring: one thread asks for tiles, and all threads copy the
 //     stage's scales to shared memory by cp.async, at any stride
 //   - a consumer sums each stage by itself, multiplies these sums by the stage's scales and adds
-//   them
-//     in fp32, while the other consumer's instructions keep the tensor cores busy
+//     them in fp32, while the other consumer's instructions keep the tensor cores busy
 //   - each warp tells by itself that it has read a stage
 // It knows nothing of tiles' order or of the output.
 #pragma once
@@ -23,10 +22,11 @@ struct ScaleLoader {
   i64 stride_rows, stride_k;
   int first, last;  // the tile's first row, and the last row that there is
 
-  // Copies the scales of block `step` of k. A place without a row gets the last row's scale.
+  // Copies the scales of block `step` of k. A place without a row gets the last row's scale. With
+  // more at a time, their addresses would take more registers than a producer has.
   __device__ __forceinline__ void fetch(u32 to, int step, int lane) const {
     const char* const from = data + step * stride_k;
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < kPlaces; i += 32) {
       const int place = i + lane;
       if (kPlaces % 32 != 0 && place >= kPlaces) break;
@@ -89,9 +89,10 @@ struct TmaScaledLoop {
   __device__ __forceinline__ bool is_filling_warp() const { return uniform(loop.thread / 32) == 0; }
 
   // All threads of the warp call this; one of them is `chosen`. See TmaMainLoop::fill().
-  template <class MakeLoaders>
+  // make_scales() returns the loaders of scales, also inside the loop.
+  template <class MakeScales, class MakeLoaders>
   __device__ __forceinline__ void fill(Ring& ring, const StepRange& range,
-                                       const Scales& from_scales, bool chosen,
+                                       const MakeScales& make_scales, bool chosen,
                                        const MakeLoaders& make_loaders) const {
     const int lane = loop.thread % 32;
 #pragma unroll 1
@@ -107,6 +108,7 @@ struct TmaScaledLoop {
         from.q.fetch({to_q, full, 0, LoaderQ::kHint}, step);
       }
       __syncwarp();
+      const Scales from_scales = make_scales();
       from_scales.p.fetch(scales_p(ring.stage), step, lane);
       from_scales.q.fetch(scales_q(ring.stage), step, lane);
       copies_arrive(full);
@@ -135,6 +137,15 @@ struct TmaScaledLoop {
   // one for all columns of a place.
   static constexpr bool kByColumn = kSizes.unit_q == 1;
   static constexpr int kOfColumns = kByColumn ? C::kTileN / 4 : C::kTileN / kSizes.unit_q;
+
+  // The blocks that fit on a unit, by shared memory and registers. With one consumer, several do.
+  static constexpr int min_blocks(int shared_bytes) {
+    constexpr int kRegisters = kRegistersBesides + 2 * kBlocks * kAccumulators + kOfColumns;
+    const int by_shared = kSharedPerUnit / (shared_bytes + kSharedReserve);
+    const int fit = least_of(3, least_of(by_shared, 65536 / (kRegisters * Plain::kThreads)));
+    return Plain::kConsumers > 1 || fit < 1 ? 1 : fit;
+  }
+
   struct Factors {
     float p[kBlocks][2];
     float q[kOfColumns];
@@ -206,9 +217,12 @@ struct TmaScaledLoop {
     wgmma_done(part);
   }
 
-  // sums = this consumer's rows of the tile, multiplied over so many stages.
+  // sums = this consumer's rows of the tile, multiplied over so many stages. change(stage, k) is
+  // called of a stage that is full, before it is multiplied.
+  template <class Change>
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
-                                           const Release& free, int count) const {
+                                           const Release& free, int count,
+                                           const Change& change) const {
     Acc part[kAccumulators] = {};
 #pragma unroll
     for (int i = 0; i < kBlocks * kAccumulators; ++i) {
@@ -217,6 +231,7 @@ struct TmaScaledLoop {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       barrier_wait(loop.full(ring.stage), ring.phase);
+      change(ring.stage, k);
       const Factors f = factors(ring.stage);
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {

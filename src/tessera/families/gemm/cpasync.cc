@@ -105,7 +105,6 @@ constexpr Rule kCpasync[] = {
     kWaveRule,
     kStagesRule,
     kNoPreshuffleRule,
-    kNoGroupsWithScales,
     {[](const Case& c) { return find_instruction_named(c, instruction_name(c)) != nullptr; },
      [](const Case& c) { return no_instruction(c, instruction_name(c)); }},
     kUnusedFieldsRule,
@@ -239,8 +238,11 @@ Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Targe
 // ---- text and launch ----
 
 Source emit_groups_by_warps(const KernelSpec& spec, bool fma) {
-  const CudaTemplate from = fma ? group_template("fma_groups.h", "FmaGroups")
-                                : group_template("mma_groups.h", "MmaGroups");
+  CudaTemplate from = fma ? group_template("fma_groups.h", "FmaGroups")
+                          : group_template("mma_groups.h", "MmaGroups");
+  if (has_scales(std::get<GemmSignature>(spec.signature))) {
+    from = group_template("mma_scaled_groups.h", "ScaledMmaGroups");
+  }
   return cuda_source(spec, from, cuda_tile_text(spec, false, false) + grouping_text(spec), "",
                      group_check_text(spec));
 }
@@ -343,6 +345,7 @@ const Way kCpasyncWay = {.backend = "cuda",
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
                                  .bind_outputs = bind_cpasync_outputs,
+                                 .scales_outputs = true,
                                  .bind_scaled = bind_scaled_on_cuda,
                                  .by_warp = true}};
 

@@ -118,7 +118,7 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   const Estimate found =
       total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
-  return has_scales(p) ? with_scales(found, spec) : found;
+  return has_scales(p) ? with_scales(found, spec, p, target) : found;
 }
 
 }  // namespace tessera::gemm

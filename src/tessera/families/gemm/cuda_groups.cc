@@ -5,25 +5,31 @@
 
 #include <algorithm>
 
+#include "tessera/families/gemm/scaled.h"
+
 namespace tessera::gemm {
 namespace {
 
 // As in src/tessera/device/cuda/gemm/group_check.h.
 constexpr unsigned kCheckThreads = 1024;
 
+constexpr std::string_view kGroupArguments = "CudaGroupArguments";
+
 }  // namespace
 
 CudaTemplate group_template(std::string_view header, std::string_view name) {
-  return {header, name, true, "CudaGroupArguments"};
+  return {header, name, true, kGroupArguments};
 }
 
 std::string group_check_text(const KernelSpec& spec) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
   return fmt::format(
       "__global__ void __launch_bounds__(GroupCheck::kThreads)\n"
-      "{}_prepare(const __grid_constant__ CudaGroupArguments arguments) {{\n"
-      "  GroupCheck::run(arguments.groups);\n"
+      "{}_prepare(const __grid_constant__ {} arguments) {{\n"
+      "  GroupCheck::run(arguments.{}groups);\n"
       "}}\n",
-      name_of(spec));
+      name_of(spec), has_scales(s) ? scaled_arguments_name(s) : kGroupArguments,
+      has_scales(s) ? "cuda." : "");
 }
 
 std::string grouping_text(const KernelSpec& spec) {

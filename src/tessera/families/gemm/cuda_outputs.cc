@@ -8,6 +8,7 @@
 
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/headers.h"
 #include "tessera/families/tile/text.h"
 
@@ -19,14 +20,16 @@ constexpr std::int64_t kLine = 256;       // bytes at whose multiples parts of t
 constexpr int kStoredSumBytes = 4;
 constexpr std::uint8_t kGatherEntry = 1, kFinishEntry = 2;
 
-std::string entry_text(const std::string& name, std::string_view suffix, std::string_view kernel,
-                       std::string_view bounds) {
+struct Entry {
+  std::string_view suffix, kernel, bounds, given;
+};
+std::string entry_text(const std::string& name, std::string_view arguments, const Entry& entry) {
   return fmt::format(
       "__global__ void __launch_bounds__({}) {}{}(\n"
-      "    const __grid_constant__ CudaOutputArguments arguments) {{\n"
-      "  {}::run(arguments);\n"
+      "    const __grid_constant__ {} arguments) {{\n"
+      "  {}::run({});\n"
       "}}\n",
-      bounds, name, suffix, kernel);
+      entry.bounds, name, entry.suffix, arguments, entry.kernel, entry.given);
 }
 
 std::int64_t whole_lines(std::int64_t bytes) { return tiles(bytes, kLine) * kLine; }
@@ -62,25 +65,33 @@ Source cuda_outputs_source(const KernelSpec& spec, const CudaTemplate& from,
                            const std::string& shapes) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const std::string name = name_of(spec);
+  const bool is_scaled = has_scales(s);
   std::string text = banner(spec, "cuda");
   text += fmt::format(
       "#include \"tessera/device/cuda/gemm/{}\"\n"
-      "#include \"tessera/device/cuda/gemm/outputs_gemm.h\"\n"
+      "#include \"tessera/device/cuda/gemm/{}.h\"\n"
       "\n"
       "using namespace tessera::device;\n"
       "\n"
       "struct Config {{\n{}{}{}{}}};\n"
       "\n"
-      "using Kernel = OutputsProduct<Config, {}>;\n"
+      "using Kernel = {}OutputsProduct<Config, {}>;\n"
       "\n"
       "extern \"C\" {{\n"
       "__device__ extern const int {}_abi =\n"
       "    {};\n",
-      from.header, gpu_types_text(s), shapes, outputs_text(s), tile::epilogue_fields(s.epilogue),
-      from.name, name, kAbi);
-  text += entry_text(name, "", "Kernel", "Kernel::kThreads, Kernel::kMinBlocks");
-  text += entry_text(name, "_gather", "OutputsGather<Config>", "kOutputThreads");
-  text += entry_text(name, "_finish", "OutputsFinish<Config>", "kOutputThreads");
+      from.header, is_scaled ? "scaled_outputs" : "outputs_gemm", gpu_types_text(s), shapes,
+      outputs_text(s), tile::epilogue_fields(s.epilogue), is_scaled ? "Scaled" : "", from.name,
+      name, kAbi);
+  const std::string_view arguments =
+      is_scaled ? "CudaScaledOutputArguments" : "CudaOutputArguments";
+  const std::string_view own = is_scaled ? "arguments.cuda" : "arguments";
+  for (const Entry& entry :
+       {Entry{"", "Kernel", "Kernel::kThreads, Kernel::kMinBlocks", "arguments"},
+        Entry{"_gather", "OutputsGather<Config>", "kOutputThreads", own},
+        Entry{"_finish", "OutputsFinish<Config>", "kOutputThreads", own}}) {
+    text += entry_text(name, arguments, entry);
+  }
   text += "}\n";
   Source source = gpu_source(spec, std::move(text), ".cu");
   source.entries = {"", "_gather", "_finish"};
@@ -107,6 +118,7 @@ Launch bind_cuda_outputs(const GemmProblem& p, const GemmOperands& o, const Step
   launch.arguments.set(x);
   list_pointers(p, x.product.gemm, launch);
   list_outputs(p, o, launch);
+  if (has_scales(p)) add_scales(p, o, launch);
   if (p.m == 0 || p.n == 0 || p.batch == 0) return launch;
   if (p.indexing == GemmIndexing::gathered && p.k > 0) {
     launch.steps.push(step_of_blocks(kGatherEntry, a_is_row_major(p.layout) ? p.m : p.k));

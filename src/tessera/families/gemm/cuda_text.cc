@@ -63,7 +63,7 @@ Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::
       "  Kernel::run(arguments);\n"
       "}}\n",
       "struct Config {\n" + gpu_types_text(s) + shapes + tile::epilogue_fields(s.epilogue) + "};\n",
-      from.name, name, kAbi, has_scales(s) ? cuda_arguments_name(s) : from.arguments);
+      from.name, name, kAbi, has_scales(s) ? scaled_arguments_name(s) : from.arguments);
   text += more_kernels + "}\n";
   return gpu_source(spec, std::move(text), ".cu", from.prepares);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/gemm/outputs.h"
+#include "tessera/device/gemm/scales.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -33,6 +34,7 @@ std::int64_t scales_offset(const GemmProblem& p, const device::GroupPart& part);
 // outputs_reference.cc: the functions of gemm.h for such problems without groups. A part of a group
 // has the strides of the whole problem.
 Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
+                            const device::ScaledArguments& of_operands,
                             const ReferenceLimits& limits, const ScaleStrides& scales);
 Mismatch outputs_compare(const GemmProblem& p, const GemmOperands& o, const Reference& reference,
                          const ScaleStrides& scales);

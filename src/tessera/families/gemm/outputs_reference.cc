@@ -183,6 +183,7 @@ const void* out_of_batch(const GemmProblem& p, const GemmOperands& o, std::int64
 }  // namespace
 
 Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
+                            const device::ScaledArguments& of_operands,
                             const ReferenceLimits& limits, const ScaleStrides& scales) {
   refuse_bad_index(p, o);
   Plan plan = plan_of_outputs(p, limits);
@@ -200,7 +201,7 @@ Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
             ? (all->columns.empty() ? 0 : 1)
             : (all->columns.size() + device::kQuantBlock - 1) / device::kQuantBlock;
   }
-  const Elements product = product_elements(p, o, limits, plan);
+  const Elements product = product_elements(p, o, of_operands, limits, plan);
   for (std::size_t i = 0; i < plan.batches.size() * plan.rows.size(); ++i) {
     finish_row(p, o, product.wanted.data() + i * plan.columns.size(), *all);
   }

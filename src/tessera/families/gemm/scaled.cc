@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
-#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/device/cuda/gemm/scaled_output_arguments.h"
+#include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 
 namespace tessera::gemm {
 namespace {
@@ -47,6 +51,50 @@ double promotion(const GemmSignature& s, const Algorithm& a) {
   return block_of(of_columns).rows == 1 ? factor * kPromoteByColumn : factor;
 }
 
+// Kernels by mma read scales from L2 where a block of k ends, and only other blocks of threads hide
+// that. Not measured.
+constexpr double kScaleCycles = 600;
+
+double waits_for_scales(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                        int depth) {
+  const Algorithm& a = spec.algorithm;
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  const double shared = static_cast<double>(shared_memory(s, a).all) + device::kSharedReserve;
+  const double blocks = std::max(1.0, std::floor(device::kSharedPerUnit / shared));
+  const double all = static_cast<double>(tiles(p.m, a.tile.m) * tiles(p.n, a.tile.n)) *
+                     static_cast<double>(p.batch);
+  const double turns = std::ceil(all / (blocks * std::max(1, target.units)));
+  const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
+  return turns * static_cast<double>(tiles(p.k, depth)) * kScaleCycles / hertz;
+}
+
+// Where there is one matrix for all groups, so are its scales.
+device::CudaScales scales_of(const GemmProblem& p, const GemmOperands& o) {
+  const GroupMatrices has = has_groups(p) ? group_matrices(p.grouping) : GroupMatrices{1, 1, 1};
+  device::CudaScales x{};
+  if (p.scale_a != GemmScale::none) {
+    const std::int64_t matrix = has.a ? p.batch_stride_scale_a : 0;
+    x.a = {o.scale_a, p.stride_scale_a_m, p.stride_scale_a_k, matrix};
+  }
+  if (p.scale_b != GemmScale::none) {
+    const std::int64_t matrix = has.b ? p.batch_stride_scale_b : 0;
+    x.b = {o.scale_b, p.stride_scale_b_n, p.stride_scale_b_k, matrix};
+  }
+  x.quads = p.scale_quads ? 1 : 0;
+  return x;
+}
+
+// Puts the scales behind the other arguments, which come first in X.
+template <class X>
+void set_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  X x{};
+  std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
+  x.scales = scales_of(p, o);
+  launch.arguments.set(x);
+  if (p.k > 0 && p.scale_a != GemmScale::none) launch.pointers.push(o.scale_a);
+  if (p.k > 0 && p.scale_b != GemmScale::none) launch.pointers.push(o.scale_b);
+}
+
 }  // namespace
 
 std::string scale_fields(const GemmSignature& s) {
@@ -58,38 +106,26 @@ std::string scale_fields(const GemmSignature& s) {
       block_of(s.scale_b).k, yes_no(s.scale_type == GemmScaleType::e8m0));
 }
 
-std::string_view cuda_arguments_name(const GemmSignature& s) {
-  return has_scales(s) ? "CudaScaledGemmArguments" : "CudaGemmArguments";
+std::string_view scaled_arguments_name(const GemmSignature& s) {
+  return has_groups(s) ? "CudaScaledGroupArguments" : "CudaScaledGemmArguments";
+}
+
+void add_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (has_outputs(p)) return set_scales<device::CudaScaledOutputArguments>(p, o, launch);
+  if (has_groups(p)) return set_scales<device::CudaScaledGroupArguments>(p, o, launch);
+  set_scales<device::CudaScaledGemmArguments>(p, o, launch);
 }
 
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                            const GemmOperands& o) {
-  Launch launch = tile::bind<Types>(spec, p, target, o);
-  device::CudaScaledGemmArguments x{};
-  std::memcpy(&x.cuda, launch.arguments.data(), sizeof(x.cuda));
-  if (p.scale_a != GemmScale::none) {
-    x.a = {o.scale_a, p.stride_scale_a_m, p.stride_scale_a_k, p.batch_stride_scale_a};
-    if (p.k > 0) launch.pointers.push(o.scale_a);
-  }
-  if (p.scale_b != GemmScale::none) {
-    x.b = {o.scale_b, p.stride_scale_b_n, p.stride_scale_b_k, p.batch_stride_scale_b};
-    if (p.k > 0) launch.pointers.push(o.scale_b);
-  }
-  x.quads = p.scale_quads ? 1 : 0;
-  launch.arguments.set(x);
+  Launch launch = has_groups(p) ? own_of(spec, target).bind_groups(spec, p, target, o)
+                                : tile::bind<Types>(spec, p, target, o);
+  add_scales(p, o, launch);
   return launch;
 }
 
-bool has_scales_or_groups(const Case& c) {
-  return !has_scales(c.signature) || c.signature.grouping == GemmGrouping::none;
-}
-std::string has_scales_and_groups(const Case& c) {
-  return fmt::format("{} has no {} kernels with block scales and groups, got grouping={}",
-                     c.target.name, to_string(c.algorithm.pipeline),
-                     to_string(c.signature.grouping));
-}
-
-Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
+Estimate with_scales(const Estimate& without, const KernelSpec& spec, const GemmProblem& p,
+                     const Target& target) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const bool each_32 = s.scale_a == GemmScale::by_1x32 || s.scale_b == GemmScale::by_1x32;
   const bool by_wgmma = spec.algorithm.pipeline == Pipeline::tmaws;
@@ -99,6 +135,10 @@ Estimate with_scales(const Estimate& without, const KernelSpec& spec) {
   Estimate found = without;
   found.seconds += (factor - 1) * found.compute_seconds;
   found.compute_seconds *= factor;
+  if (!by_wgmma) {
+    const double waits = waits_for_scales(spec, p, target, each_32 ? 32 : 128);
+    found.seconds += waits, found.compute_seconds += waits;
+  }
   return found;
 }
 

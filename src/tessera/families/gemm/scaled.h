@@ -12,17 +12,15 @@ namespace tessera::gemm {
 // The fields of a kernel's configuration that tell its scales; empty where it has none.
 std::string scale_fields(const GemmSignature& signature);
 
-// The struct of arguments that a kernel takes.
-std::string_view cuda_arguments_name(const GemmSignature& signature);
+// The struct of arguments that a kernel with scales takes.
+std::string_view scaled_arguments_name(const GemmSignature& signature);
 
-// Own::bind_scaled of both ways: the launch without scales, with their arguments.
+// Puts the scales behind the launch's other arguments.
+void add_scales(const GemmProblem& problem, const GemmOperands& operands, Launch& launch);
+
+// Own::bind_scaled of both ways: the launch without scales, of groups or not, with their arguments.
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            const GemmOperands& operands);
-
-// A rule of both ways: a kernel with scales has no groups.
-bool has_scales_or_groups(const Case& c);
-std::string has_scales_and_groups(const Case& c);
-inline constexpr Rule kNoGroupsWithScales = {has_scales_or_groups, has_scales_and_groups};
 
 // scaled_tmaws.cc: the rule of tmaws about scales, and the algorithms for a signature that has
 // some.
@@ -32,6 +30,7 @@ inline constexpr Rule kScalesOfTmaws = {scales_fit_tmaws, scales_do_not_fit_tmaw
 void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all);
 
 // An estimate of the kernel without its scales, with what they cost.
-Estimate with_scales(const Estimate& without, const KernelSpec& spec);
+Estimate with_scales(const Estimate& without, const KernelSpec& spec, const GemmProblem& problem,
+                     const Target& target);
 
 }  // namespace tessera::gemm

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "tessera/device/cuda/scaled_sizes.h"
+#include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
@@ -94,32 +95,46 @@ constexpr int kScaledSlices[] = {1, 2, 4, 8};
 constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
 constexpr int kMostScaledStages = 8;
 constexpr int kLeastScaledStages = 3;
+constexpr std::int64_t kWalkBytes = 4096;  // for sums of tiles of about 1,000 groups, at least
 constexpr Shape3 kScaledClusters[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}};
 
+// What a block of a kernel for groups keeps besides.
+std::int64_t walk_bytes(const OwnQuery& query, const Algorithm& a) {
+  if (!has_groups(query.signature)) return 0;
+  return query.problem == nullptr ? kWalkBytes
+                                  : std::max(kWalkBytes, group_walk_bytes(a, *query.problem));
+}
+
 // As many stages as fit, up to most. Of tiles with one consumer two blocks share a unit.
-int scaled_stages(const GemmSignature& signature, Algorithm a, const Target& target) {
+int scaled_stages(const OwnQuery& query, Algorithm a) {
+  const auto& [signature, target, problem] = query;
   a.stages = 1;
   const std::int64_t one = shared_memory(signature, a).all;
   a.stages = 2;
   const std::int64_t stage = shared_memory(signature, a).all - one;
-  const std::int64_t room = a.wave.m == 1 ? target.shared_memory_bytes / 2 - device::kSharedReserve
-                                          : target.shared_memory_bytes;
+  const std::int64_t shared = a.wave.m == 1
+                                  ? target.shared_memory_bytes / 2 - device::kSharedReserve
+                                  : target.shared_memory_bytes;
+  const std::int64_t room = shared - walk_bytes(query, a);
   return static_cast<int>(std::min<std::int64_t>(kMostScaledStages, 1 + (room - one) / stage));
 }
 
 void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
-  a.stages = scaled_stages(query.signature, a, query.target);
+  a.stages = scaled_stages(query, a);
   if (scaled_registers({query.signature, a, query.target}) > kMostScaledRegisters) return;
   const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
   if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
 }
 
+// Blocks of kernels for groups share nothing.
 void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
                      std::vector<Algorithm>& all) {
+  const bool is_alone = has_groups(query.signature);
   for (const Shape3& cluster : kScaledClusters) {
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
-      if (tile.tile_m * tile.tile_n > kSharedTile && !shares) continue;
+      if (is_alone && (shares || slices > 1)) continue;
+      if (tile.tile_m * tile.tile_n > kSharedTile && !shares && !is_alone) continue;
       // Two blocks of 64 rows whose rows and columns all have scales of their own spill.
       if (tile.tile_m == 256 && query.signature.scale_b == GemmScale::by_1x128) continue;
       if (slices > 1 &&

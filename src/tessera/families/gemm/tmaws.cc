@@ -70,9 +70,9 @@ bool blocks_are_alone(const Algorithm& a) {
 }
 
 // The copy engine reads tiles that begin at whole 16 bytes of their lines, and groups begin
-// anywhere.
+// anywhere. With scales, the tiles of a group along k begin where blocks of scales do.
 bool groups_begin_lines(const GemmSignature& s) {
-  if (s.grouping == GemmGrouping::along_k) return s.layout == GemmLayout::crr;
+  if (s.grouping == GemmGrouping::along_k) return s.layout == GemmLayout::crr || has_scales(s);
   return s.grouping == GemmGrouping::none || s.grouping == GemmGrouping::masked ||
          a_is_row_major(s.layout);
 }
@@ -81,7 +81,6 @@ constexpr Rule kTmaws[] = {
     kWaveRule,
     kStagesRule,
     kUnusedFieldsRule,
-    kNoGroupsWithScales,
     kScalesOfTmaws,
     {[](const Case& c) { return find_instruction_named(c, "wgmma") != nullptr; },
      [](const Case& c) { return no_instruction(c, "wgmma"); }},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/tmaws.h"
 
 namespace tessera::gemm {
@@ -140,8 +141,11 @@ Verdict tmaws_serves_groups(const KernelSpec& spec, const GemmProblem& p, const 
 }
 
 Source tmaws_groups_source(const KernelSpec& spec, const std::string& shapes) {
-  return cuda_source(spec, group_template("tma_grouped_gemm.h", "TmaGroupedGemm"),
-                     shapes + grouping_text(spec), wgmma_text(spec) + "\n", group_check_text(spec));
+  const CudaTemplate from = has_scales(std::get<GemmSignature>(spec.signature))
+                                ? group_template("tma_scaled_groups.h", "TmaScaledGroups")
+                                : group_template("tma_grouped_gemm.h", "TmaGroupedGemm");
+  return cuda_source(spec, from, shapes + grouping_text(spec), wgmma_text(spec) + "\n",
+                     group_check_text(spec));
 }
 
 Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,

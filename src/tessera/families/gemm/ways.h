@@ -62,7 +62,8 @@ struct Types {
     // The launch of a kernel with a gate, rows by index or an output of 8 bits, with groups or
     // without; null: the way has no such kernels.
     Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
-    // The same of a kernel with scales of blocks.
+    bool scales_outputs = false;  // whether such kernels may have scales of blocks as well
+    // The same of a kernel with scales of blocks, without these.
     Launch (*bind_scaled)(const KernelSpec&, const GemmProblem&, const Target&,
                           const GemmOperands&) = nullptr;
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.

@@ -20,7 +20,10 @@ struct CpasyncGroups {
   static constexpr GroupElements kElements = {sizeof(typename C::A), sizeof(typename C::B),
                                               sizeof(typename C::D), sizeof(typename C::Out)};
 
-  static __device__ __forceinline__ void run(const CudaGroupArguments& arguments) {
+  // `more` is what Engine::accumulate() gets besides, of the part of a group that is multiplied.
+  template <class... More>
+  static __device__ __forceinline__ void run(const CudaGroupArguments& arguments,
+                                             const More&... more) {
     const GroupArguments& x = arguments.groups;
     if (found_bad_group(x)) return;
     const GroupSlots<C::kGrouping, C::kTileM> slots = {x};
@@ -29,18 +32,19 @@ struct CpasyncGroups {
     for (u64 index = blockIdx.x; index < slots.total() * columns; index += gridDim.x) {
       const i64 column = static_cast<i64>(index % columns) * C::kTileN;
       slots.for_each_tile(index / columns,
-                          [&](const GroupTile& tile) { compute(x, tile, column); });
+                          [&](const GroupTile& tile) { compute(x, tile, column, more...); });
     }
   }
 
  private:
+  template <class... More>
   static __device__ __forceinline__ void compute(const GroupArguments& x, const GroupTile& tile,
-                                                 i64 column) {
+                                                 i64 column, const More&... more) {
     extern __shared__ __align__(1024) char shared[];
     const GemmArguments g = product_of(x, tile.part, kElements);
     const TileCorner corner = {0, tile.row, column};
     Math math(threadIdx.x);
-    math.accumulate(g, corner, shared_address(shared));
+    math.accumulate(g, corner, shared_address(shared), more.of(tile.part)...);
     Acc* sums = reinterpret_cast<Acc*>(shared);
     math.put(sums);
     __syncthreads();

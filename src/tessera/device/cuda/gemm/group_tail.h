@@ -1,15 +1,10 @@
-// Groups along k end anywhere within a tile of k. What the tiles in shared memory have beyond the
-// end belongs to the next group. It is set to zero in both operands, because a NaN or an infinity
-// times zero would reach the sum.
+// How tiles that the copy engine brought are cleared beyond a group's end along k.
 #pragma once
 
+#include "tessera/device/cuda/gemm/clear_k.h"
 #include "tessera/device/cuda/tma_tile.h"
 
 namespace tessera::device {
-
-__device__ __forceinline__ void clear_piece(u32 piece) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(piece), "r"(0) : "memory");
-}
 
 // Clears all beyond the first `left` of k of a tile (tma_tile.h) whose lines go along rows or
 // columns. This is one of `threads` threads that share the work.

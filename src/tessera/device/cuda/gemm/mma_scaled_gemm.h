@@ -2,6 +2,7 @@
 // stride: each block of k is summed by mma_tile.h, multiplied by its scales and added in fp32.
 #pragma once
 
+#include "tessera/device/cuda/gemm/clear_k.h"
 #include "tessera/device/cuda/gemm/mma_gemm.h"
 #include "tessera/device/cuda/gemm/scales.h"
 
@@ -36,16 +37,32 @@ class ScaledMmaEngine {
   __device__ __forceinline__ explicit ScaledMmaEngine(u32 thread) : math(thread) {}
 
   __device__ __forceinline__ void accumulate(const GemmArguments& g, const TileCorner& corner,
-                                             u32 shared, const CudaScaledGemmArguments& x) {
-    const Block block = {g, corner, ScalesA(x.a, corner.batch, x.quads != 0),
-                         ScalesB(x.b, corner.batch, x.quads != 0)};
-    i64 k = 0;
+                                             u32 shared, const LaunchScales& all) {
+    accumulate(g, corner, shared, ProductScales{all, corner.batch, 0, 0});
+  }
+
+  // Tiles of k begin where blocks do. What the first one has ahead of the product's own k is set
+  // to zero.
+  __device__ __forceinline__ void accumulate(const GemmArguments& own, const TileCorner& corner,
+                                             u32 shared, const ProductScales& x) {
+    const int ahead = own.k > 0 ? static_cast<int>(x.k % kWhole) : 0;
+    const GemmArguments g = with_k_ahead(own, ahead);
+    const CudaScales& scales = x.all.scales;
+    const bool quads = scales.quads != 0;
+    const Block block = {own,
+                         corner,
+                         x,
+                         x.k + own.k,
+                         ScalesA(scales.a, x.matrix, quads),
+                         ScalesB(scales.b, x.matrix, quads)};
+    i64 k = x.k - ahead;
     Plain::for_each_stage(g, corner, shared, [&](u32 stage) {
+      if (k < x.k) clear_ahead(stage, ahead);
       multiply(stage, k, block);
       k += C::kTileK;
     });
     if constexpr (C::kTileK < kDepth) {
-      if (k % kDepth != 0) promote(k - 1, block);
+      if (k % kDepth != 0 && own.k > 0) promote(k - 1, block);
     }
   }
 
@@ -66,9 +83,28 @@ class ScaledMmaEngine {
   struct Block {
     const GemmArguments& g;
     const TileCorner& corner;
+    const ProductScales& product;
+    i64 end;  // of k, as blocks are counted
     ScalesA a;
     ScalesB b;
   };
+
+  static constexpr int kWhole = smaller(C::kTileK, kDepth);
+
+  static __device__ __forceinline__ GemmArguments with_k_ahead(GemmArguments g, int ahead) {
+    g.a = moved(g.a, -ahead * (C::kAKContiguous ? 1 : g.ld_a));
+    g.b = moved(g.b, -ahead * (C::kBKContiguous ? 1 : g.ld_b));
+    g.k += ahead;
+    return g;
+  }
+
+  static __device__ __forceinline__ void clear_ahead(u32 stage, int ahead) {
+    using ShapeA = typename Plain::ShapeA;
+    clear_first<ShapeA, C::kAKContiguous>(stage, ahead, threadIdx.x, Plain::kThreads);
+    clear_first<typename Plain::ShapeB, C::kBKContiguous>(stage + ShapeA::kBytes, ahead,
+                                                          threadIdx.x, Plain::kThreads);
+    __syncthreads();
+  }
 
   // The stage holds elements from k on; those behind the end are zero.
   __device__ __forceinline__ void multiply(u32 stage, i64 k, const Block& block) {
@@ -87,12 +123,13 @@ class ScaledMmaEngine {
   // Adds the sums of the block that holds k, and starts the next one. A row or column that does not
   // exist takes the scale of the last one, and a block that does not exist is left out.
   __device__ __forceinline__ void promote(i64 k, const Block& block) {
-    if (k / kDepth * kDepth >= block.g.k) return;
+    if (k / kDepth * kDepth >= block.end) return;
     float scale_a[kBlocksA];
     float scale_b[kBlocksB][2];
 #pragma unroll
     for (int i = 0; i < kBlocksA; ++i) {
-      scale_a[i] = block.a.at(least(block.corner.row + math.row_at(i), block.g.m - 1), k);
+      const i64 row = least(block.corner.row + math.row_at(i), block.g.m - 1);
+      scale_a[i] = block.a.at(block.product.all.row_of_a(block.product.row + row), k);
     }
 #pragma unroll
     for (int j = 0; j < kBlocksB; ++j) {
@@ -129,8 +166,12 @@ struct ScaledMmaGemm {
   static constexpr int kMinBlocks = Gemm::kMinBlocks;
   static_assert(C::kSlices == 1, "slices are those of fp32");
 
-  static __device__ __forceinline__ void run(const CudaScaledGemmArguments& arguments) {
-    Gemm::run(arguments.cuda, arguments);
+  static __device__ __forceinline__ void run(const CudaScaledGemmArguments& x) {
+    run(x.cuda, {x.scales});
+  }
+  static __device__ __forceinline__ void run(const CudaGemmArguments& x,
+                                             const LaunchScales& scales) {
+    Gemm::run(x, scales);
   }
 };
 

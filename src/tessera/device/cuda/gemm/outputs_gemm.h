@@ -25,7 +25,9 @@ struct OutputsProduct {
   static constexpr int kThreads = Kernel::kThreads;
   static constexpr int kMinBlocks = Kernel::kMinBlocks;
 
-  static __device__ __forceinline__ void run(const CudaOutputArguments& x) {
+  // `more` is what the kernel for tiles gets besides.
+  template <class... More>
+  static __device__ __forceinline__ void run(const CudaOutputArguments& x, const More&... more) {
     CudaGemmArguments arguments;
     GemmArguments& g = arguments.gemm;
     g = x.product.gemm;
@@ -40,7 +42,7 @@ struct OutputsProduct {
     }
     arguments.raster_group = x.product.raster_group;
     arguments.workspace = nullptr;
-    Kernel::run(arguments);
+    Kernel::run(arguments, more...);
   }
 };
 

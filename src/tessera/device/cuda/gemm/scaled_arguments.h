@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
+#include "tessera/device/cuda/gemm/group_arguments.h"
 
 namespace tessera::device {
 
@@ -14,10 +15,19 @@ struct CudaScale {
   i64 batch_stride;
 };
 
-struct CudaScaledGemmArguments {
-  CudaGemmArguments cuda;  // first, so that its offsets hold for both structs
+struct CudaScales {
   CudaScale a, b;
   int quads;  // not 0: the scales of four blocks along k lie side by side
+};
+
+// The arguments without scales come first, so that their offsets hold for both structs.
+struct CudaScaledGemmArguments {
+  CudaGemmArguments cuda;
+  CudaScales scales;
+};
+struct CudaScaledGroupArguments {
+  CudaGroupArguments cuda;
+  CudaScales scales;
 };
 
 }  // namespace tessera::device

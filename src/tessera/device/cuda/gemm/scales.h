@@ -12,6 +12,37 @@ __device__ __forceinline__ float scale_of_e8m0(u32 byte) {
   return __uint_as_float(bits);
 }
 
+// The scales of a launch. Where rows of A are gathered, a row of the product has those of the row
+// of A that `named` says, which is below `room`; what is no such number names no row.
+struct LaunchScales {
+  const CudaScales& scales;
+  const int* named = nullptr;
+  i64 room = 0;
+
+  __device__ __forceinline__ i64 row_of_a(i64 row) const {
+    if (named == nullptr) return row;
+    const i64 found = named[row];
+    return found >= 0 && found < room ? found : 0;
+  }
+};
+
+// Where the scales of one product are: of a batch, or of a part of a group. Its first row of A and
+// its first k have so many before them, from where blocks are counted.
+struct ProductScales {
+  LaunchScales all;
+  i64 matrix, row, k;
+};
+
+// Those of the products of all groups.
+template <Grouping kGrouping>
+struct GroupScales {
+  LaunchScales all;
+  __device__ __forceinline__ ProductScales of(const GroupPart& part) const {
+    constexpr bool kAlongK = kGrouping == Grouping::along_k;
+    return {all, part.group, kAlongK ? 0 : part.begin, kAlongK ? part.begin : 0};
+  }
+};
+
 // The scales of one batch of an operand whose blocks have kRows rows (0: it has no scales) by
 // kDepth elements along k.
 template <int kRows, int kDepth, bool kE8m0>

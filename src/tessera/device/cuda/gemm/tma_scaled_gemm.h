@@ -5,10 +5,9 @@
 // output until none is left. With kSlices, as many blocks share K and add up through device memory.
 #pragma once
 
-#include "tessera/device/cuda/gemm/scaled_arguments.h"
+#include "tessera/device/cuda/gemm/tma_scales.h"
 #include "tessera/device/cuda/slices.h"
 #include "tessera/device/cuda/tile_order.h"
-#include "tessera/device/cuda/tma_scaled_loop.h"
 #include "tessera/device/cuda/tma_store.h"
 
 namespace tessera::device {
@@ -55,13 +54,7 @@ struct TmaScaledGemm {
   static_assert(kOffsetScales == kOffsetBarriers + kBarriers * 8, "scales follow the barriers");
   static_assert(kSharedBytes == C::kSharedBytes, "the host counts other bytes of shared memory");
 
-  // With one consumer, several blocks fit on a unit.
-  static constexpr int kRegistersWanted =
-      kRegistersBesides + 2 * kBlocks * kAccumulators + Loop::kOfColumns;
-  static constexpr int kFitShared = kSharedPerUnit / (kSharedBytes + kSharedReserve);
-  static constexpr int kFitRegisters = 65536 / (kRegistersWanted * kThreads);
-  static constexpr int kFit = least_of(3, least_of(kFitShared, kFitRegisters));
-  static constexpr int kMinBlocks = kConsumers > 1 || kFit < 1 ? 1 : kFit;
+  static constexpr int kMinBlocks = Loop::min_blocks(kSharedBytes);
 
   // ---- the place of this thread and block ----
 
@@ -156,7 +149,9 @@ struct TmaScaledGemm {
 #pragma unroll 1
     for (int i = cluster; i < tiles; i += num_clusters) {
       const Tile tile = tile_of(i);
-      scaled.fill(ring, k_of(tile), scales_of(tile), chosen, [&] { return loaders_of(tile); });
+      const Scales scales = scales_of(tile);
+      scaled.fill(
+          ring, k_of(tile), [&] { return scales; }, chosen, [&] { return loaders_of(tile); });
     }
     copies_commit();
     copies_wait<0>();  // a thread stays until its copies are there
@@ -172,17 +167,9 @@ struct TmaScaledGemm {
   }
 
   __device__ __forceinline__ Scales scales_of(const Tile& tile) const {
-    const CudaScale& p = C::kSwapAb ? x.b : x.a;
-    const CudaScale& q = C::kSwapAb ? x.a : x.b;
-    return {loader<typename Loop::ScalesP>(p, tile.p, rows_of_p() - 1, tile.batch),
-            loader<typename Loop::ScalesQ>(q, tile.q, rows_of_q() - 1, tile.batch)};
-  }
-  template <class Loader>
-  static __device__ __forceinline__ Loader loader(const CudaScale& scale, int first, int last,
-                                                  int batch) {
-    const auto* const data = static_cast<const char*>(scale.data);
-    return {data + batch * scale.batch_stride * 4, scale.stride_rows * 4, scale.stride_k * 4, first,
-            last};
+    const int row = C::kSwapAb ? tile.q : tile.p;
+    const int column = C::kSwapAb ? tile.p : tile.q;
+    return tile_scales<C, Loop>(x.scales, g(), {row, 0, tile.batch}, {column, 0, tile.batch});
   }
 
   // ---- the consumers ----
@@ -197,7 +184,7 @@ struct TmaScaledGemm {
       const Tile tile = tile_of(i);
       const StepRange range = k_of(tile);
       if constexpr (C::kSlices == 1) store_of(phases).ask(store_place(tile));
-      scaled.multiply(sums, ring, free, range.last - range.first);
+      scaled.multiply(sums, ring, free, range.last - range.first, [](u32, int) {});
       finish(sums, tile, phases);
     }
     if (!C::kDirectStore && loop().thread == 0) stores_wait_all();
