@@ -173,6 +173,53 @@ TEST_F(NormKernels, GatedRowsAreCorrect) {
   }
 }
 
+// Floats of any bits, results, the middles between two of them, and the floats beside these.
+std::vector<float> floats_to_round(DType out, std::size_t count, std::mt19937_64& random) {
+  std::vector<float> all(count);
+  for (float& x : all) {
+    const auto drawn = static_cast<std::uint32_t>(random());
+    std::memcpy(&x, &drawn, sizeof(x));
+    if (drawn % 4 != 0) {
+      const std::uint8_t codes[2] = {static_cast<std::uint8_t>(drawn >> 8 & 0x7a),
+                                     static_cast<std::uint8_t>((drawn >> 8 & 0x7a) + 1)};
+      const double low = load_element(out, codes, 0), high = load_element(out, codes, 1);
+      x = static_cast<float>(drawn % 4 == 1 ? high : (low + high) / 2);
+      x = std::nextafter(x, x + static_cast<float>(static_cast<int>(drawn >> 16 & 3) - 1));
+      x = drawn >> 31 == 0 ? x : -x;
+    }
+    if (std::isnan(x)) x = 0;
+  }
+  return all;
+}
+
+// The silu of 64 is 64, by which the scale divides again.
+TEST_F(NormKernels, EightBitsAreRoundedToNearestEvenAndSaturated) {
+  fmt::print("seed {}\n", seed_);
+  for (const Target& target : targets_here()) {
+    for (const DType out : {DType::fp8, DType::bf8}) {
+      NormProblem p = {.kind = NormKind::silu_mul, .in = DType::fp32, .out = out, .rows = 16};
+      p.columns = 1000, p.quant = NormQuant::tensor;
+      measure::OwnedOperands owned = measure::random_operands(p, random_());
+      const auto& o = std::get<NormOperands>(owned.operands);
+      const std::vector<float> x = floats_to_round(out, 16000, random_);
+      auto* const in = static_cast<float*>(const_cast<void*>(o.in));
+      for (std::int64_t i = 0; i < 16000; ++i) {
+        in[i / 1000 * 2000 + i % 1000] = 64;
+        in[i / 1000 * 2000 + 1000 + i % 1000] = x[static_cast<std::size_t>(i)];
+      }
+      *static_cast<float*>(const_cast<void*>(static_cast<const void*>(o.out_scale))) = 64;
+      launch(family_.general(p, target), p, owned.operands, 1);
+      const double largest = out == DType::fp8 ? 448 : 57344;
+      const auto* const codes = static_cast<const std::uint8_t*>(o.out);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        std::uint8_t expected = 0;
+        store_element(out, &expected, 0, std::clamp<double>(x[i], -largest, largest));
+        ASSERT_EQ(codes[i], expected) << target.name << " " << to_string(out) << " " << x[i];
+      }
+    }
+  }
+}
+
 // Rows of zeros and of NaN have the scale 1, and a scale is of its own block alone.
 TEST_F(NormKernels, ScalesAreOfTheGreatestMagnitude) {
   const Target target = targets_here().front();

@@ -5,6 +5,13 @@
 
 namespace tessera::device {
 
+// Memory that is needed soon, and asked for while a register block multiplies: at word w of k the
+// line at `at` + w % 16 * each + w / 16 * next, in bytes.
+struct Ahead {
+  const char* at;
+  i64 each, next;
+};
+
 // Operands and destination of a register block. Strides count words, except A's strides, which
 // count bytes.
 struct BlockTask {
@@ -20,10 +27,11 @@ struct BlockTask {
   i64 ld_before;
   void* out;
   i64 ld_out;
+  Ahead ahead;
 };
 
-// Out is the type in which sums are stored, u32 for raw accumulators.
-template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
+// Out is the type in which sums are stored, u32 for raw accumulators. kAsks: for what lies ahead.
+template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32, bool kAsks = false>
 [[gnu::noinline]] void multiply_block(const BlockTask& t) {
   using Acc = typename Math::Acc;
   Out* out = static_cast<Out*>(t.out);
@@ -61,6 +69,9 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
   const u32* b = t.b;
   for (i64 w = 0; w < t.words; ++w) {
     u32v columns[kVectors];
+    if constexpr (kAsks) {
+      __builtin_prefetch(t.ahead.at + w % 16 * t.ahead.each + w / 16 * t.ahead.next, 0, 2);
+    }
 #pragma GCC unroll 8
     for (int j = 0; j < kVectors; ++j) columns[j] = load<u32v>(b + j * kLanes);
 #pragma GCC unroll 32
@@ -119,29 +130,29 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32>
 // The next smaller number of rows for which there is a register block: 12 and 14 -> 8 -> 4.
 constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? rows / 2 : 0; }
 
-template <class Math, int kRows, int kVectors, int kPackedRows>
+template <class Math, int kRows, int kVectors, int kPackedRows, bool kAsks>
 [[gnu::always_inline]] inline void multiply_rows(const BlockTask& t, i64 rows) {
   if constexpr (fewer_rows(kRows) > 0) {
     if (rows <= fewer_rows(kRows)) {
-      return multiply_rows<Math, fewer_rows(kRows), kVectors, kPackedRows>(t, rows);
+      return multiply_rows<Math, fewer_rows(kRows), kVectors, kPackedRows, kAsks>(t, rows);
     }
   }
-  multiply_block<Math, kRows, kVectors, kPackedRows>(t);
+  multiply_block<Math, kRows, kVectors, kPackedRows, u32, kAsks>(t);
 }
 
 // Multiplies a block of `rows` x `columns`, at most kRows x (kVectors * kLanes), by the smallest
 // register block for it: with fewer rows for a low one, with half the vectors for a narrow one.
 // Operands and output must have room for the register block that runs. Kernels share this function
 // as compiled code.
-template <class Math, int kRows, int kVectors, int kPackedRows>
+template <class Math, int kRows, int kVectors, int kPackedRows, bool kAsks = false>
 void multiply_any(const BlockTask& t, i64 rows, int columns) {
   constexpr int kHalf = kVectors / 2;
   if constexpr (kHalf > 0) {
     if (rows > fewer_rows(kRows) && columns <= kHalf * kLanes) {
-      return multiply_block<Math, kRows, kHalf, kPackedRows>(t);
+      return multiply_block<Math, kRows, kHalf, kPackedRows, u32, kAsks>(t);
     }
   }
-  multiply_rows<Math, kRows, kVectors, kPackedRows>(t, rows);
+  multiply_rows<Math, kRows, kVectors, kPackedRows, kAsks>(t, rows);
 }
 
 }  // namespace tessera::device

@@ -65,6 +65,21 @@ template <int... I>
   return x == x ? bits + 0x7fffU + ((bits >> 16) & 1U) : bits | 0x400000U;
 }
 
+// What store_two() stores of a vector.
+template <class T>
+[[gnu::always_inline]] inline f32v rounded_to(f32v x) {
+  if constexpr (__is_same(T, float)) {
+    return x;
+#if !defined(__AVX512BF16__)
+  } else if constexpr (__is_same(T, bf16)) {
+    return bits_as<f32v>(round_high(x) & 0xffff0000U);
+#endif
+  } else {
+    const u16v halves = narrow_bits(T{}, x);
+    return load_lanes(reinterpret_cast<const T*>(&halves), kLanes);
+  }
+}
+
 [[gnu::always_inline]] inline void store_whole(void* p, f32v v, bool past_cache) {
   if (!past_cache) return store(p, v);
 #if defined(__clang__)

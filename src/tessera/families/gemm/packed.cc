@@ -240,6 +240,11 @@ std::vector<Object> stream_objects(const CpuTypes& t, const GemmSignature& s) {
           strip(t.a, a_is_row_major(s.layout)), strip(t.b, !b_is_row_major(s.layout))};
 }
 
+// Groups, scales and outputs of another form: few rows may share a B.
+bool asks_ahead(const GemmSignature& s) {
+  return s.grouping != GemmGrouping::none || has_scales(s) || has_outputs(s);
+}
+
 // A register block, and a variant that converts its sums to a 16-bit output.
 std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, const GemmSignature& s,
                                   int vector_bytes) {
@@ -247,12 +252,14 @@ std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, con
   const std::string arguments =
       fmt::format("{}, {}, {}, {}", t.math, a.warp_tile.m, a.warp_tile.n * 4 / vector_bytes,
                   packs_a(a.pipeline) ? a.warp_tile.m : 0);
-  std::vector<Object> objects = {
-      {"block.h", {{"void", "multiply_any", arguments, "const BlockTask&, i64, int"}}}};
+  const std::string_view asks = asks_ahead(s) ? ", true" : "";
+  std::vector<Object> objects = {{"block.h",
+                                  {{"void", "multiply_any", fmt::format("{}{}", arguments, asks),
+                                    "const BlockTask&, i64, int"}}}};
   const bool converts = size_of(s.out) == 2 && tile::epilogue_text(s.epilogue).empty();
   if (s.a != DType::int8 && converts && !has_outputs(s)) {
     objects.push_back({"block.h",
-                       {{"void", "multiply_block", fmt::format("{}, {}", arguments, t.out),
+                       {{"void", "multiply_block", fmt::format("{}, {}{}", arguments, t.out, asks),
                          "const BlockTask&"}}});
   }
   return objects;

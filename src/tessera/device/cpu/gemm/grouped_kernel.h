@@ -9,7 +9,7 @@ namespace tessera::device {
 
 template <class C>
 struct GroupedKernel {
-  static constexpr auto kShape = PackedKernel<C>::shape();
+  static constexpr auto kShape = AskingKernel<C>::shape();
 
   static i64 workspace_bytes(const void* arguments, int threads) {
     return grouped_workspace_bytes(kShape, arguments, threads);

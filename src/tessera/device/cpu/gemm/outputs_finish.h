@@ -2,10 +2,9 @@
 // place, the gate, and the store, each over a row that stays in L1.
 #pragma once
 
-#include "tessera/device/cpu/eight_bits.h"
 #include "tessera/device/cpu/epilogue.h"
+#include "tessera/device/cpu/norm/eight_bit_rows.h"
 #include "tessera/device/gemm/outputs.h"
-#include "tessera/device/norm.h"
 
 namespace tessera::device {
 
@@ -29,7 +28,6 @@ struct OutputsFinish {
   using Out = typename C::Out;
   static constexpr bool kGated = C::kGate != Gate::none;
   static constexpr bool kIsExact = __is_same(Out, int);
-  static constexpr float kLargest = __is_same(Out, fp8) ? 448.0F : 57344.0F;
 
   template <class Visit>
   [[gnu::always_inline]] static void for_each_vector(i64 count, const Visit& visit) {
@@ -98,39 +96,32 @@ struct OutputsFinish {
 
   // ---- stores ----
 
-  // The greatest magnitude; NaN does not count.
-  static float most_of(const float* x, i64 count) {
-    f32v most = splat(0.0F);
-    for_each_vector(count, [&](i64 i, int lanes) {
-      const f32v m = magnitude(load_lanes(x + i, lanes));
-      most = select(m > most, m, most);
-    });
-    float all = 0;
-    for (int i = 0; i < kLanes; ++i) all = most[i] > all ? most[i] : all;
-    return all;
-  }
-  static void store_over(Out* to, const float* x, i64 count, float scale) {
-    const float factor = 1.0F / scale;
-    for_each_vector(count, [=](i64 i, int lanes) {
-      store_rounded(to + i, load_lanes(x + i, lanes) * factor, lanes);
-    });
-  }
-  static void store_quantised(const OutputRows& t, Out* to, const float* x, i64 row) {
+  static void store_quantised(const OutputRows& t, Out* to, float* x, i64 row) {
+    using Eight = EightBitRows<C>;
+    const int count = static_cast<int>(t.count);
+    const auto result = [x](int i, int lanes, int) __attribute__((always_inline)) {
+      return load_lanes(x + i, lanes);
+    };
     if constexpr (C::kQuant == NormQuant::tensor) {
-      return store_over(to, x, t.count, *t.all->out_scale);
+      return Eight::store_over(to, x, count, 1.0F / *t.all->out_scale);
     }
-    const i64 width = C::kQuant == NormQuant::row ? t.count : kQuantBlock;
     float* scales = t.scales + row * t.all->row_of_scales;
-    for (i64 i = 0; i < t.count; i += width) {
-      const i64 count = smaller(width, t.count - i);
-      const float scale = quant_scale(most_of(x + i, count), kLargest);
-      scales[(t.column + i) / kQuantBlock * t.all->block_of_scales] = scale;
-      store_over(to + i, x + i, count, scale);
+    if constexpr (C::kQuant == NormQuant::block) {
+      const i64 step = t.all->block_of_scales;
+      return Eight::write_blocks(scales + t.column / kQuantBlock * step, step, to, x, count,
+                                 result);
     }
+    Greatest greatest;
+    device::for_each_vector(
+        count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
+          greatest.add(result(i, lanes, number), number);
+        });
+    *scales = Eight::scale_of(greatest);
+    Eight::store_over(to, x, count, 1.0F / *scales);
   }
-  static void store_row(const OutputRows& t, const u32* sums, i64 row) {
+  static void store_row(const OutputRows& t, u32* sums, i64 row) {
     Out* to = static_cast<Out*>(t.gemm->out) + row * t.gemm->ld_out + t.column;
-    const auto* x = reinterpret_cast<const float*>(sums);
+    auto* x = reinterpret_cast<float*>(sums);
     if constexpr (kIsExact) {
       for_each_vector(t.count, [&](i64 i, int lanes) {
         store_first(to + i, load_first<i32v>(sums + i, lanes), lanes);

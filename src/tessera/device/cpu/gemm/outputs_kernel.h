@@ -45,8 +45,8 @@ struct OutputsOf {
 };
 
 template <class C>
-struct OutputsKernel : OutputsOf<C, PackedKernel> {
-  using Base = OutputsOf<C, PackedKernel>;
+struct OutputsKernel : OutputsOf<C, AskingKernel> {
+  using Base = OutputsOf<C, AskingKernel>;
   static void run(const void* arguments, const CpuThread* thread) {
     Base::run_team(arguments, *thread);
   }

@@ -125,6 +125,7 @@ struct PackedGemm {
     i64 a_from;
     const u32* b;
     i64 b_panel_words;
+    bool asks_ahead;  // the columns behind these are packed next
   };
 
   [[gnu::noinline]] void register_blocks(const GemmArguments& g, const Block& x,
@@ -163,6 +164,8 @@ struct PackedGemm {
           t.a_last = there ? (1U << (depth % kPer * 8 * sizeof(A))) - 1U : 0;
         }
         const i64 rows = smaller(s.rows, x.m.end - i);
+        t.ahead = {reinterpret_cast<const char*>(panel), 0, 0};
+        if (x.asks_ahead) t.ahead = operands.next_panel(g, j, x.k, i - x.m.begin, x.m);
         block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
       }
     }
@@ -241,6 +244,7 @@ struct PackedGemm {
       Block panel = x;
       panel.n = {j, smaller(j + s.columns, x.n.end)};
       panel.b = b_space;
+      panel.asks_ahead = s.asks_ahead && panel.n.end < g.n;
       register_blocks(g, panel, moved(sink, j - x.n.begin));
     }
   }
@@ -276,8 +280,8 @@ struct PackedGemm {
             start_rows(g, m, k, starts);
             const i64 first_sum = g.k > s.tile_k ? r : i;
             const Sink sink = sink_for(g, job, partial, ld_partial, first_sum, m, columns, k);
-            const Block x{m,        columns, k,        starts,
-                          a_packed, first,   b_packed, operands.panel_words(k.end - k.begin)};
+            const i64 words = operands.panel_words(k.end - k.begin);
+            const Block x{m, columns, k, starts, a_packed, first, b_packed, words, false};
             if (by_panels) {
               run_panels(g, x, sink, b_space);
             } else {

@@ -28,8 +28,9 @@ struct PackedEntries {
   }
 };
 
-template <class C>
-struct PackedKernel : PackedEntries<C, PackedKernel<C>> {
+// kAsks: few rows share a B that lies in memory, so that register blocks ask for its next panel.
+template <class C, bool kAsks = false>
+struct PackedKernel : PackedEntries<C, PackedKernel<C, kAsks>> {
   using A = typename C::A;
   using B = typename C::B;
   using Math = typename C::Math;
@@ -52,9 +53,11 @@ struct PackedKernel : PackedEntries<C, PackedKernel<C>> {
     constexpr int kVectors = kColumns / kLanes;
     constexpr int kPackedRows = C::kPackA ? kRows : 0;
     PackedShape<Types> s = configured_shape<C, Types>();
-    s.multiply = multiply_any<Math, kRows, kVectors, kPackedRows>;
+    s.asks_ahead = kAsks;
+    s.multiply = multiply_any<Math, kRows, kVectors, kPackedRows, kAsks>;
     if constexpr (sums_convert<C>()) {
-      s.multiply_converting = multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out>;
+      s.multiply_converting =
+          multiply_block<Math, kRows, kVectors, kPackedRows, typename C::Out, kAsks>;
     }
     s.pack_a = pack_a_panel<A, Math, kRows, C::kPackA, C::kAKContiguous>;
     s.pack_b = pack_b_panel<B, Math, kColumns, C::kBKContiguous>;
@@ -66,5 +69,8 @@ struct PackedKernel : PackedEntries<C, PackedKernel<C>> {
     packed_run(kShape, arguments, thread);
   }
 };
+
+template <class C>
+using AskingKernel = PackedKernel<C, true>;
 
 }  // namespace tessera::device

@@ -61,6 +61,23 @@ struct PackedOperands {
     s.pack_b({b_at(g, n, k.begin), g.ld_b, g.n - n, k.end - k.begin}, out);
   }
 
+  // What the panel behind that of column n is packed of: the part that a register block asks for
+  // whose first row is so many rows behind the first of m. Along k a block asks for a line of each
+  // of 16 columns in turn.
+  Ahead next_panel(const GemmArguments& g, i64 n, Range k, i64 row, Range m) const {
+    constexpr i64 kLine = 64, kColumns = 16;
+    const auto* at = reinterpret_cast<const char*>(b_at(g, n + s.columns, k.begin));
+    const i64 distance = g.ld_b * i64{sizeof(B)}, block = row / s.rows;
+    if (T::kBKContiguous) {
+      const i64 last = blocks_of(m.end - m.begin, s.rows) - 1;
+      const i64 more = s.columns > kColumns && last > 0 ? s.columns - kColumns : 0;
+      return {at + (more == 0 ? 0 : block * more / last) * distance, distance, kLine};
+    }
+    const i64 lines = blocks_of(s.columns * i64{sizeof(B)}, kLine);
+    at += block % lines * kLine + block / lines % kPer * distance;
+    return {at, kPer * distance, kColumns * kPer * distance};
+  }
+
   // ---- preshuffle: every panel of B, k block by k block ----
 
   i64 packed_words(const GemmArguments& g) const {

@@ -16,6 +16,7 @@ struct PackedShape {
   i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, k
   int wave_m, wave_n, wave_k;  // most threads over m, n and k; 0: the caller's limit
   bool packs_a, packs_b;       // whether it is packed into panels; otherwise it is read in place
+  bool asks_ahead;             // register blocks ask for what the next panel of B is packed of
   ElementSizes sizes;
   bool sums_are_output;  // when alpha is 1 and beta is 0
   void (*multiply)(const BlockTask& t, i64 rows, int columns);

@@ -10,7 +10,7 @@ namespace tessera::device {
 template <class C>
 struct ScaledKernel {
   static_assert(C::kPackA && C::kPackB && !C::kPreshuffled, "scales need both operands packed");
-  static constexpr auto kShape = PackedKernel<C>::shape();
+  static constexpr auto kShape = AskingKernel<C>::shape();
 
   static i64 workspace_bytes(const void* arguments, int threads) {
     return scaled_workspace_bytes(kShape, arguments, threads);

@@ -74,19 +74,20 @@ struct GatedRows {
   }
 
   static void write_over(const Place& p, float factor) {
-    for_each_vector(p.count, [&](int i, int lanes, int) {
-      store_rounded(p.out + i, result(p, i, lanes) * factor, lanes);
-    });
+    RoundedStores<Out> stores;
+    for_each_vector(
+        p.count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
+          stores.put(p.out + i, result(p, i, lanes) * factor, lanes, number);
+        });
   }
 
   static void write_blocks(const Place& p) {
-    for (int at = 0; at < p.count; at += kQuantBlock) {
-      Eight::write_block(
-          Eight::block_scale(p.g, p.row, p.begin + at), p.out + at,
-          static_cast<int>(smaller(p.count - at, kQuantBlock)),
-          [&](int i, int lanes)
-              __attribute__((always_inline)) { return result(p, at + i, lanes); });
-    }
+    alignas(kVectorBytes) float x[kChunk];
+    Eight::write_blocks(
+        Eight::scales_from(p.g, p.row, p.begin), p.g.block_of_scales, p.out, x,
+        p.count, [&](int i, int lanes, int) __attribute__((always_inline)) {
+          return result(p, i, lanes);
+        });
   }
 
   // All of a row, which is computed twice where one chunk does not hold it.
@@ -102,7 +103,7 @@ struct GatedRows {
     const float scale = g.out_scales[row * g.row_of_scales] = Eight::scale_of(greatest);
     if (g.columns <= kChunk) {
       const Place p = place_of(g, row, 0);
-      return Eight::store_over(p.out, x, p.count, scale);
+      return Eight::store_over(p.out, x, p.count, 1.0F / scale);
     }
     for (i64 begin = 0; begin < g.columns; begin += kChunk) {
       write_over(place_of(g, row, begin), 1.0F / scale);

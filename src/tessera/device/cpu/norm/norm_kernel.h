@@ -50,8 +50,33 @@ struct NormKernel {
             static_cast<const In*>(g.residual) + g.ld_residual * row + column};
   }
 
+  static bool goes_past_cache(const NormArguments& g) {
+    return g.rows * g.columns * i64{sizeof(Out)} > kCachedBytes;
+  }
+  static bool sums_go_past_cache(const NormArguments& g) {
+    return C::kResidual && g.rows * g.columns * i64{sizeof(In)} > kCachedBytes;
+  }
+
   // One chunk holds a whole row, so that the second pass reads no memory.
   static bool is_held(const NormArguments& g) { return C::kSlices == 1 && g.columns <= kChunk; }
+
+  // Stores vectors of sums, two whole ones at a time, and tells what was stored.
+  struct SumStores {
+    bool past_cache;
+    f32v last = {};
+    [[gnu::always_inline]] f32v put(In* p, f32v x, int lanes, int number) {
+      if (number < 0) {
+        store_float(p, x, lanes);
+        return load_lanes(p, lanes);
+      }
+      if (number % 2 == 1) store_two(p - kLanes, last, x, past_cache);
+      last = x;
+      return rounded_to<In>(x);
+    }
+  };
+  static bool is_vector(const void* p) {
+    return reinterpret_cast<unsigned long>(p) % kVectorBytes == 0;
+  }
 
   // Calls visit(i, x, lanes, number) for `count` columns of a row as floats, by vectors, which are
   // left in the chunk; with a residual the sum is stored first, and what was stored is what counts.
@@ -62,11 +87,11 @@ struct NormKernel {
     const Inputs from = inputs(g, row, begin);
     In* const sum = static_cast<In*>(g.sum) + g.ld_sum * row + begin;
     const In* const in = C::kResidual && again ? sum : from.in;
+    SumStores stores = {is_held(g) && sums_go_past_cache(g) && is_vector(sum)};
     const auto one = [&](int i, int lanes, int number) __attribute__((always_inline)) {
       f32v x = load_lanes(in + i, lanes);
       if (C::kResidual && !again) {
-        store_float(sum + i, x + load_lanes(from.residual + i, lanes), lanes);
-        x = load_lanes(sum + i, lanes);
+        x = stores.put(sum + i, x + load_lanes(from.residual + i, lanes), lanes, number);
       }
       store(chunk.x + i, x);
       visit(i, x, lanes, number);
@@ -155,22 +180,17 @@ struct NormKernel {
                                             NormFactors f) {
     if constexpr (kSoftmax && kHeld) return x * f.factor;
     if constexpr (kSoftmax) return exp_of_negative(x - f.offset) * f.factor;
-    f32v y = (x - f.offset) * f.factor;
+    f32v y = (C::kKind == NormKind::rmsnorm ? x : x - f.offset) * f.factor;
     if (C::kScale) y = y * load_lanes(static_cast<const Weight*>(g.scale) + column, lanes);
     if (C::kShift) y = y + load_lanes(static_cast<const Weight*>(g.shift) + column, lanes);
     return y;
-  }
-
-  static bool goes_past_cache(const NormArguments& g) {
-    return g.rows * g.columns * i64{sizeof(Out)} > kCachedBytes;
   }
 
   template <bool kHeld>
   static void write_chunk(const NormArguments& g, i64 row, i64 begin, int count, NormFactors f,
                           const Chunk& chunk) {
     Out* const out = static_cast<Out*>(g.out) + g.ld_out * row + begin;
-    const bool is_aligned = reinterpret_cast<unsigned long>(out) % kVectorBytes == 0;
-    const bool past_cache = is_aligned && goes_past_cache(g);
+    const bool past_cache = is_vector(out) && goes_past_cache(g);
     const Inputs next = inputs(g, row + 1, count / 2);
     const NormArguments own = g;
     f32v last;
@@ -241,10 +261,11 @@ struct NormKernel {
                          Chunk& chunk) {
     for_each_chunk(p.columns, [&](i64 begin, int count) {
       Out* const out = static_cast<Out*>(g.out) + g.ld_out * p.row + begin;
+      RoundedStores<Out> stores;
       finish_chunk(
           g, p, begin, count, finish,
-          chunk, [&](int i, f32v y, int lanes, int) __attribute__((always_inline)) {
-            store_rounded(out + i, y * factor, lanes);
+          chunk, [&](int i, f32v y, int lanes, int number) __attribute__((always_inline)) {
+            stores.put(out + i, y * factor, lanes, number);
           });
     });
   }
@@ -262,7 +283,7 @@ struct NormKernel {
     const float scale = g.out_scales[p.row * g.row_of_scales] = Eight::scale_of(greatest);
     if (g.columns > kChunk) return write_over(g, p, finish, 1.0F / scale, chunk);
     Eight::store_over(static_cast<Out*>(g.out) + g.ld_out * p.row, chunk.x,
-                      static_cast<int>(g.columns), scale);
+                      static_cast<int>(g.columns), 1.0F / scale);
   }
 
   static void write_blocks(const NormArguments& g, const Place& p, const Finish& finish,
@@ -273,16 +294,12 @@ struct NormKernel {
       const Inputs next = inputs(g, p.row + 1, count / 2);
       const NormArguments own = g;
       const NormFactors f = finish.f;
-      for (int at = 0; at < count; at += kQuantBlock) {
-        Eight::write_block(
-            Eight::block_scale(g, p.row, begin + at), out + at,
-            static_cast<int>(smaller(count - at, kQuantBlock)),
-            [&](int i, int lanes) __attribute__((always_inline)) {
-              const int place = at + i;
-              if (finish.is_read) next.prefetch(place / 2);
-              return result<false>(g, load<f32v>(chunk.x + place), begin + place, lanes, finish.f);
-            });
-      }
+      Eight::write_blocks(
+          Eight::scales_from(g, p.row, begin), g.block_of_scales, out, chunk.x,
+          count, [&](int i, int lanes, int number) __attribute__((always_inline)) {
+            if (number >= 0 && number % kPrefetchEach == 0) next.prefetch(i / 2);
+            return result<false>(own, load<f32v>(chunk.x + i), begin + i, lanes, f);
+          });
     });
   }
 
@@ -325,7 +342,7 @@ struct NormKernel {
     for (i64 i = mine.begin; i < mine.end; ++i) {
       visit(Place{i / C::kSlices, part(g.columns, kSliceUnit, C::kSlices, i % C::kSlices)}, i);
     }
-    if (goes_past_cache(g)) finish_stores();
+    if (goes_past_cache(g) || sums_go_past_cache(g)) finish_stores();
   }
 
   // A kernel of one step makes the statistics of a row, then its result. The first of two steps
