@@ -23,14 +23,6 @@ std::string scales_fit(const GemmSignature& s) {
                      to_string(s.scale_a), to_string(s.scale_b));
 }
 
-std::string scales_go_alone(const GemmSignature& s) {
-  if (!has_scales(s) || !has_outputs(s)) return {};
-  return fmt::format(
-      "gate, indexing and quant must be none with scale_a={} and scale_b={}, got {}, {} and {}",
-      to_string(s.scale_a), to_string(s.scale_b), to_string(s.gate), to_string(s.indexing),
-      to_string(s.quant));
-}
-
 std::string gate_fits(const GemmSignature& s) {
   if (s.gate == GemmGate::none) {
     return s.gate_interleaved ? "gate_interleaved must be 0 with gate=none, got 1" : "";
@@ -153,8 +145,7 @@ std::string arrays_reason(const GemmProblem& p) {
 }  // namespace
 
 Verdict extras_fit(const GemmSignature& s) {
-  for (auto* reason :
-       {scales_fit, scales_go_alone, gate_fits, indexing_fits, quant_fits, lists_go_alone}) {
+  for (auto* reason : {scales_fit, gate_fits, indexing_fits, quant_fits, lists_go_alone}) {
     if (std::string why = reason(s); !why.empty()) return {why};
   }
   return {};

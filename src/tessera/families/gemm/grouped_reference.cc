@@ -44,6 +44,7 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
   Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0, {}};
   if (has_scales(p)) {
     made.scales.a = a_scales_of(scaled, part), made.scales.b = b_scales_of(scaled, part);
+    if (p.indexing == GemmIndexing::gathered) made.scales.a.first_row = 0;  // as the index counts
   }
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;
@@ -67,11 +68,8 @@ void* out_of(const GemmProblem& p, const GemmOperands& o, const Product& product
 
 std::vector<Product> products_of(const GemmProblem& p, const GemmOperands& o) {
   device::ScaledArguments x{};
-  if (has_scales(p)) {
-    x = scaled_arguments(p, o);
-  } else {
-    x.groups = output_arguments(p, o).groups;
-  }
+  if (has_scales(p)) x = scaled_arguments(p, o);
+  x.groups = output_arguments(p, o).groups;
   std::vector<Product> all;
   if (x.groups.numbers == nullptr || p.n == 0 || p.m == 0) return all;
   device::for_each_part(
@@ -109,10 +107,10 @@ Reference grouped_reference(const GemmProblem& p, const GemmOperands& o,
   const std::vector<Product> all = some_of(products_of(p, o), limits.rows);
   const ReferenceLimits each = share_of(limits, all.size());
   for (const Product& product : all) {
-    Reference one =
-        has_outputs(p)
-            ? outputs_reference(product.problem, product.operands, each, scale_strides(p))
-            : scaled_reference(product.problem, product.operands, product.scales, each);
+    Reference one = has_outputs(p)
+                        ? outputs_reference(product.problem, product.operands, product.scales, each,
+                                            scale_strides(p))
+                        : scaled_reference(product.problem, product.operands, product.scales, each);
     for (Reference::Run run : one.runs) {
       const bool is_out = run.tensor == place_of(product.problem, "out");
       run.tensor = is_out ? out : scales, run.batch = is_list(p) ? product.group : 0;

@@ -366,8 +366,9 @@ bool is_out(const GemmProblem& p, const GemmOperands& o, const void* operand) {
 Plan plan_of(const GemmProblem& p, const ReferenceLimits& limits) { return plan(p, limits); }
 
 Elements product_elements(const GemmProblem& p, const GemmOperands& o,
-                          const ReferenceLimits& limits, const Plan& plan) {
-  return Computation(p, o, {}, limits).run(plan);
+                          const device::ScaledArguments& scales, const ReferenceLimits& limits,
+                          const Plan& plan) {
+  return Computation(p, o, scales, limits).run(plan);
 }
 
 Reference reference(const Problem& problem, const Operands& operands,
@@ -376,9 +377,10 @@ Reference reference(const Problem& problem, const Operands& operands,
   require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
   if (has_groups(p)) return grouped_reference(p, o, limits);
-  if (has_outputs(p)) return outputs_reference(p, o, limits, scale_strides(p));
-  return scaled_reference(p, o, has_scales(p) ? scaled_arguments(p, o) : device::ScaledArguments{},
-                          limits);
+  const device::ScaledArguments scales =
+      has_scales(p) ? scaled_arguments(p, o) : device::ScaledArguments{};
+  if (has_outputs(p)) return outputs_reference(p, o, scales, limits, scale_strides(p));
+  return scaled_reference(p, o, scales, limits);
 }
 
 Reference scaled_reference(const GemmProblem& p, const GemmOperands& o,

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "tessera/device/gemm/scales.h"
 #include "tessera/families/gemm/gemm_internal.h"
 
 namespace tessera::gemm {
@@ -24,6 +25,7 @@ Plan plan_of(const GemmProblem& p, const ReferenceLimits& limits);
 
 // The elements of the product after its epilogue. Rows are the product's; none is of no row.
 Elements product_elements(const GemmProblem& p, const GemmOperands& o,
-                          const ReferenceLimits& limits, const Plan& plan);
+                          const device::ScaledArguments& scales, const ReferenceLimits& limits,
+                          const Plan& plan);
 
 }  // namespace tessera::gemm

@@ -10,6 +10,7 @@
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
+#include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
 namespace {
@@ -81,6 +82,9 @@ constexpr Ask kAsks[] = {
      "rows by index"},
     {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, binds_outputs,
      "quantised outputs"},
+    {[](const GemmSignature& s) { return has_scales(s) && has_outputs(s); },
+     [](const Types::Own& own) { return own.scales_outputs; },
+     "block scales beside a gate, rows by index or quantised outputs"},
 };
 
 const Ask* unserved(const Case& c) {
@@ -206,6 +210,12 @@ std::string no_instruction(const Case& c, std::string_view name) {
   return fmt::format("{} has no {} for {} x {}", c.target.name, name, to_string(c.signature.a),
                      to_string(c.signature.b));
 }
+
+// The matrix instructions of the target: a wave of 32 lanes is RDNA's.
+std::string_view matrix_name(const Case& c) {
+  return c.target.warp_size == tile::kWaveLanes ? "mfma" : "wmma";
+}
+bool has_matrix(const Case& c) { return find_instruction_named(c, matrix_name(c)) != nullptr; }
 
 PipelineLimit limit_of(const Case& c) {
   const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);
