@@ -4,16 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <set>
 #include <tuple>
 
 #include "cpu/gemm/sample.h"
 #include "cpu/gemm/tile_registry.h"
 #include "cpu/guarded.h"
+#include "grouped.h"
+#include "outputs.h"
 #include "tessera/families/gemm/gemm.h"
-#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/operands.h"
 
@@ -98,128 +97,7 @@ class OutputsKernel : public testing::TestWithParam<KernelSpec> {
   }
 
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k) {
-    GemmProblem p = gemm::problem_of(signature, m, p_columns(n), k);
-    if (p.grouping != GemmGrouping::none) p.groups = draw(0, 9);
-    if (p.grouping == GemmGrouping::none && p.indexing == GemmIndexing::none) p.batch = draw(1, 3);
-    if (p.indexing != GemmIndexing::none) p.index_room = m + draw(p.m > 0 ? 1 : 0, 40);
-    if (p.indexing == GemmIndexing::gathered && m > 0) p.index_room = draw(1, 2 * m);
-    p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 1;
-    p.clamp_lo = -0.5F, p.clamp_hi = 1.5F;
-    p.alpha = p.out == DType::int32 ? 1.0F : p.a == DType::int8 ? 0x1p-9F : 0.75F;
-    return p;
-  }
-  std::int64_t p_columns(std::int64_t n) const {
-    return signature.gate == GemmGate::none ? n : n + n % 2;
-  }
-
-  // Strides that are longer than the sizes, and C.
-  void loosen(GemmProblem& p) {
-    p = with_strides(p);
-    const std::int64_t rows = std::max(p.m, p.index_room) + 1;
-    for (std::int64_t* ld : {&p.ld_a, &p.ld_b, &p.ld_c, &p.ld_out}) *ld += draw(0, 5);
-    const std::int64_t longest = std::max({rows, p.n, p.k});
-    p.batch_stride_a = longest * p.ld_a, p.batch_stride_b = longest * p.ld_b;
-    p.batch_stride_c = rows * p.ld_c + 1, p.batch_stride_out = rows * p.ld_out + 1;
-    for (std::size_t i = 0; i < p.epilogue.num_d; ++i) {
-      if (!d_uses(p.epilogue)[i].is_vector()) p.ld_d[i] += draw(0, 5);
-      p.batch_stride_d[i] = draw(0, 3) == 0 ? 0 : rows * std::max(p.ld_d[i], p.n);
-    }
-    if (p.quant == NormQuant::none) p.beta = p.out == DType::int32 ? 2.0F : -0.5F;
-  }
-
-  // Groups of random sizes, of which some are empty; rows of no group behind them, or between them.
-  void fill_numbers(const GemmProblem& p, const GemmOperands& o) {
-    auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
-    if (to == nullptr) return;
-    std::int64_t at = 0;
-    const std::int64_t room = p.grouping == GemmGrouping::along_k ? p.k : p.m;
-    const std::int64_t most = 1 + 2 * room / std::max<std::int64_t>(1, p.groups);
-    if (p.grouping == GemmGrouping::indexed) std::fill_n(to, p.m, -1);
-    for (std::int64_t i = 0; i < p.groups; ++i) {
-      const std::int64_t size = draw(0, 3) == 0 ? 0 : draw(0, std::min(room - at, most));
-      if (p.grouping == GemmGrouping::indexed) {
-        std::fill_n(to + at, size, static_cast<int>(i));
-        at = std::min(room, at + size + draw(0, 1));
-      } else {
-        at += size;
-        to[i] = static_cast<std::int32_t>(p.grouping == GemmGrouping::masked ? draw(0, p.m) : at);
-      }
-    }
-  }
-  // Some rows name none; several rows may gather the same one.
-  void fill_index(const GemmProblem& p, const GemmOperands& o) {
-    auto* const index = const_cast<std::int32_t*>(o.row_index);
-    for (std::int64_t i = 0; i < (index == nullptr ? 0 : p.m); ++i) {
-      if (draw(0, 5) == 0) index[i] = -1;
-      if (draw(0, 5) == 0 && p.indexing == GemmIndexing::gathered && p.index_room > 0) {
-        index[i] = static_cast<std::int32_t>(draw(0, p.index_room - 1));
-      }
-    }
-  }
-
-  // Which rows of out, all of its matrices one behind the other, are written.
-  static std::vector<bool> written(const GemmProblem& p, const GemmOperands& o) {
-    const bool has_matrices = gemm::group_matrices(p.grouping).out;
-    const std::int64_t room = stored_rows_out(p);
-    const std::int64_t count = p.grouping == GemmGrouping::none ? p.batch
-                               : has_matrices                   ? p.groups
-                                                                : 1;
-    std::vector<bool> is(static_cast<std::size_t>(count * room));
-    const auto mark = [&](std::int64_t matrix, std::int64_t first, std::int64_t rows) {
-      for (std::int64_t i = first; i < first + rows; ++i) {
-        const std::int64_t named = p.indexing == GemmIndexing::none ? i : o.row_index[i];
-        if (named < 0) continue;
-        const std::int64_t row = p.indexing == GemmIndexing::scattered ? named : i;
-        is[static_cast<std::size_t>(matrix * room + row)] = true;
-      }
-    };
-    if (p.grouping == GemmGrouping::none) {
-      for (std::int64_t i = 0; i < p.batch; ++i) mark(i, 0, p.m);
-      return is;
-    }
-    const device::GroupArguments x = gemm::group_arguments(with_strides(p), o);
-    if (x.numbers == nullptr) return is;
-    device::for_each_part(x, [&](const device::GroupPart& part) {
-      const bool all = p.grouping == GemmGrouping::along_k;
-      mark(has_matrices ? part.group : 0, all ? 0 : part.begin, all ? p.m : part.size);
-    });
-    return is;
-  }
-
-  // The bytes of rows that are not written have not changed, and neither have those of their
-  // scales.
-  static void expect_left_alone(const GemmProblem& p, const measure::OwnedOperands& owned,
-                                const std::vector<std::vector<std::byte>>& before) {
-    const std::vector<bool> is = written(p, std::get<GemmOperands>(owned.operands));
-    for (std::size_t t = 0; t < owned.tensors.size(); ++t) {
-      const Tensor& tensor = *(owned.tensors.begin() + static_cast<std::ptrdiff_t>(t));
-      if (before[t].empty() || tensor.is_empty()) continue;
-      const auto* now =
-          static_cast<const std::byte*>(owned.family->pointer(owned.operands, tensor.operand));
-      const int size = size_of(tensor.dtype);
-      std::int64_t touched = 0;
-      for (std::size_t i = 0; i < is.size(); ++i) {
-        for (std::int64_t c = 0; c < (is[i] ? 0 : tensor.sizes[0]); ++c) {
-          const std::int64_t at =
-              (tensor.row_offset(static_cast<std::int64_t>(i)) + c * tensor.strides[0]) * size;
-          touched +=
-              std::memcmp(now + at, before[t].data() + at, static_cast<std::size_t>(size)) != 0;
-        }
-      }
-      EXPECT_EQ(touched, 0) << "elements of " << tensor.name << " changed in rows of no index";
-    }
-  }
-
-  static std::vector<std::vector<std::byte>> outputs_of(const measure::OwnedOperands& owned) {
-    std::vector<std::vector<std::byte>> all;
-    for (const Tensor& tensor : owned.tensors) {
-      std::vector<std::byte>& bytes = all.emplace_back();
-      const void* const from = owned.family->pointer(owned.operands, tensor.operand);
-      if (!tensor.is_written() || tensor.is_report || from == nullptr) continue;
-      bytes.resize(tensor.bytes());
-      if (!bytes.empty()) std::memcpy(bytes.data(), from, bytes.size());
-    }
-    return all;
+    return outputs::problem_of(signature, m, n, k, random);
   }
 
   void launch(const Problem& p, const Operands& operands, int threads) {
@@ -234,10 +112,10 @@ class OutputsKernel : public testing::TestWithParam<KernelSpec> {
     family.validate(p);
     measure::OwnedOperands owned = measure::random_operands(p, random());
     const auto& o = std::get<GemmOperands>(owned.operands);
-    fill_numbers(p, o);
-    fill_index(p, o);
+    grouped::fill_numbers(p, owned.operands, random);
+    outputs::fill_index(p, o, random);
     validate_operands(family, p, owned.operands);
-    const auto before = outputs_of(owned);
+    const auto before = outputs::bytes_of_outputs(owned);
     if (draw(0, 1) == 0) {
       launch(p, owned.operands, threads);
     } else {
@@ -249,7 +127,7 @@ class OutputsKernel : public testing::TestWithParam<KernelSpec> {
     EXPECT_EQ(measure::gaps_intact(owned), "");
     const Mismatch mismatch = family.verify(p, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;
-    expect_left_alone(p, owned, before);
+    outputs::expect_left_alone(p, owned, before);
   }
 };
 
@@ -271,7 +149,7 @@ TEST_P(OutputsKernel, MatchesTheReferenceAtAnySizes) {
 TEST_P(OutputsKernel, ReadsStridesAndC) {
   for (int i = 0; i < 6; ++i) {
     GemmProblem p = problem(draw(1, 50), draw(1, 300), draw(1, 50));
-    loosen(p);
+    outputs::loosen(p, random);
     check(p, static_cast<int>(draw(1, 3)));
   }
 }

@@ -1,9 +1,10 @@
-// The general kernel on operands with scales of blocks, on random ragged problems, against the
-// fp64 reference: every pair of scales of both types may be drawn.
+// The general kernel on operands with scales of blocks, on random ragged problems with groups and
+// without, against the fp64 reference: every pair of scales of both types may be drawn.
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "grouped.h"
 #include "hip/gemm/emulated_gemm.h"
 
 namespace tessera {
@@ -20,6 +21,7 @@ class ScaledGemm : public EmulatedGemm {
     const auto pair = static_cast<std::size_t>(between(1, 15));
     p.scale_a = kScales[pair % 4], p.scale_b = kScales[pair / 4];
     if (one_in(2)) p.scale_type = GemmScaleType::e8m0;
+    if (one_in(2)) p.grouping = static_cast<GemmGrouping>(between(1, 4));
     p.out = p.d = one_in(2) ? DType::fp32 : DType::bf16;
     return family_.general(p, target_);
   }
@@ -27,7 +29,8 @@ class ScaledGemm : public EmulatedGemm {
   GemmProblem problem_with_scales(const KernelSpec& spec) {
     GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, 140),
                                      between(1, 70), between(0, 300));
-    p.batch = between(1, 2);
+    if (p.grouping == GemmGrouping::none) p.batch = between(1, 2);
+    if (p.grouping != GemmGrouping::none) p.groups = between(1, 5);
     p.scale_quads = p.scale_type == GemmScaleType::e8m0 && one_in(2);
     if (one_in(2)) add_gaps(p);
     if (one_in(2)) p.beta = -1.5F;
@@ -56,6 +59,7 @@ class ScaledGemm : public EmulatedGemm {
     family_.validate(p);
     ASSERT_EQ(family_.supports(spec, p, target_).reason, "");
     measure::OwnedOperands owned = measure::random_operands(p, seed, 1, target_.fp8_encoding);
+    grouped::fill_numbers(p, owned.operands, random_);
     const Reference wanted = family_.reference(p, owned.operands, {.fp8 = target_.fp8_encoding});
     emulator::Memory memory;
     add_operands(owned, memory);

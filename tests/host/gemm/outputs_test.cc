@@ -178,6 +178,53 @@ TEST(OutputsLaunch, HasTheStepsThatHopperNeeds) {
   EXPECT_EQ(steps("gemm m=0 n=8 k=8 dtype=bf16 indexing=gathered index_room=4"), 0U);
 }
 
+TEST(OutputsRules, ServeAmdWithGroups) {
+  const Target target = load_target("gfx942");
+  const char* const grouped =
+      "gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul groups=3 grouping=contiguous";
+  for (const Pipeline pipeline : {Pipeline::direct, Pipeline::compv3, Pipeline::mem}) {
+    EXPECT_EQ(why_not(grouped, pipeline, target), "");
+  }
+  EXPECT_EQ(why_not(grouped, Pipeline::stream, target),
+            "gfx942 has no stream kernels for groups of unequal sizes, got grouping=contiguous");
+  KernelSpec sliced = parse_name(
+      "gemm_bf16_rcr_mem_64x64x64_2x2x1_32x32x16_gatesilumul_intrawave_splitordered1_slices4_"
+      "gfx942");
+  EXPECT_EQ(family().is_legal(sliced, target).reason,
+            "workgroups share no k of products with a gate, rows by index or quantised outputs, "
+            "which need slices=1 streamk=false, got slices=4 streamk=false");
+}
+
+TEST(OutputsRules, ServeBlockScalesByTheGeneralKernelOfAmd) {
+  const char* const line = "gemm m=8 n=8 k=8 dtype=fp8 out=bf16 gate=silu_mul scale_a=1x128";
+  EXPECT_EQ(why_not(line, Pipeline::direct, load_target("gfx942")), "");
+  EXPECT_EQ(why_not(line, Pipeline::packab, load_target("avx512")),
+            "avx512 has no packab kernels with block scales beside a gate, rows by index or "
+            "quantised outputs");
+}
+
+TEST(OutputsLaunch, HasTheStepsThatAmdNeeds) {
+  const Target target = load_target("gfx942");
+  const auto entries = [&](const char* line) {
+    const Problem problem = parse_problem(line);
+    const KernelSpec spec = general(problem, target);
+    EXPECT_EQ(family().is_legal(spec, target).reason, "") << line;
+    const Source source = family().emit(spec, target);
+    const Launch launch = family().bind(spec, problem, target, no_operands(problem));
+    std::string all;
+    for (const Step& step : launch.steps) all += source.entries.at(step.entry) + ";";
+    return all;
+  };
+  EXPECT_EQ(entries("gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul"), ";_finish;");
+  EXPECT_EQ(entries("gemm m=8 n=8 k=8 dtype=bf16 indexing=gathered index_room=4"),
+            "_gather;;_finish;");
+  EXPECT_EQ(entries("gemm m=8 n=8 k=0 dtype=bf16 indexing=gathered index_room=4"), ";_finish;");
+  EXPECT_EQ(entries("gemm m=0 n=8 k=8 dtype=bf16 indexing=gathered index_room=4"), "");
+  EXPECT_EQ(entries("gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul groups=2 grouping=indexed "
+                    "check_groups=1 indexing=gathered index_room=4"),
+            "_check;_gather;;_finish;");
+}
+
 TEST(OutputsEnumeration, ListsKernelsThatAWishNames) {
   const Target target = load_target("avx512");
   const auto count = [&](std::vector<Wish> wishes) { return enumerate(target, wishes).size(); };

@@ -93,7 +93,7 @@ const ScaledRefusal kScaledRefusals[] = {
      ""},
     {"gemm_fp8_rcr_packab_192x1920x256_0x0x1_12x32x1_outfp8_scalea1x128_scaleb128x128_gatesilumul_"
      "quantblock_avx512",
-     "avx512 has no packab kernels with block scales and a gate, rows by index or quantised "
+     "avx512 has no packab kernels with block scales beside a gate, rows by index or quantised "
      "outputs"},
 };
 INSTANTIATE_TEST_SUITE_P(Gemm, ScaledLegality, testing::ValuesIn(kScaledRefusals));

@@ -31,7 +31,7 @@ struct OutputPart {
 };
 
 // The row that the index names for a row of the product, or -1.
-inline i64 named_row(const OutputArguments& x, i64 row) {
+constexpr i64 named_row(const OutputArguments& x, i64 row) {
   const i64 named = x.row_index[row];
   return named < x.index_room ? (named < 0 ? -1 : named) : -1;
 }

@@ -22,6 +22,16 @@ __device__ __forceinline__ float widened(T x) {
   return to_float(x);
 }
 
+// The largest number of an 8-bit float.
+template <class T>
+constexpr float largest_of() {
+#if defined(__gfx942__)
+  return kSame<T, fp8> ? 240.0F : 57344.0F;
+#else
+  return kSame<T, fp8> ? 448.0F : 57344.0F;
+#endif
+}
+
 // The float of an exponent of kExponent bits, as eight_bits_to_float() reads it.
 template <int kExponent>
 __device__ __forceinline__ u32 round_to_eight_bits(float x) {

@@ -68,10 +68,22 @@ class Finish {
     store_quad<Out>(out + at.row * g.ld_out + at.column, finish(at, sums), at.count, out_in_quads);
   }
 
+  // What the epilogue makes of the sums of `at`, before it is rounded.
+  __device__ __forceinline__ Float4 result(const Place& at, const Vec<Acc, 4>& sums) const {
+    Float4 v;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = static_cast<float>(sums[i]) * g.alpha;
+    if (g.beta != 0) {
+      const Out* const from = c + at.row * g.ld_c + at.column;
+      v += floats_of<Out>(load_quad<Out>(from, at.count, c_in_quads)) * g.beta;
+    }
+    return apply_steps<0, 0>(v, at);
+  }
+
  private:
   __device__ __forceinline__ Quad<Out> finish(const Place& at, const Vec<Acc, 4>& sums) const {
-    const Out* from = c + at.row * g.ld_c + at.column;
     if constexpr (kExact) {
+      const Out* const from = c + at.row * g.ld_c + at.column;
       Quad<Out> v;
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i] = static_cast<u32>(sums[i]) * static_cast<u32>(int(g.alpha));
@@ -81,13 +93,7 @@ class Finish {
       }
       return v;
     } else {
-      Float4 v;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = static_cast<float>(sums[i]) * g.alpha;
-      if (g.beta != 0) {
-        v += floats_of<Out>(load_quad<Out>(from, at.count, c_in_quads)) * g.beta;
-      }
-      return round_quad<Out>(apply_steps<0, 0>(v, at));
+      return round_quad<Out>(result(at, sums));
     }
   }
 

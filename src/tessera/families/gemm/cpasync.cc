@@ -231,7 +231,7 @@ bool is_general_cpasync(const Algorithm& a, const GemmProblem& p) {
 }
 
 Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Target&) {
-  if (Verdict served = cuda_outputs_serve(p); !served) return served;
+  if (Verdict served = outputs_serve_on_gpus(p); !served) return served;
   return parts_fit(spec.algorithm, p);
 }
 
@@ -313,7 +313,8 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
   return launch;
 }
 
-Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                            const GemmOperands& o) {
   const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
   return bind_cuda_outputs(p, o, is_empty ? Step{} : step_of_tiles(spec, p));
 }
@@ -345,8 +346,8 @@ const Way kCpasyncWay = {.backend = "cuda",
                                  .is_general = is_general_cpasync,
                                  .bind_groups = bind_groups_by_warps,
                                  .bind_outputs = bind_cpasync_outputs,
-                                 .scales_outputs = true,
                                  .bind_scaled = bind_scaled_on_cuda,
+                                 .scales_outputs = true,
                                  .by_warp = true}};
 
 }  // namespace tessera::gemm

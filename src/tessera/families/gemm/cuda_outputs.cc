@@ -16,8 +16,6 @@ namespace tessera::gemm {
 namespace {
 
 constexpr unsigned kFinishThreads = 256;  // kOutputThreads
-constexpr std::int64_t kLine = 256;       // bytes at whose multiples parts of the workspace begin
-constexpr int kStoredSumBytes = 4;
 constexpr std::uint8_t kGatherEntry = 1, kFinishEntry = 2;
 
 struct Entry {
@@ -32,18 +30,6 @@ std::string entry_text(const std::string& name, std::string_view arguments, cons
       entry.bounds, name, entry.suffix, arguments, entry.kernel, entry.given);
 }
 
-std::int64_t whole_lines(std::int64_t bytes) { return tiles(bytes, kLine) * kLine; }
-
-// Rows of the copy begin at multiples of 16 bytes.
-std::int64_t ld_of_copy(const GemmProblem& p) {
-  const std::int64_t unit = 16 / size_of(p.a);
-  return tiles(a_is_row_major(p.layout) ? p.k : p.m, unit) * unit;
-}
-std::int64_t bytes_of_copy(const GemmProblem& p) {
-  if (p.indexing != GemmIndexing::gathered) return 0;
-  return whole_lines(ld_of_copy(p) * (a_is_row_major(p.layout) ? p.m : p.k) * size_of(p.a));
-}
-
 Step step_of_blocks(std::uint8_t entry, std::int64_t blocks) {
   Step step;
   step.entry = entry;
@@ -51,12 +37,6 @@ Step step_of_blocks(std::uint8_t entry, std::int64_t blocks) {
   step.grid[0] = static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, 1 << 30));
   step.block[0] = kFinishThreads;
   return step;
-}
-
-void list_outputs(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
-  if (p.indexing != GemmIndexing::none) launch.pointers.push(o.row_index);
-  if (p.quant == NormQuant::tensor) launch.pointers.push(o.out_scale);
-  if (p.quant >= NormQuant::row) launch.pointers.push(o.out_scales);
 }
 
 }  // namespace
@@ -98,21 +78,15 @@ Source cuda_outputs_source(const KernelSpec& spec, const CudaTemplate& from,
   return source;
 }
 
-Verdict cuda_outputs_serve(const GemmProblem& p) {
-  if (!has_outputs(p) || !p.pointer_arrays) return {};
-  return {"pointer_arrays must be 0 for gates on GPUs, got 1"};
-}
-
 Launch bind_cuda_outputs(const GemmProblem& p, const GemmOperands& o, const Step& product) {
   Launch launch;
   device::CudaOutputArguments x{};
   x.product.gemm = gemm_arguments(p, o);
   x.product.raster_group = kRasterGroup;
   x.outputs = output_arguments(p, o);
-  x.copy = device::kCounterBytes;
-  x.sums = x.copy + bytes_of_copy(p);
-  x.ld_copy = ld_of_copy(p);
-  launch.workspace.bytes = static_cast<std::size_t>(x.sums + p.batch * p.m * p.n * kStoredSumBytes);
+  const OutputPlaces places = output_places(p, device::kCounterBytes);
+  x.copy = places.copy, x.sums = places.sums, x.ld_copy = places.ld_copy;
+  launch.workspace.bytes = static_cast<std::size_t>(places.end);
   launch.workspace.address_offset = offsetof(device::CudaOutputArguments, product) +
                                     offsetof(device::CudaGemmArguments, workspace);
   launch.arguments.set(x);

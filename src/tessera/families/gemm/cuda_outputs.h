@@ -13,7 +13,4 @@ Source cuda_outputs_source(const KernelSpec& spec, const CudaTemplate& from,
 Launch bind_cuda_outputs(const GemmProblem& problem, const GemmOperands& operands,
                          const Step& product);
 
-// What is not served besides what rules say.
-Verdict cuda_outputs_serve(const GemmProblem& problem);
-
 }  // namespace tessera::gemm

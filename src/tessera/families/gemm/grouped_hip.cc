@@ -7,7 +7,7 @@
 
 #include "tessera/device/hip/gemm/grouped_arguments.h"
 #include "tessera/families/gemm/groups.h"
-#include "tessera/families/gemm/ways.h"
+#include "tessera/families/gemm/hip.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
@@ -15,7 +15,6 @@ namespace {
 
 using device::HipGroupedArguments;
 
-constexpr std::uint8_t kCheckEntry = 1;
 constexpr double kMostGroupedThreads = std::numeric_limits<std::uint32_t>::max();  // of a grid
 
 // Tiles of all groups at most, as numbers that only the kernel reads may have it. Where rows of
@@ -45,21 +44,6 @@ void list_numbers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
 
 }  // namespace
 
-std::string grouping_text(const GemmSignature& s) {
-  if (s.grouping == GemmGrouping::none) return {};
-  return fmt::format("  static constexpr Grouping kGrouping = Grouping::{};\n",
-                     to_string(s.grouping));
-}
-
-std::string group_check_text(const std::string& name) {
-  return fmt::format(
-      "__attribute__((global, amdgpu_flat_work_group_size({0}, {0})))\n"
-      "void {1}_check(HipGroupedArguments arguments) {{\n"
-      "  GroupCheck::run(arguments);\n"
-      "}}\n",
-      device::kHipCheckThreads, name);
-}
-
 // With numbers to report there is always something to write.
 Launch bind_groups_on_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                           const GemmOperands& o) {
@@ -74,7 +58,8 @@ Launch bind_groups_on_hip(const KernelSpec& spec, const GemmProblem& p, const Ta
   list_numbers(p, o, launch);
   if (p.check_groups) {
     launch.pointers.push(o.bad_group);
-    launch.steps.push({.entry = kCheckEntry, .block = {unsigned{device::kHipCheckThreads}, 1, 1}});
+    launch.steps.push({.entry = hip_entry(std::get<GemmSignature>(spec.signature), "_check"),
+                       .block = {unsigned{device::kHipCheckThreads}, 1, 1}});
   }
   if (arguments.blocks == 0) return launch;
   launch.blocks_offset = offsetof(HipGroupedArguments, blocks);

@@ -44,7 +44,7 @@ Product product_of_part(const GemmProblem& p, const GemmOperands& o,
   Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0, {}};
   if (has_scales(p)) {
     made.scales.a = a_scales_of(scaled, part), made.scales.b = b_scales_of(scaled, part);
-    if (p.indexing == GemmIndexing::gathered) made.scales.a.first_row = 0;  // rows of all of A
+    if (p.indexing == GemmIndexing::gathered) made.scales.a.first_row = 0;  // as the index counts
   }
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
   GemmProblem& q = made.problem;

@@ -466,7 +466,7 @@ Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target
   }
   const Types::Own& own = tile::way_of<Types>(spec, target).own;
   const auto& o = std::get<GemmOperands>(operands);
-  if (has_outputs(p)) return own.bind_outputs(spec, with_strides(p), o);
+  if (has_outputs(p)) return own.bind_outputs(spec, with_strides(p), target, o);
   if (has_scales(p)) return own.bind_scaled(spec, with_strides(p), target, o);
   return own.bind_groups(spec, with_strides(p), target, o);
 }

@@ -1,5 +1,5 @@
-// Our own kernels for AMD GPUs (src/tessera/device/hip/gemm/): by matrix instructions (MFMA of
-// CDNA, WMMA of RDNA), and the one that takes every valid problem.
+// Our own kernels for AMD GPUs (src/tessera/device/hip/gemm/) by matrix instructions: MFMA of CDNA,
+// WMMA of RDNA.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,28 +7,17 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <utility>
 
-#include "tessera/device/hip/gemm/scaled_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
-#include "tessera/families/gemm/extras.h"
+#include "tessera/families/gemm/hip.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
-#include "tessera/families/gemm/scales.h"
-#include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
 namespace {
-
-// The kernel for AMD GPUs that takes every valid problem: 256 lanes.
-Algorithm general_on(const Target& target) {
-  return {.pipeline = Pipeline::direct,
-          .tile = {64, 64, 16},
-          .wave = {2, 2 * tile::kWaveLanes / target.warp_size, 1},
-          .warp_tile = {4, 4, 1}};
-}
 
 // ---- rules ----
 
@@ -80,12 +69,6 @@ std::string warp_tile_does_not_fit(const Case& c) {
   return fmt::format("warp tiles of {} are {}16x16x{}, got {}{}", to_string(c.signature.a), large,
                      depth_of(c, 16), to_string(c.algorithm.warp_tile), only_ck ? kOnlyCktile : "");
 }
-// The matrix instructions of the target: a wave of 32 lanes is RDNA's.
-std::string_view matrix_name(const Case& c) {
-  return c.target.warp_size == tile::kWaveLanes ? "mfma" : "wmma";
-}
-bool has_matrix(const Case& c) { return find_instruction_named(c, matrix_name(c)) != nullptr; }
-
 // A row of a tile in LDS is a power of two of chunks of 16 bytes, and the lanes of a block move
 // whole rounds of chunks.
 int row_chunks(const Case& c) {
@@ -172,8 +155,7 @@ constexpr Rule kMfmaRules[] = {
      }},
     {[](const Case& c) {
        const Algorithm& a = c.algorithm;
-       return c.signature.grouping == GemmGrouping::none ||
-              (a.slices == 1 && !a.streamk && !a.persistent);
+       return !has_groups(c.signature) || (a.slices == 1 && !a.streamk && !a.persistent);
      },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
@@ -181,6 +163,15 @@ constexpr Rule kMfmaRules[] = {
            "workgroups take one tile of groups after the other and share no k: grouping={} needs "
            "slices=1 streamk=false persistent=false, got slices={} streamk={} persistent={}",
            to_string(c.signature.grouping), a.slices, a.streamk, a.persistent);
+     }},
+    {[](const Case& c) {
+       return !has_outputs(c.signature) || (c.algorithm.slices == 1 && !c.algorithm.streamk);
+     },
+     [](const Case& c) {
+       return fmt::format(
+           "workgroups share no k of products with a gate, rows by index or quantised outputs, "
+           "which need slices=1 streamk=false, got slices={} streamk={}",
+           c.algorithm.slices, c.algorithm.streamk);
      }},
     tile::kRowOf<Case, tile::kMfmaSplitK>,
     tile::kRowOf<Case, tile::kMfmaWaves>,
@@ -256,34 +247,6 @@ constexpr Rule kMfmaRules[] = {
      }},
 };
 
-// The kernel for every problem has one shape.
-constexpr Rule kGeneralRules[] = {
-    // RDNA multiplies fp32 on its ordinary lanes alone.
-    {[](const Case& c) { return has_matrix(c) || find_instruction_named(c, "fma") != nullptr; },
-     [](const Case& c) { return no_instruction(c, matrix_name(c)); }},
-    kUnusedFieldsRule,
-    kNoPreshuffleRule,
-    {[](const Case& c) {
-       return !has_scales(c.signature) || c.signature.grouping == GemmGrouping::none;
-     },
-     [](const Case& c) {
-       return fmt::format("{} has no direct kernels with scales of groups, got grouping={}",
-                          c.target.name, to_string(c.signature.grouping));
-     }},
-    {[](const Case& c) {
-       const Algorithm g = general_on(c.target);
-       const Algorithm& a = c.algorithm;
-       return a.tile == g.tile && a.wave == g.wave && a.warp_tile == g.warp_tile;
-     },
-     [](const Case& c) {
-       const Algorithm g = general_on(c.target);
-       const Algorithm& a = c.algorithm;
-       return fmt::format("direct has tile {}, wave {} and warp tile {} only, got {}, {} and {}",
-                          to_string(g.tile), to_string(g.wave), to_string(g.warp_tile),
-                          to_string(a.tile), to_string(a.wave), to_string(a.warp_tile));
-     }},
-};
-
 // All kernels but direct count sizes, tiles and bytes within a tile in 32 bits.
 Served mfma_served(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
@@ -300,6 +263,7 @@ Verdict mfma_serves(const KernelSpec& spec, const GemmProblem& p, const Target&)
   const Algorithm& a = spec.algorithm;
   const Served served = mfma_served(spec);
   if (Verdict fits = parts_fit(a, p); !fits) return fits;
+  if (Verdict fits = outputs_serve_on_gpus(p); !fits) return fits;
   const std::pair<std::string_view, std::int64_t> sizes[] = {
       {"m", p.m}, {"n", p.n}, {"k", p.k}, {"batch", p.batch}, {"groups", p.groups}};
   for (const auto& [name, size] : sizes) {
@@ -373,77 +337,6 @@ void mfma_variants(const Target& target, const Algorithm& base, std::vector<Algo
   }
 }
 
-// ---- text ----
-
-std::string hip_shapes(const Algorithm& a) {
-  const tile::MfmaTiles tiles = tile::mfma_tiles(a);
-  return fmt::format(
-      "  static constexpr int kTileM = {}, kTileN = {}, kTileK = {};\n"
-      "  static constexpr int kWaveM = {}, kWaveN = {};\n"
-      "  static constexpr int kWarpTileM = {}, kWarpTileN = {}, kWarpTileK = {};\n"
-      "  static constexpr int kBuffers = {}, kPrefetch = {};\n"
-      "  static constexpr bool kDirectToLds = {};\n",
-      a.tile.m, a.tile.n, a.tile.k, a.wave.m, a.wave.n, a.warp_tile.m, a.warp_tile.n, a.warp_tile.k,
-      tiles.buffers, tiles.prefetch, yes_no(a.pipeline == Pipeline::async));
-}
-
-std::string hip_flags(const GemmSignature& s, const Algorithm& a, const Target& target) {
-  return fmt::format(
-             "  static constexpr int kSlices = {};\n"
-             "  static constexpr bool kAtomicSplit = {}, kPersistent = {};\n"
-             "  static constexpr bool kAKContiguous = {}, kBKContiguous = {}, kPreshuffled = {};\n"
-             "  static constexpr int kXcds = {};\n",
-             a.slices, yes_no(a.split_k == SplitK::atomic), yes_no(a.persistent),
-             yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
-             yes_no(s.preshuffled_b), target.xcds) +
-         (a.streamk ? "  static constexpr bool kStreamK = true;\n" : "");
-}
-
-std::string hip_config(const KernelSpec& spec, const Target& target) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  return "struct Config {\n" + gpu_types_text(s) + hip_shapes(spec.algorithm) +
-         hip_flags(s, spec.algorithm, target) + grouping_text(s) +
-         tile::epilogue_fields(s.epilogue) + "};\n";
-}
-
-// The entry that packs a preshuffled B. Its second parameter is the packed B's address.
-std::string hip_pack_text(const std::string& name) {
-  return fmt::format(
-      "__attribute__((global, amdgpu_flat_work_group_size(HipPackedB<Config>::kThreads,\n"
-      "                                                   HipPackedB<Config>::kThreads)))\n"
-      "void {}_pack(HipGemmArguments arguments, void* packed) {{\n"
-      "  HipPackedB<Config>::pack(arguments, packed);\n"
-      "}}\n",
-      name);
-}
-
-Source emit_scaled_hip(const KernelSpec& spec, const Target& target) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  std::string config = hip_config(spec, target);
-  config.insert(config.rfind("};"), scale_fields_on_hip(s));
-  return hip_source(spec, {"scaled_gemm.h", "ScaledGemm", "HipScaledArguments"}, config, "");
-}
-
-Source emit_hip(const KernelSpec& spec, const Target& target) {
-  if (has_scales(std::get<GemmSignature>(spec.signature))) return emit_scaled_hip(spec, target);
-  const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  if (s.grouping == GemmGrouping::none) {
-    return hip_source(spec,
-                      is_general ? HipTemplate{"general_gemm.h", "GeneralGemm"}
-                                 : HipTemplate{"mfma_gemm.h", "MfmaGemm"},
-                      hip_config(spec, target),
-                      s.preshuffled_b ? hip_pack_text(name_of(spec)) : "");
-  }
-  Source source =
-      hip_source(spec,
-                 {"grouped_gemm.h", is_general ? "GroupedGeneralGemm" : "GroupedMfmaGemm",
-                  "HipGroupedArguments"},
-                 hip_config(spec, target), group_check_text(name_of(spec)));
-  source.entries.emplace_back("_check");
-  return source;
-}
-
 // ---- launch ----
 
 using device::HipGemmArguments;
@@ -486,6 +379,8 @@ std::int64_t tiles_up_to(const GemmProblem& p, const Algorithm& a, std::int64_t 
   return all;
 }
 
+}  // namespace
+
 Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                 const device::GemmArguments& g) {
   const Algorithm& a = spec.algorithm;
@@ -513,19 +408,7 @@ Launch bind_hip(const KernelSpec& spec, const GemmProblem& p, const Target& targ
   return launch;
 }
 
-Launch bind_scaled_on_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
-                          const GemmOperands& o) {
-  Launch launch = bind_hip(spec, p, target, gemm_arguments(p, o));
-  const device::ScaledArguments scales = scaled_arguments(p, o);
-  device::HipScaledArguments arguments{};
-  std::memcpy(&arguments.base, launch.arguments.data(), sizeof(arguments.base));
-  arguments.a = scales.a, arguments.b = scales.b;
-  launch.arguments.set(arguments);
-  for (const void* pointer : {scales.a.data, scales.b.data}) {
-    if (pointer != nullptr) launch.pointers.push(pointer);
-  }
-  return launch;
-}
+namespace {
 
 // As in src/tessera/device/hip/gemm/mfma_pack.h.
 constexpr unsigned kHipPackThreads = 256;
@@ -568,27 +451,13 @@ constexpr Way mfma_way(Pipeline pipeline) {
                   .pack = pack_on_hip,
                   .bind_groups = bind_groups_on_hip,
                   .runs_lists = true,
+                  .bind_outputs = bind_outputs_on_hip,
                   .served = mfma_served}};
 }
-
-bool is_general_on_hip(const Algorithm&, const GemmProblem&) { return true; }
-std::vector<Algorithm> general_algorithms(const Target& target) { return {general_on(target)}; }
 
 }  // namespace
 
 const Way kCompv3 = mfma_way(Pipeline::compv3), kCompv4 = mfma_way(Pipeline::compv4),
           kMem = mfma_way(Pipeline::mem), kAsync = mfma_way(Pipeline::async);
-const Way kDirectHip = {.backend = "hip",
-                        .pipeline = Pipeline::direct,
-                        .rules = kGeneralRules,
-                        .algorithms = general_algorithms,
-                        .emit = emit_hip,
-                        .bind = bind_hip,
-                        .estimate = estimate_hip,
-                        .own = {.is_general = is_general_on_hip,
-                                .bind_groups = bind_groups_on_hip,
-                                .runs_lists = true,
-                                .bind_scaled = bind_scaled_on_hip,
-                                .served = [](const KernelSpec&) { return Served{}; }}};
 
 }  // namespace tessera::gemm

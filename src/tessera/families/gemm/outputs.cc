@@ -23,6 +23,21 @@ void drop_indexed_steps(const GemmProblem& p, device::GroupArguments& x) {
   for (auto& step : x.step_d) step = 0;
 }
 
+constexpr std::int64_t kLine = 256;  // bytes at whose multiples parts of the workspace begin
+constexpr std::int64_t kStoredSumBytes = 4;
+
+std::int64_t whole_lines(std::int64_t bytes) { return tiles(bytes, kLine) * kLine; }
+
+// Rows of the copy begin at multiples of 16 bytes.
+std::int64_t ld_of_copy(const GemmProblem& p) {
+  const std::int64_t unit = 16 / size_of(p.a);
+  return tiles(a_is_row_major(p.layout) ? p.k : p.m, unit) * unit;
+}
+std::int64_t bytes_of_copy(const GemmProblem& p) {
+  if (p.indexing != GemmIndexing::gathered) return 0;
+  return whole_lines(ld_of_copy(p) * (a_is_row_major(p.layout) ? p.m : p.k) * size_of(p.a));
+}
+
 [[noreturn]] void refuse_index(std::int64_t place, const std::string& what, std::int32_t got) {
   throw Error(ErrorCode::invalid_argument,
               fmt::format("gemm: row_index[{}] must be {}, got {}", place, what, got));
@@ -58,6 +73,26 @@ device::OutputArguments output_arguments(const GemmProblem& p, const GemmOperand
     x.matrix_of_scales = strides.matrix;
   }
   return x;
+}
+
+OutputPlaces output_places(const GemmProblem& p, std::int64_t first) {
+  OutputPlaces places{};
+  places.copy = first, places.ld_copy = ld_of_copy(p);
+  places.sums = first + bytes_of_copy(p);
+  const bool of_groups = group_matrices(p.grouping).out;
+  places.end = places.sums + matrices(p, of_groups) * p.m * p.n * kStoredSumBytes;
+  return places;
+}
+
+void list_outputs(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (p.indexing != GemmIndexing::none) launch.pointers.push(o.row_index);
+  if (p.quant == NormQuant::tensor) launch.pointers.push(o.out_scale);
+  if (p.quant >= NormQuant::row) launch.pointers.push(o.out_scales);
+}
+
+Verdict outputs_serve_on_gpus(const GemmProblem& p) {
+  if (!has_outputs(p) || !p.pointer_arrays) return {};
+  return {"pointer_arrays must be 0 for gates on GPUs, got 1"};
 }
 
 std::int64_t scales_offset(const GemmProblem& p, const device::GroupPart& part) {

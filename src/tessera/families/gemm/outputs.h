@@ -17,6 +17,17 @@ bool has_outputs(const T& x) {
 // The arguments of a launch. The problem's strides must be filled in.
 device::OutputArguments output_arguments(const GemmProblem& p, const GemmOperands& o);
 
+// What GPUs keep in the workspace from byte `first` on: the gathered rows of A, one behind the
+// other with ld_copy elements from one to the next, and sums of 32 bits, which have no gaps.
+struct OutputPlaces {
+  std::int64_t copy, ld_copy, sums, end;
+};
+OutputPlaces output_places(const GemmProblem& p, std::int64_t first);
+// Adds the pointers of the operands that only such problems have.
+void list_outputs(const GemmProblem& p, const GemmOperands& o, Launch& launch);
+// What GPUs do not serve besides what rules say.
+Verdict outputs_serve_on_gpus(const GemmProblem& p);
+
 // The lines of a configuration about them.
 std::string outputs_text(const GemmSignature& signature);
 
@@ -34,8 +45,8 @@ std::int64_t scales_offset(const GemmProblem& p, const device::GroupPart& part);
 // outputs_reference.cc: the functions of gemm.h for such problems without groups. A part of a group
 // has the strides of the whole problem.
 Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
-                            const device::ScaledArguments& of_operands,
-                            const ReferenceLimits& limits, const ScaleStrides& scales);
+                            const device::ScaledArguments& of_blocks, const ReferenceLimits& limits,
+                            const ScaleStrides& scales);
 Mismatch outputs_compare(const GemmProblem& p, const GemmOperands& o, const Reference& reference,
                          const ScaleStrides& scales);
 

@@ -24,6 +24,7 @@ struct Stored {
   Indices batches, rows, columns;  // of out; rows are those in memory
   std::vector<Bounded> wanted, scales;
   std::size_t scales_of_row = 0;
+  Fp8Encoding fp8 = Fp8Encoding::ocp;
 };
 
 bool writes_scales(const GemmProblem& p) { return p.quant >= NormQuant::row; }
@@ -110,7 +111,7 @@ void finish_row(const GemmProblem& p, const GemmOperands& o, const Bounded* prod
     all.wanted.insert(all.wanted.end(), y.begin(), y.end());
     return;
   }
-  const double largest = max_finite(p.out);
+  const double largest = tile::largest_of(p.out, all.fp8);
   const bool is_block = p.quant == NormQuant::block;
   const std::size_t width = is_block ? device::kQuantBlock : std::max<std::size_t>(count, 1);
   for (std::size_t first = 0; first < count; first += width) {
@@ -183,11 +184,12 @@ const void* out_of_batch(const GemmProblem& p, const GemmOperands& o, std::int64
 }  // namespace
 
 Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
-                            const device::ScaledArguments& of_operands,
-                            const ReferenceLimits& limits, const ScaleStrides& scales) {
+                            const device::ScaledArguments& of_blocks, const ReferenceLimits& limits,
+                            const ScaleStrides& scales) {
   refuse_bad_index(p, o);
   Plan plan = plan_of_outputs(p, limits);
   auto all = std::make_shared<Stored>();
+  all->fp8 = limits.fp8;
   all->columns = columns_of_out(p, plan);
   plan.rows = with_row(p, o, plan.rows);
   plan.columns = columns_of_product(p, all->columns);
@@ -201,7 +203,7 @@ Reference outputs_reference(const GemmProblem& p, const GemmOperands& o,
             ? (all->columns.empty() ? 0 : 1)
             : (all->columns.size() + device::kQuantBlock - 1) / device::kQuantBlock;
   }
-  const Elements product = product_elements(p, o, of_operands, limits, plan);
+  const Elements product = product_elements(p, o, of_blocks, limits, plan);
   for (std::size_t i = 0; i < plan.batches.size() * plan.rows.size(); ++i) {
     finish_row(p, o, product.wanted.data() + i * plan.columns.size(), *all);
   }
@@ -221,7 +223,7 @@ Mismatch outputs_compare(const GemmProblem& p, const GemmOperands& o, const Refe
     for (const std::int64_t row : all.rows) {
       const void* const out = out_of_batch(p, o, batch);
       for (const std::int64_t column : all.columns) {
-        checks.look(p.out, load_element(p.out, out, row * p.ld_out + column), *wanted++,
+        checks.look(p.out, load_element(p.out, out, row * p.ld_out + column, all.fp8), *wanted++,
                     fmt::format("out[{}, {}, {}]", batch, row, column));
       }
       for (std::size_t i = 0; i < all.scales_of_row; ++i) {

@@ -458,7 +458,8 @@ Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Ta
   return launch;
 }
 
-Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
+Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                           const GemmOperands& o) {
   Launch launch;
   launch.arguments.set(output_arguments(p, o));
   launch.max_threads = most_threads(spec.algorithm.wave);

@@ -61,7 +61,7 @@ Launch bind_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target
 Launch bind_groups_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                           const GemmOperands& operands);
 
-Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_outputs_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            const GemmOperands& operands);
 Launch bind_scaled_on_cpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                           const GemmOperands& operands);

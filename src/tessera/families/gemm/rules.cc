@@ -10,6 +10,7 @@
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/candidates.h"
+#include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {
 namespace {
@@ -81,13 +82,10 @@ constexpr Ask kAsks[] = {
      "rows by index"},
     {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, binds_outputs,
      "quantised outputs"},
+    {[](const GemmSignature& s) { return has_scales(s) && has_outputs(s); },
+     [](const Types::Own& own) { return own.scales_outputs; },
+     "block scales beside a gate, rows by index or quantised outputs"},
 };
-
-bool serves_both(const Case& c) {
-  if (!has_scales(c.signature) || !has_outputs(c.signature)) return true;
-  const Types::Own* const own = find_own(c);
-  return own != nullptr && own->scales_outputs;
-}
 
 const Ask* unserved(const Case& c) {
   if (!has_extras(c.signature)) return nullptr;
@@ -170,12 +168,6 @@ constexpr Rule kCommon[] = {
        return fmt::format("{} has no {} kernels with {}", c.target.name,
                           to_string(c.algorithm.pipeline), unserved(c)->what);
      }},
-    {serves_both,
-     [](const Case& c) {
-       return fmt::format(
-           "{} has no {} kernels with block scales and a gate, rows by index or quantised outputs",
-           c.target.name, to_string(c.algorithm.pipeline));
-     }},
     {[](const Case& c) {
        return c.signature.grouping == GemmGrouping::none || c.algorithm.wave.k == 1 ||
               !backend_facts(c.target).waves_are_threads;
@@ -218,6 +210,12 @@ std::string no_instruction(const Case& c, std::string_view name) {
   return fmt::format("{} has no {} for {} x {}", c.target.name, name, to_string(c.signature.a),
                      to_string(c.signature.b));
 }
+
+// The matrix instructions of the target: a wave of 32 lanes is RDNA's.
+std::string_view matrix_name(const Case& c) {
+  return c.target.warp_size == tile::kWaveLanes ? "mfma" : "wmma";
+}
+bool has_matrix(const Case& c) { return find_instruction_named(c, matrix_name(c)) != nullptr; }
 
 PipelineLimit limit_of(const Case& c) {
   const auto found = c.target.pipeline_limits.find(c.algorithm.pipeline);

@@ -13,6 +13,10 @@ namespace tessera::gemm {
 const Instruction* find_instruction_named(const Case& c, std::string_view name);
 std::string no_instruction(const Case& c, std::string_view name);
 
+// The matrix instructions of an AMD GPU: a wave of 32 lanes is RDNA's.
+std::string_view matrix_name(const Case& c);
+bool has_matrix(const Case& c);
+
 // The limits that the target's row sets for the pipeline.
 PipelineLimit limit_of(const Case& c);
 

@@ -10,9 +10,9 @@
 
 #include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/hip.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/stream_gpu.h"
-#include "tessera/families/gemm/ways.h"
 #include "tessera/families/tile/mfma.h"
 
 namespace tessera::gemm {

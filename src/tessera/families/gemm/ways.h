@@ -61,11 +61,12 @@ struct Types {
     bool runs_lists = false;  // whether they may have sizes and pointers of their own
     // The launch of a kernel with a gate, rows by index or an output of 8 bits, with groups or
     // without; null: the way has no such kernels.
-    Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const GemmOperands&) = nullptr;
-    bool scales_outputs = false;  // whether such kernels may have scales of blocks as well
+    Launch (*bind_outputs)(const KernelSpec&, const GemmProblem&, const Target&,
+                           const GemmOperands&) = nullptr;
     // The same of a kernel with scales of blocks, without these.
     Launch (*bind_scaled)(const KernelSpec&, const GemmProblem&, const Target&,
                           const GemmOperands&) = nullptr;
+    bool scales_outputs = false;  // whether kernels have both
     // What `serves` compares, where there are no other rules; null: hipDNN is not told of kernels.
     Served (*served)(const KernelSpec&) = nullptr;
     // Whether features describe the kernel; null: they describe all.
@@ -157,25 +158,5 @@ std::string cuda_tile_text(const KernelSpec& spec, bool transpose_a, bool transp
 // configuration, `more_kernels` behind the kernel.
 Source cuda_source(const KernelSpec& spec, const CudaTemplate& from, const std::string& shapes,
                    const std::string& before, const std::string& more_kernels);
-
-// ---- the text of kernels for AMD GPUs: hip_text.cc ----
-
-// The template of src/tessera/device/hip/gemm/ that a kernel comes from.
-struct HipTemplate {
-  std::string_view header, name, arguments = "HipGemmArguments";
-};
-// The lines of a configuration that describe scales of blocks.
-std::string scale_fields_on_hip(const GemmSignature& s);
-// `config` is the whole configuration, `more_kernels` stands behind the kernel.
-Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::string& config,
-                  const std::string& more_kernels);
-
-// ---- groups on AMD GPUs: grouped_hip.cc ----
-
-// What a kernel for groups has besides the dense one's configuration, and its entry `_check`.
-std::string grouping_text(const GemmSignature& signature);
-std::string group_check_text(const std::string& name);
-Launch bind_groups_on_hip(const KernelSpec& spec, const GemmProblem& p, const Target& target,
-                          const GemmOperands& operands);
 
 }  // namespace tessera::gemm

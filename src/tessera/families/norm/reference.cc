@@ -127,8 +127,6 @@ Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, do
 
 // ---- outputs of 8 bits ----
 
-constexpr double kLargestFnuz = 240;  // of fp8
-
 void quantise_row(const NormProblem& p, const NormOperands& o, const std::vector<Bounded>& y,
                   double largest, Bounded* out, Bounded* scales) {
   if (p.quant == NormQuant::tensor) {
@@ -191,8 +189,7 @@ Reference reference(const Problem& problem, const Operands& operands,
                     const ReferenceLimits& limits) {
   const NormProblem p = with_strides(std::get<NormProblem>(problem));
   const auto& o = std::get<NormOperands>(operands);
-  const bool is_fnuz = p.out == DType::fp8 && limits.fp8 == Fp8Encoding::fnuz;
-  const double largest = is_fnuz ? kLargestFnuz : max_finite(p.out);
+  const double largest = tile::largest_of(p.out, limits.fp8);
   return tile::row_reference(
       family(), problem, limits, kCost,
       [&](std::int64_t row, Bounded* const* outputs) { compute_row(p, o, largest, row, outputs); });

@@ -8,12 +8,18 @@ namespace tessera::tile {
 namespace {
 
 constexpr double kHalfUlp = 0x1p-24;     // of fp32
+constexpr double kLargestFnuz = 240;     // of fp8
 constexpr double kLeastMost = 0x1p-100;  // below it the scale is 1
 constexpr double kAnyScale = std::numeric_limits<double>::infinity();
 
 double magnitude_of(const Bounded& y) { return std::isnan(y.value) ? 0 : std::abs(y.value); }
 
 }  // namespace
+
+double largest_of(DType dtype, Fp8Encoding fp8) {
+  const bool is_fnuz = dtype == DType::fp8 && fp8 == Fp8Encoding::fnuz;
+  return is_fnuz ? kLargestFnuz : max_finite(dtype);
+}
 
 Bounded scale_of(std::span<const Bounded> elements, double largest) {
   double most = 0;

@@ -9,6 +9,9 @@
 
 namespace tessera::tile {
 
+// The largest number of an 8-bit float in the encoding of the target that runs the kernel.
+double largest_of(DType dtype, Fp8Encoding fp8);
+
 // What divides the elements that share a scale. `largest` is the type's largest number. An infinite
 // error: any scale is right.
 Bounded scale_of(std::span<const Bounded> elements, double largest);

@@ -20,10 +20,12 @@ struct PlainTile {
   static_assert(kRows * kDepth % kThreads == 0, "threads load the same number of elements");
   static_assert(kDepth % kAlong == 0, "lanes load whole rows");
 
-  // Loads the tile that begins at this row and k, of which the rest of the operand exists.
+  // Loads the tile that begins at `data`, from which on so many rows and `k - k_first` along k
+  // exist.
   template <class Scales>
-  static __device__ __forceinline__ void load(Shared* tile, Global<T> data, i64 ld, i64 rows, i64 k,
-                                              int thread, const Scales& scales) {
+  static __device__ __forceinline__ void load(Shared* tile, Global<T> data, i64 ld, i64 rows,
+                                              i64 k_first, i64 k, int thread,
+                                              const Scales& scales) {
 #pragma unroll
     for (int i = 0; i < kRows * kDepth / kThreads; ++i) {
       const int index = thread + i * kThreads;
@@ -31,13 +33,13 @@ struct PlainTile {
       const int depth =
           kKContiguous ? index % kAlong + index / kAlong / kRows * kAlong : index / kRows;
       Acc value = 0;
-      if (row < rows && depth < k) {
+      if (row < rows && depth < k - k_first) {
         const T element = bits<T>(*reinterpret_cast<Global<WordBits<T>>>(
             data + (kKContiguous ? row * ld + depth : depth * ld + row)));
         if constexpr (kSame<T, int8>) {
           value = element.value;
         } else {
-          value = scales.apply(to_float(element), row, depth);
+          value = scales.apply(to_float(element), row, k_first + depth);
         }
       }
       store_shared(tile + (depth * kLine + row) * 4, value);
@@ -45,25 +47,21 @@ struct PlainTile {
   }
 };
 
-// The operands of a kernel without scales. `X` is what compute() is given, with groups or without.
+// The operands of a kernel without scales. `Part` is of the groups.
 struct NoScales {
-  using Arguments = HipGemmArguments;
-  static __device__ __forceinline__ const HipGemmArguments& base(const Arguments& x) { return x; }
-  template <class X>
-  static __device__ __forceinline__ NoScales a(const X&, i64, i64, i64) {
+  template <class Part>
+  static __device__ __forceinline__ NoScales a(const Part&, i64, i64) {
     return {};
   }
-  template <class X>
-  static __device__ __forceinline__ NoScales b(const X&, i64, i64, i64) {
+  template <class Part>
+  static __device__ __forceinline__ NoScales b(const Part&, i64, i64) {
     return {};
   }
-  __device__ __forceinline__ float apply(float value, int, int) const { return value; }
+  __device__ __forceinline__ float apply(float value, int, i64) const { return value; }
 };
 
 template <class C, class Groups = NoGroups, class Scales = NoScales>
 struct GeneralGemm {
-  using Arguments =
-      typename If<Groups::kAny, typename Groups::Arguments, typename Scales::Arguments>::Type;
   using A = typename C::A;
   using B = typename C::B;
   using Acc = typename C::Acc;
@@ -78,23 +76,23 @@ struct GeneralGemm {
   using TileA = PlainTile<A, Sum, C::kTileM, C::kTileK, C::kAKContiguous, kThreads>;
   using TileB = PlainTile<B, Sum, C::kTileN, C::kTileK, C::kBKContiguous, kThreads>;
 
+  template <class Arguments>
   static __device__ __forceinline__ void run(const Arguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[TileA::kBytes + TileB::kBytes];
     if constexpr (Groups::kAny) return run_groups((Shared*)memory);
-    const auto& all = fresh_arguments<typename Scales::Arguments>();
-    const HipGemmArguments& arguments = Scales::base(all);
-    const GemmArguments& g = arguments.gemm;
+    const typename Groups::Part all{};
+    const GemmArguments& g = Groups::product(all);
     const u64 tiles_m = static_cast<u64>(g.m + C::kTileM - 1) / C::kTileM;
     const u64 tiles_n = static_cast<u64>(g.n + C::kTileN - 1) / C::kTileN;
     const u64 total = tiles_m * tiles_n * static_cast<u64>(g.batch);
+    const u64 blocks = static_cast<u64>(fresh_arguments<HipGemmArguments>().blocks);
 #pragma unroll 1
-    for (u64 index = __builtin_amdgcn_workgroup_id_x(); index < total;
-         index += static_cast<u64>(arguments.blocks)) {
+    for (u64 index = __builtin_amdgcn_workgroup_id_x(); index < total; index += blocks) {
       const u64 across = index / tiles_n;
       const GeneralGemm block(static_cast<i64>(across / tiles_m),
                               static_cast<i64>(across % tiles_m) * C::kTileM,
                               static_cast<i64>(index % tiles_n) * C::kTileN, (Shared*)memory);
-      block.compute(g, all);
+      block.compute(all);
     }
   }
 
@@ -113,30 +111,16 @@ struct GeneralGemm {
     typename Groups::Tile tile;
 #pragma unroll 1
     while (walk.next(tile)) {
-      const GemmArguments g = Groups::product(tile.part);
-      GeneralGemm(0, tile.row, tile.column, memory).compute(g, g);
+      GeneralGemm(0, tile.row, tile.column, memory).compute(tile.part);
     }
   }
 
-  // `all` holds the scales.
-  template <class X>
-  __device__ __forceinline__ void compute(const GemmArguments& g, const X& all) const {
-    const bool in_array = g.pointer_arrays != 0;
-    const auto a = (Global<A>)matrix_of<A>(g.a, g.batch_stride_a, batch, in_array);
-    const auto b = (Global<B>)matrix_of<B>(g.b, g.batch_stride_b, batch, in_array);
+  // Arguments are read anew where they are needed, because scalar registers are few.
+  template <class Part>
+  __device__ __forceinline__ void compute(const Part& part) const {
     Vec<Sum, 4> sums[4] = {0, 0, 0, 0};
-#pragma unroll 1
-    for (i64 k = 0; k < g.k; k += C::kTileK) {
-      const i64 at_a = C::kAKContiguous ? row * g.ld_a + k : k * g.ld_a + row;
-      const i64 at_b = C::kBKContiguous ? column * g.ld_b + k : k * g.ld_b + column;
-      TileA::load(memory, a + at_a, g.ld_a, g.m - row, g.k - k, thread,
-                  Scales::a(all, batch, row, k));
-      TileB::load(memory + TileA::kBytes, b + at_b, g.ld_b, g.n - column, g.k - k, thread,
-                  Scales::b(all, batch, column, k));
-      barrier();
-      multiply(sums);
-      barrier();
-    }
+    add_products(part, sums);
+    const GemmArguments& g = Groups::product(part);
     const Finish<C, GemmArguments> finish(g, batch);
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
@@ -146,6 +130,25 @@ struct GeneralGemm {
       const Vec<Sum, 4> own = i == 0 ? sums[0] : i == 1 ? sums[1] : i == 2 ? sums[2] : sums[3];
       finish.store({to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)},
                    bits<Vec<Acc, 4>>(own));
+    }
+  }
+
+  template <class Part>
+  __device__ __forceinline__ void add_products(const Part& part, Vec<Sum, 4> (&sums)[4]) const {
+    const GemmArguments& g = Groups::product(part);
+    const bool in_array = g.pointer_arrays != 0;
+    const auto a = (Global<A>)matrix_of<A>(g.a, g.batch_stride_a, batch, in_array);
+    const auto b = (Global<B>)matrix_of<B>(g.b, g.batch_stride_b, batch, in_array);
+#pragma unroll 1
+    for (i64 k = 0; k < g.k; k += C::kTileK) {
+      const i64 at_a = C::kAKContiguous ? row * g.ld_a + k : k * g.ld_a + row;
+      const i64 at_b = C::kBKContiguous ? column * g.ld_b + k : k * g.ld_b + column;
+      TileA::load(memory, a + at_a, g.ld_a, g.m - row, k, g.k, thread, Scales::a(part, batch, row));
+      TileB::load(memory + TileA::kBytes, b + at_b, g.ld_b, g.n - column, k, g.k, thread,
+                  Scales::b(part, batch, column));
+      barrier();
+      multiply(sums);
+      barrier();
     }
   }
 

@@ -12,7 +12,8 @@ struct GroupCheck {
   static constexpr int kNone = -1;  // no number, and an index of no group
 
   // A thread looks at neighbours, and has to know the last number before them.
-  static __device__ __forceinline__ void run(const HipGroupedArguments&) {
+  template <class Arguments>
+  static __device__ __forceinline__ void run(const Arguments&) {
     __shared__ __attribute__((aligned(16))) static u8 memory[2 * kThreads * 4];
     Shared* const last_of = (Shared*)memory;
     Shared* const found_by = last_of + kThreads * 4;

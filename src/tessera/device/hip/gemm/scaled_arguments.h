@@ -7,8 +7,10 @@
 
 namespace tessera::device {
 
-struct HipScaledArguments {
-  HipGemmArguments base;
+// Base: HipGemmArguments, or HipGroupedArguments.
+template <class Base>
+struct HipScaled {
+  Base base;
   ScaleView a, b;
 };
 

@@ -14,11 +14,7 @@ template <class C, class Part, int kVectors, int kVector>
 struct EightBitRows {
   using Out = typename C::Out;
   static constexpr bool kIsE4m3 = kSame<Out, fp8>;
-#if defined(__gfx942__)
-  static constexpr float kLargest = kIsE4m3 ? 240.0F : 57344.0F;
-#else
-  static constexpr float kLargest = kIsE4m3 ? 448.0F : 57344.0F;
-#endif
+  static constexpr float kLargest = largest_of<Out>();
 
   static __device__ __forceinline__ float most_of(const float (&x)[kVector]) {
     float most = 0;
