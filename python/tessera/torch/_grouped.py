@@ -5,7 +5,7 @@ from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _grouped
+from .. import _arrays, _grouped
 from .._abi import Error
 from .._checks import named
 from .._problem import Problem
@@ -21,7 +21,7 @@ _NAMES = ("a", "b", "group_ends", "out")
 def _bind(options: _grouped.Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
     given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
     _run.check_devices([("offs" if name == "group_ends" else name, t) for name, t in given])
-    views = {name: _run.tensor_view(tensor, name) for name, tensor in given}
+    views = {name: _view(tensor, name) for name, tensor in given}
     fields, slots = _grouped.problem_of(options, views)
     device = given[0][1].device
     if 0 in views["out"].shape:
@@ -29,6 +29,20 @@ def _bind(options: _grouped.Options, tensors: Sequence[Optional[Tensor]]) -> _ru
     plan = _run.plan_for(Problem("gemm", **fields), device)
     sources = [_NAMES.index(slots.get(x.name, x.name)) for x in plan.operands]
     return _run.bind(plan, sources, tensors, device)
+
+
+def _view(tensor: Tensor, name: str) -> _arrays.View:
+    """Ends of 64 bits are rows of two words."""
+    if name == "group_ends" and tensor.dtype == torch.int64:
+        return _run.tensor_view(tensor.view(torch.int32).view(-1, 2), name)
+    return _run.tensor_view(tensor, name)
+
+
+def _ends(offs: Tensor) -> Tensor:
+    """Numbers of 32 or 64 bits as they are."""
+    if offs.dim() != 1:
+        raise Error(f"offs must have 1 dimension, got {offs.dim()}")
+    return offs.contiguous() if offs.dtype == torch.int64 else TENSORS.row("offs", offs)[0]
 
 
 def _grouping(a: Tensor, b: Tensor) -> str:
@@ -48,7 +62,7 @@ def _out(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
 def run(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
     try:
         options = _grouped.Options(_grouping(a, b))
-        ends, out = TENSORS.row("offs", offs)[0], _out(a, b, offs)
+        ends, out = _ends(offs), _out(a, b, offs)
         if options.grouping != "along_k":
             out.zero_()
         tensors = tuple(_laid(x) for x in (a, b))
