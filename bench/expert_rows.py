@@ -2,7 +2,7 @@
 """Rows that the experts of a mixture-of-experts layer get, and the products that they make.
 
     python3 bench/expert_rows.py [--net qwen3_30b_a3b] [--tokens 4096] [--seed 1]
-                                 [--routing balanced random zipf] [--ends] [--shapes]
+                                 [--routing balanced random zipf] [--ends] [--shapes] [--scaled]
 
 Nets are those of data/nets/experts.txt. A token goes to top_k experts. balanced: to the next ones
 in turn. random: to any, each as likely. zipf: the expert of rank r is drawn with a weight of
@@ -10,7 +10,8 @@ in turn. random: to any, each as likely. zipf: the expert of rank r is drawn wit
 
 Prints, for each routing, the number of rows, the most that one expert has, and how many have none.
 --ends adds group_ends as a list. --shapes prints a shape file instead: the two products of each net
-for so many tokens, in the room of all their rows.
+for so many tokens, in the room of all their rows; with --scaled in fp8 with scales of 1x128 and
+128x128.
 """
 import argparse
 import json
@@ -50,10 +51,11 @@ def rows_of_experts(layer: Layer, tokens: int, routing: str, seed: int) -> np.nd
     return np.bincount(chosen.ravel(), minlength=layer.experts)
 
 
-def lines_of(layer: Layer, tokens: int) -> List[str]:
+def lines_of(layer: Layer, tokens: int, scaled: bool = False) -> List[str]:
     """Gate and up as one product, and down."""
     head = f"gemm m={tokens * layer.top_k}"
-    tail = f"dtype=bf16 groups={layer.experts} grouping=contiguous"
+    types = "dtype=fp8 out=bf16 scale_a=1x128 scale_b=128x128" if scaled else "dtype=bf16"
+    tail = f"{types} groups={layer.experts} grouping=contiguous"
     return [f"{head} n={2 * layer.intermediate} k={layer.hidden} {tail}",
             f"{head} n={layer.hidden} k={layer.intermediate} {tail}"]
 
@@ -67,11 +69,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ends", action="store_true")
     parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--scaled", action="store_true")
     options = parser.parse_args()
     for name in options.nets:
         layer = layers()[name]
         if options.shapes:
-            print(f"# {name}, {options.tokens} tokens", *lines_of(layer, options.tokens), sep="\n")
+            lines = lines_of(layer, options.tokens, options.scaled)
+            print(f"# {name}, {options.tokens} tokens", *lines, sep="\n")
             continue
         for routing in options.routing:
             rows = rows_of_experts(layer, options.tokens, routing, options.seed)

@@ -2,12 +2,14 @@
 """GEMM on groups of unequal sizes, beside PyTorch and a dense product of as many rows, on a GPU.
 
     python3 bench/grouped_gpu.py [--seed 7] [--most 24] [--seconds 200] [--json FILE]
+    python3 bench/grouped_gpu.py --net qwen3_30b_a3b --tokens 4096 128 --routing zipf
 
 For each case the kernels with the least estimated times are built, compared with PyTorch's product
 of each group, and timed; the peer is torch._grouped_mm where it takes the case. `dense` is our own
 kernel for one product with as many operations. Each round takes a reading of everything in random
 order. A reading is a CUDA graph whose calls go from operands to operands, so that the second-level
 cache holds none of them. The floor of bytes counts the operands of groups that are not empty once.
+With --net the cases are the layers of experts of these nets, with rows from expert_rows.py.
 """
 import argparse
 import concurrent.futures
@@ -20,6 +22,7 @@ import time
 
 import torch
 
+import expert_rows
 import tessera
 import tessera.torch
 from tessera.torch import _run
@@ -45,7 +48,18 @@ CASES = (
 )
 
 
+def cases_of(given):
+    layers = expert_rows.layers()
+    return [(line, f"{name} {tokens} {routing}") for name in given.nets for tokens in given.tokens
+            for line in expert_rows.lines_of(layers[name], tokens) for routing in given.routing]
+
+
 def sizes_of(how, groups, room, numbers):
+    name, *drawn = how.split()
+    if name in expert_rows.layers():
+        rows = expert_rows.rows_of_experts(expert_rows.layers()[name], int(drawn[0]), drawn[1],
+                                           numbers.randrange(2**31))
+        return rows.tolist()
     if how.startswith("most"):
         return [numbers.randint(1, int(how.split()[1])) for _ in range(groups)]
     if how == "equal":
@@ -223,6 +237,10 @@ def measure(line, how, given, pool, device, numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=int(time.strftime("%Y%m%d")))
+    parser.add_argument("--net", dest="nets", nargs="*", choices=list(expert_rows.layers()))
+    parser.add_argument("--tokens", nargs="*", type=int, default=[4096, 128])
+    parser.add_argument("--routing", nargs="*", choices=expert_rows.ROUTINGS,
+                        default=expert_rows.ROUTINGS)
     parser.add_argument("--most", type=int, default=24, help="kernels of a case")
     parser.add_argument("--kernel", default="", help="only kernels whose name has this")
     parser.add_argument("--rounds", type=int, default=5)
@@ -235,9 +253,10 @@ def main():
     device, rows = torch.device("cuda", 0), []
     pool = concurrent.futures.ThreadPoolExecutor(given.jobs)
     with torch.no_grad():
-        for line, how in CASES:
+        cases = CASES if given.nets is None else cases_of(given)
+        for line, how in cases:
             if time.monotonic() - start > given.seconds:
-                print(f"no time is left for {len(CASES) - len(rows)} of {len(CASES)} cases")
+                print(f"no time is left for {len(cases) - len(rows)} of {len(cases)} cases")
                 break
             rows.append(measure(line, how, given, pool, device, numbers))
     if given.json:

@@ -37,15 +37,28 @@ inline std::vector<std::int32_t> sizes_of_groups(std::mt19937_64& random, std::i
   return sizes;
 }
 
+// Stores a number as wide as the problem has them.
+inline void put_number(const GemmProblem& p, const GemmOperands& o, std::int64_t place,
+                       std::int64_t number) {
+  auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
+  const std::int64_t at = p.group_int64 ? 2 * place : place;
+  to[at] = static_cast<std::int32_t>(number);
+  if (p.group_int64) to[at + 1] = static_cast<std::int32_t>(number >> 32);
+}
+
 // Rows of no group lie behind the others, or between them.
-inline void fill_index(const GemmProblem& p, const std::vector<std::int32_t>& sizes,
-                       std::mt19937_64& random, std::int32_t* to) {
-  std::fill_n(to, p.m, -1);
-  std::int64_t row = 0;
+inline std::vector<std::int32_t> index_of_rows(const GemmProblem& p,
+                                               const std::vector<std::int32_t>& sizes,
+                                               std::mt19937_64& random) {
+  std::vector<std::int32_t> index(static_cast<std::size_t>(p.m), -1);
+  std::size_t row = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    for (std::int32_t j = 0; j < sizes[i] && row < p.m; ++j) to[row++] = static_cast<int>(i);
+    for (std::int32_t j = 0; j < sizes[i] && row < index.size(); ++j) {
+      index[row++] = static_cast<int>(i);
+    }
     if (draw(random, 0, 3) == 0) ++row;
   }
+  return index;
 }
 
 // Sizes up to those of the problem, a quarter of them 0.
@@ -84,18 +97,19 @@ inline void fill_numbers(const GemmProblem& given, const Operands& operands,
     fill_sizes(p, o, random);
     return fill_strides(p, o, random);
   }
-  auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
-  if (to == nullptr) return;
+  if (gemm::numbers_of(p, o) == nullptr) return;
   const bool along_k = p.grouping == GemmGrouping::along_k;
   std::vector<std::int32_t> sizes = sizes_of_groups(random, p.groups, along_k ? p.k : p.m);
   if (p.grouping == GemmGrouping::masked) {
     for (std::int32_t& size : sizes) size = static_cast<std::int32_t>(draw(random, 0, p.m));
   }
-  if (p.grouping == GemmGrouping::indexed) return fill_index(p, sizes, random, to);
-  if (p.grouping != GemmGrouping::masked) {
+  if (p.grouping == GemmGrouping::indexed) sizes = index_of_rows(p, sizes, random);
+  if (p.grouping == GemmGrouping::contiguous || along_k) {
     std::partial_sum(sizes.begin(), sizes.end(), sizes.begin());
   }
-  std::copy(sizes.begin(), sizes.end(), to);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    put_number(p, o, static_cast<std::int64_t>(i), sizes[i]);
+  }
 }
 
 // Numbers for 4 groups in rooms of 20 rows and 30 of k, and the first of them that does not fit.
@@ -103,9 +117,11 @@ struct BadNumbers {
   std::int32_t place, number, bound;
 };
 inline BadNumbers fill_bad_numbers(const GemmProblem& p, const Operands& operands) {
-  auto* const to = const_cast<std::int32_t*>(gemm::numbers_of(p, std::get<GemmOperands>(operands)));
   const auto fill = [&](std::initializer_list<std::int32_t> numbers, BadNumbers bad) {
-    std::copy(numbers.begin(), numbers.end(), to);
+    std::int64_t place = 0;
+    for (const std::int32_t number : numbers) {
+      put_number(p, std::get<GemmOperands>(operands), place++, number);
+    }
     return bad;
   };
   if (p.grouping == GemmGrouping::indexed) return fill({0, 1, 0}, {2, 0, 1});

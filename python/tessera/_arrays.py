@@ -225,6 +225,16 @@ def empty_in(order: Sequence[int], shape: Sequence[int], word: str, like: Any, v
     return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
 
 
+def view_as(array: Any, word: str, name: str, stream: Optional[int]) -> View:
+    """The View of an array of a type that no problem knows, by one that does."""
+    dtype = getattr(sys.modules["torch"], word) if package_of(array) == "torch" else word
+    try:
+        same = array.view(dtype)
+    except Exception:
+        raise Error(f"{name} must have no gaps, got {_values.shown(array)}") from None
+    return view_of(same, name, stream)
+
+
 def package_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 

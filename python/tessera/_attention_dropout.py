@@ -2,7 +2,6 @@
 problems know nothing."""
 from __future__ import annotations
 
-import sys
 from typing import Any, List, Optional, Sequence
 
 from . import _arrays, _values
@@ -54,10 +53,4 @@ def view_of(array: Any, name: str, stream: Optional[int]) -> _arrays.View:
     given = str(getattr(array, "dtype", type(array).__name__)).rpartition(".")[2]
     if name == "random_values" and given != "uint8":
         raise Error(f"random_values must have the type uint8, got {given}")
-    is_torch = _arrays.package_of(array) == "torch"
-    dtype = getattr(sys.modules["torch"], word) if is_torch else word
-    try:
-        same = array.view(dtype)
-    except Exception:
-        raise Error(f"{name} must have no gaps, got {_values.shown(array)}") from None
-    return _arrays.view_of(same, name, stream)
+    return _arrays.view_as(array, word, name, stream)

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from . import _arrays, _dtypes, _engine, _epilogue
+from . import _arrays, _dtypes, _engine, _epilogue, _grouped_lists
 from ._abi import Error
 from ._arrays import Array, View
 from ._checks import refusal
 from ._dispatcher import Dispatcher
 from ._engine import Call, New, Row
 from ._layout import Matrices, check_strides, layout_of
-from ._sequences import ARRAYS
+from ._sequences import wide_row
 
 NUMBERS = {"contiguous": "group_ends", "along_k": "group_ends", "indexed": "group_index",
            "masked": "group_rows"}
@@ -29,13 +29,14 @@ class Options(NamedTuple):
     out: Optional[str] = None  # the type of a new result
 
 
-def grouped_matmul(a: Array, b: Array, *, ends: Any = None, index: Any = None, rows: Any = None,
-                   bias: Optional[Array] = None, activation: Optional[str] = None,
-                   out: Optional[Array] = None, alpha: float = 1.0, stream: Any = None,
+def grouped_matmul(a: Any, b: Any, *, ends: Any = None, index: Any = None, rows: Any = None,
+                   bias: Any = None, activation: Optional[str] = None, out: Any = None,
+                   alpha: float = 1.0, stream: Any = None,
                    dispatcher: Optional[Dispatcher] = None) -> Any:
     """activation(alpha * (a @ b) + bias) of groups of unequal sizes, in one launch.
 
-    Exactly one of these says where the groups lie, in whole numbers of 32 bits:
+    Exactly one of these says where the groups lie, in whole numbers. Those of int32 and int64 are
+    read as they are:
     ends: (groups,), the sum of a group's size and of those before it.
         a (m, k), b (groups, k, n): rows of a and of the result (m, n) go by groups.
         a (groups, m, k), b (k, n): columns of b and of the result (m, n) go by groups.
@@ -44,14 +45,20 @@ def grouped_matmul(a: Array, b: Array, *, ends: Any = None, index: Any = None, r
     rows: (groups,), how many rows of each matrix count; a is (groups, m, k), b (groups, k, n).
     Rows of no group are 0 in a new result, and left alone in `out`. Numbers on a CPU are checked
     before the launch; those on a GPU are not read.
+    a and b may be lists instead, of matrices of sizes of their own: a[i] (m_i, k_i), b[i]
+    (k_i, n_i), and bias, out lists of (n_i,), (m_i, n_i). The result is then a list, too.
     bias: (n,) or (groups, n). The other arguments, and types, are those of matmul().
 
     Returns out. Raises Error where shapes, types or numbers do not fit, before anything is written.
     """
     try:
+        if isinstance(a, (list, tuple)):
+            numbers = {"ends": ends, "index": index, "rows": rows}
+            return _grouped_lists.run(_grouped_lists.Given(a, b, bias, out), numbers, activation,
+                                      alpha, stream, dispatcher)
         grouping = grouping_of(_ranks(a, b), {"ends": ends, "index": index, "rows": rows})
         name = NUMBERS[grouping]
-        numbers = ARRAYS.row(LABELS[name], next(x for x in (ends, index, rows) if x is not None))[0]
+        numbers = wide_row(LABELS[name], next(x for x in (ends, index, rows) if x is not None))
         arrays = [a, b, *(numbers if slot == name else None for slot in SLOTS[2:5]), bias, out]
         return _engine.run(_ROW, tuple(arrays), (grouping, activation, alpha), stream,
                            dispatcher)[6]
@@ -106,15 +113,28 @@ def result_type(options: Options, views: Mapping[str, View]) -> str:
     return options.out or _dtypes.RESULTS.get(word, word)
 
 
+def look_at_numbers(array: Any, name: str, stream: Optional[int]) -> View:
+    """Numbers of 64 bits are rows of two words."""
+    if len(array.shape) != 1:
+        raise Error(f"{name} must have 1 dimension, got {len(array.shape)}")
+    if str(array.dtype).rpartition(".")[2] != "int64":
+        return _arrays.view_of(array, name, stream)
+    words = _arrays.view_as(array, "int32", name, stream)
+    return words._replace(shape=(array.shape[0], 2), strides=(2, 1))
+
+
+def is_wide(view: View) -> bool:
+    return len(view.shape) == 2 and view.shape[1] == 2 and view.strides == (2, 1)
+
+
 def _count(options: Options, views: Mapping[str, View]) -> int:
     """The number of groups, which the numbers and the matrices must agree on."""
     name = NUMBERS[options.grouping]
     view, label = views[name], LABELS[name]
     if view.dtype != "int32":
-        raise Error(f"{label} must have the type int32, got {_dtypes.NAMES[view.dtype]}")
-    if len(view.shape) != 1 or (view.shape[0] > 1 and view.strides != (1,)):
-        raise Error(f"{label} must have 1 dimension and the stride 1, got the shape {view.shape} "
-                    f"and the strides {view.strides}")
+        raise Error(f"{label} must have the type int32 or int64, got {_dtypes.NAMES[view.dtype]}")
+    if not is_wide(view) and view.shape[0] > 1 and view.strides != (1,):
+        raise Error(f"{label} must have the stride 1, got {view.strides}")
     if options.grouping == "along_k":
         return view.shape[0]
     stacked = "a" if _is_turned(options, views) else "b"
@@ -168,6 +188,8 @@ def problem_of(options: Options, views: Mapping[str, View]) -> Tuple[Dict[str, A
         "m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1], "groups": groups,
         "grouping": options.grouping, "layout": layouts["a"][0] + layouts["b"][0] + "r",
         "alpha": options.alpha, **_bias_fields(options, views, b.shape[-1], groups)}
+    if is_wide(views[NUMBERS[options.grouping]]):
+        fields["group_int64"] = 1
     for name, x in (("a", a), ("b", b), ("out", out)):
         fields[name] = views[slots[name]].dtype
         if layouts[name][1] is not None:
@@ -196,4 +218,4 @@ def _make(call: Call) -> List[New]:
 
 
 _ROW = Row("gemm", SLOTS, ("a", "b"), ("out",), _check, _make, problem_of, sized=("out",),
-           labels=LABELS)
+           labels=LABELS, looks=dict.fromkeys(LABELS, look_at_numbers))

@@ -103,6 +103,66 @@ class Grouped(Case):
         tessera.grouped_matmul(a, b, ends=[1, 2, 8], out=out)
         self.assertFalse((out == 7).any())
 
+    def test_numbers_of_64_bits_are_read_as_they_are(self):
+        a, b = self.draw(67, 19), self.draw(5, 19, 23)
+        index = numpy.sort(self.random.integers(-1, 5, 67))
+        rows = self.random.integers(0, 12, 5)
+        stacked = self.draw(5, 11, 19)
+        for given in ({"ends": self.ends(5, 67)}, {"index": index}, {"rows": rows}):
+            for _ in range(2):  # the second call finds its plan
+                both = [tessera.grouped_matmul(stacked if "rows" in given else a, b,
+                                               **{k: x.astype(word) for k, x in given.items()})
+                        for word in ("int32", "int64")]
+                self.assertEqual(both[0].tobytes(), both[1].tobytes())
+        beyond = numpy.array([1, 2, 3, 4, 2**33 + 5])
+        self.refused("group_ends[4] must be at most 67, the room, m=67, got 8589934597", a, b,
+                     ends=beyond)
+
+    def lists(self, *sizes, dtype="float32"):
+        return ([self.draw(m, k, dtype=dtype) for m, k, _ in sizes],
+                [self.draw(k, n, dtype=dtype) for _, k, n in sizes])
+
+    def test_lists_of_any_sizes(self):
+        for dtype in ("float32", "float16"):
+            count = int(self.random.integers(1, 12))
+            sizes = [tuple(self.random.integers(0, 40, 3)) for _ in range(count)]
+            a, b = self.lists(*sizes, (1, 1, 1), (90, 3, 50), dtype=dtype)
+            out = [numpy.full((x.shape[0], y.shape[1]), 7, dtype) for x, y in zip(a, b)]
+            for turned in (False, True):
+                right = [numpy.asfortranarray(x) for x in b] if turned else b
+                got = tessera.grouped_matmul(a, right, out=out)
+                self.assertTrue(all(x is y for x, y in zip(got, out)))
+                for x, y, z in zip(a, b, tessera.grouped_matmul(a, right)):
+                    self.assertEqual(z.shape, (x.shape[0], y.shape[1]))
+                    if z.size:
+                        self.near(z, wide(x) @ wide(y), x, y)
+                for x, y in zip(out, tessera.grouped_matmul(a, right)):
+                    self.assertEqual(x.tobytes(), y.tobytes())
+        self.assertEqual(tessera.grouped_matmul([], []), [])
+
+    def test_lists_with_strides_bias_and_activation(self):
+        a, b = self.lists((5, 8, 6), (9, 3, 4), (1, 2, 7))
+        room = [self.draw(x.shape[0], 2 * x.shape[1] + 1) for x in a]
+        a = [x[:, :y.shape[1]] for x, y in zip(room, a)]
+        bias = [self.draw(x.shape[1]) for x in b]
+        got = tessera.grouped_matmul(a, b, bias=bias, activation="relu", alpha=0.5)
+        for x, y, z, out in zip(a, b, bias, got):
+            self.near(out, numpy.maximum(0.5 * (wide(x) @ wide(y)) + z, 0), x, abs(y).max() + 1)
+
+    def test_lists_that_do_not_fit(self):
+        a, b = self.lists((5, 8, 6), (9, 3, 4))
+        self.refused("b must be a list as a is, got ndarray", a, b[0])
+        self.refused("b must have 2 arrays, as many as a, got 1", a, b[:1])
+        self.refused("ends, index and rows must be left out, got ends", a, b, ends=[5, 14])
+        self.refused("a[0] has 8 columns and b[0] has 3 rows; the two must be equal", a, b[::-1])
+        self.refused("a[1] and b[1] must have 2 dimensions, got 1 and 2", [a[0], a[1][0]], b)
+        self.refused("out[1] must have the shape (9, 4), got (9, 5)", a, b,
+                     out=[numpy.zeros((5, 6), "float32"), numpy.zeros((9, 5), "float32")])
+        self.refused("all of a must lie by rows, or all by columns, got a[1] by rows and a[0] by "
+                     "columns", [numpy.asfortranarray(a[0]), a[1]], b)
+        self.refused("all of b must have one type, got float32 and, at b[1], float16", a,
+                     [b[0], b[1].astype("float16")])
+
     def test_what_does_not_go_together(self):
         a, b = self.draw(8, 4), self.draw(3, 4, 5)
         self.refused("needs one of ends, index and rows, got none", a, b)

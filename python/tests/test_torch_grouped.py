@@ -65,6 +65,27 @@ class Grouped(Case):
                         self.assertEqual(mine.shape, other.shape)
                         self.assertLess((mine.double() - other).abs().max().item(), bound)
 
+    def test_lists_and_their_gradients(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            sizes = [[self.random.randrange(1, 40) for _ in range(3)] for _ in range(5)]
+            sizes += [[self.random.randrange(0, 3) for _ in range(3)]]
+            a = [torch.randn(m, k).to(dtype).requires_grad_() for m, k, _ in sizes]
+            b = [torch.randn(n, k).to(dtype).requires_grad_() for _, k, n in sizes]
+            out = tessera.torch.grouped_mm(a, [x.mT for x in b])
+            wide = [x.detach().double().requires_grad_() for x in (*a, *b)]
+            wanted = [x @ y.mT for x, y in zip(wide, wide[len(a):])]
+            grads = [torch.randn(x.shape).to(dtype) for x in wanted]
+            found = torch.autograd.grad(out, (*a, *b), grads)
+            right = torch.autograd.grad(wanted, wide, [x.double() for x in grads])
+            for mine, other in zip((*out, *found), (*wanted, *right)):
+                with self.subTest(dtype=dtype, seed=SEED, shape=tuple(other.shape)):
+                    self.assertEqual((mine.shape, mine.dtype), (other.shape, dtype))
+                    if other.numel():
+                        self.assertLess((mine.double() - other).abs().max().item(),
+                                        self.tolerance(torch.empty(0, 40), None, dtype))
+        with self.assertRaisesRegex(tessera.Error, "lists of one length, got 1 and 2"):
+            tessera.torch.grouped_mm([torch.ones(1, 1)], [torch.ones(1, 1)] * 2)
+
     def test_beside_pytorch(self):
         for what, a, b in self.operands(torch.bfloat16):
             offs = torch.tensor([16, 16, 32, 48], dtype=torch.int32)

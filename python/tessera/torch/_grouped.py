@@ -1,11 +1,11 @@
 """Products of groups of unequal sizes: the operator torch.ops.tessera.grouped_mm."""
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _grouped
+from .. import _arrays, _grouped, _grouped_lists
 from .._abi import Error
 from .._checks import named
 from .._problem import Problem
@@ -21,7 +21,7 @@ _NAMES = ("a", "b", "group_ends", "out")
 def _bind(options: _grouped.Options, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
     given = [(name, tensor) for name, tensor in zip(_NAMES, tensors) if tensor is not None]
     _run.check_devices([("offs" if name == "group_ends" else name, t) for name, t in given])
-    views = {name: _run.tensor_view(tensor, name) for name, tensor in given}
+    views = {name: _view(tensor, name) for name, tensor in given}
     fields, slots = _grouped.problem_of(options, views)
     device = given[0][1].device
     if 0 in views["out"].shape:
@@ -29,6 +29,20 @@ def _bind(options: _grouped.Options, tensors: Sequence[Optional[Tensor]]) -> _ru
     plan = _run.plan_for(Problem("gemm", **fields), device)
     sources = [_NAMES.index(slots.get(x.name, x.name)) for x in plan.operands]
     return _run.bind(plan, sources, tensors, device)
+
+
+def _view(tensor: Tensor, name: str) -> _arrays.View:
+    """Ends of 64 bits are rows of two words."""
+    if name == "group_ends" and tensor.dtype == torch.int64:
+        return _run.tensor_view(tensor.view(torch.int32).view(-1, 2), name)
+    return _run.tensor_view(tensor, name)
+
+
+def _ends(offs: Tensor) -> Tensor:
+    """Numbers of 32 or 64 bits as they are."""
+    if offs.dim() != 1:
+        raise Error(f"offs must have 1 dimension, got {offs.dim()}")
+    return offs.contiguous() if offs.dtype == torch.int64 else TENSORS.row("offs", offs)[0]
 
 
 def _grouping(a: Tensor, b: Tensor) -> str:
@@ -48,7 +62,7 @@ def _out(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
 def run(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
     try:
         options = _grouped.Options(_grouping(a, b))
-        ends, out = TENSORS.row("offs", offs)[0], _out(a, b, offs)
+        ends, out = _ends(offs), _out(a, b, offs)
         if options.grouping != "along_k":
             out.zero_()
         tensors = tuple(_laid(x) for x in (a, b))
@@ -83,8 +97,54 @@ register(Operator("grouped_mm(Tensor a, Tensor b, Tensor offs) -> Tensor", run, 
                   _backward, refusal="the product of groups has no forward-mode derivative"))
 
 
-def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Optional[Tensor] = None,
-               bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None) -> Tensor:
+# ---- Lists ---------------------------------------------------------------------------------------
+
+def _multiply_lists(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+    laid = [[_laid(x.detach()) for x in some] for some in (a, b)]
+    given = _grouped_lists.Given(laid[0], laid[1], None, None)
+    stream = None if a[0].is_cpu else torch.cuda.current_stream(a[0].device)
+    return tuple(_grouped_lists.run(given, {}, None, 1.0, stream, None))
+
+
+class _Lists(torch.autograd.Function):
+    """All of a, then all of b. The gradients are two products of lists."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        ctx.count = count
+        ctx.save_for_backward(*tensors)
+        return _multiply_lists(tensors[:count], tensors[count:])
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tuple[Any, ...]:
+        tensors, count = ctx.saved_tensors, ctx.count
+        a, b = tensors[:count], tensors[count:]
+        needs = ctx.needs_input_grad[1:]
+        none = (None,) * count
+        rows = [grad.contiguous() for grad in grads]
+        d_a = _multiply_lists(rows, _turned(b)) if any(needs[:count]) else none
+        d_b = _multiply_lists(_turned(a), rows) if any(needs[count:]) else none
+        return (None, *d_a, *d_b)
+
+
+def _turned(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    return [x.contiguous().mT for x in tensors]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _grouped_lists_mm(a: Sequence[Tensor], b: Sequence[Tensor]) -> List[Tensor]:
+    if len(a) != len(b):
+        raise Error(f"grouped_mm: mat_a and mat_b must be lists of one length, got {len(a)} and "
+                    f"{len(b)}")
+    try:
+        return list(_Lists.apply(len(a), *a, *b)) if a else []
+    except Error as error:
+        raise named("grouped_mm", error) from None
+
+
+def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Optional[Tensor] = None,
+               bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None) -> Any:
     """The products of groups, with the shapes and the meaning of torch._grouped_mm.
 
     offs: (groups,), where each group ends; whole numbers of any type.
@@ -92,12 +152,18 @@ def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Optional[Tensor] = None,
     mat_a (groups, m, k), mat_b (k, n): groups of columns; the result is (m, n).
     mat_a (m, k), mat_b (k, n): groups along k; the result is (groups, m, n).
     Both of 3 dimensions: without offs, as torch.bmm.
+    Both lists of as many matrices: a list of the products mat_a[i] @ mat_b[i] of any sizes, in one
+    launch. torch.compile leaves such a call as it is.
     Rows and columns of no group are 0. Gradients are products of groups too. bias must be None, as
     in PyTorch. out_dtype: None or the type that the result has.
     """
     if bias is not None:
         raise Error("grouped_mm: bias must be None, as torch._grouped_mm has it; "
                     "tessera.grouped_matmul takes one")
+    if isinstance(mat_a, (list, tuple)) and isinstance(mat_b, (list, tuple)):
+        if offs is not None or out_dtype is not None:
+            raise Error("grouped_mm: offs and out_dtype must be None with lists")
+        return _grouped_lists_mm(mat_a, mat_b)
     if offs is None and mat_a.dim() == mat_b.dim() == 3:
         out = ops.matmul(mat_a, mat_b)
     elif offs is None:

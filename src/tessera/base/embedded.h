@@ -22,7 +22,7 @@ std::span<const EmbeddedFile> target_rows();
 // The preselected kernel sets of every operation, <op>/sets/<backend>.json.
 std::span<const EmbeddedFile> kernel_sets();
 
-// The layers of published nets, data/nets/convolutions.txt.
+// The layers of published nets, data/nets/: convolutions.txt, experts.txt.
 std::span<const EmbeddedFile> net_files();
 
 // The report page's template, style and script, src/tessera/train/report/.

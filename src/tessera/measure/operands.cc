@@ -87,53 +87,35 @@ std::int64_t random_length(std::int64_t most, Random& random) {
   return static_cast<std::int64_t>(random.uniform() * static_cast<double>(most + 1));
 }
 
+// Whole numbers one after the other, each in a word, or in two where a row of the tensor is one.
+class Numbers {
+ public:
+  Numbers(const Tensor& tensor, void* to)
+      : to_(static_cast<std::int32_t*>(to)),
+        words_(tensor.rank == 2 ? 2 : 1),
+        count_(tensor.sizes[tensor.rank - 1]) {}
+  std::int64_t count() const { return count_; }
+  void put(std::int64_t place, std::int64_t number) const {
+    to_[place * words_] = static_cast<std::int32_t>(number);
+    if (words_ == 2) to_[place * words_ + 1] = number < 0 ? -1 : 0;
+  }
+
+ private:
+  std::int32_t* to_;
+  std::int64_t words_, count_;
+};
+
 // Lengths, or 0 and their sums.
-void fill_lengths(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
+void fill_lengths(const Tensor& tensor, const Numbers& to, std::uint64_t seed) {
   Random random(seed);
   std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < tensor.sizes[0]; ++i) {
+  for (std::int64_t i = 0; i < to.count(); ++i) {
     const bool is_longest = tensor.fill == Fill::even_sums;
     const bool adds_up = is_longest || tensor.fill == Fill::prefix_sums;
     const std::int64_t length =
         is_longest ? tensor.most : std::max(tensor.least, random_length(tensor.most, random));
-    to[i] = static_cast<std::int32_t>(adds_up ? sum : length);
+    to.put(i, adds_up ? sum : length);
     sum = std::min(tensor.total, sum + length);
-  }
-}
-
-// A random share of the room for each group, nothing for a quarter of them. Mostly the room is
-// full.
-std::vector<std::int32_t> random_ends(std::int64_t groups, std::int64_t room, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<double> sums;
-  double sum = 0;
-  for (std::int64_t i = 0; i < groups; ++i) {
-    sum += random.next() >> 62 == 0 ? 0.0 : 0.1 + random.uniform();
-    sums.push_back(sum);
-  }
-  const double used = random.next() >> 61 == 0 ? random.uniform() : 1.0;
-  std::vector<std::int32_t> ends;
-  for (const double x : sums) {
-    const double share = sum > 0 ? x / sum : 0.0;
-    ends.push_back(static_cast<std::int32_t>(share * used * static_cast<double>(room)));
-  }
-  return ends;
-}
-
-// The ends themselves, or for each row the group that it is of.
-void fill_groups(const Tensor& tensor, std::int32_t* to, std::uint64_t seed) {
-  const bool by_row = tensor.fill == Fill::runs;
-  const std::int64_t count = tensor.sizes[0];
-  const auto ends =
-      random_ends(by_row ? tensor.most + 1 : count, by_row ? count : tensor.total, seed);
-  if (!by_row) {
-    std::copy(ends.begin(), ends.end(), to);
-    return;
-  }
-  std::fill_n(to, count, -1);
-  for (std::size_t group = 0; group < ends.size(); ++group) {
-    std::fill(to + (group == 0 ? 0 : ends[group - 1]), to + ends[group],
-              static_cast<std::int32_t>(group));
   }
 }
 
@@ -142,6 +124,57 @@ void shuffle(std::vector<T>& list, Random& random) {
   for (std::size_t i = list.size(); i > 1; --i) {
     std::swap(list[i - 1], list[(random.next() >> 32) % i]);
   }
+}
+
+// How much of the room each group gets, as learned routers share tokens out: one launch in four
+// balanced, one in four skewed (the group of rank r gets 1 / r^1.2), the others random, where a
+// quarter of the groups gets nothing.
+std::vector<double> random_shares(std::int64_t groups, Random& random) {
+  constexpr double kZipf = 1.2;
+  const std::uint64_t kind = random.next() >> 62;
+  std::vector<double> shares;
+  for (std::int64_t i = 0; i < groups; ++i) {
+    const double drawn = random.next() >> 62 == 0 ? 0.0 : 0.1 + random.uniform();
+    shares.push_back(kind == 0   ? 1.0
+                     : kind == 1 ? std::pow(static_cast<double>(i + 1), -kZipf)
+                                 : drawn);
+  }
+  shuffle(shares, random);
+  return shares;
+}
+
+// Mostly the room is full.
+std::vector<std::int64_t> random_ends(std::int64_t groups, std::int64_t room, std::uint64_t seed) {
+  Random random(seed);
+  const std::vector<double> shares = random_shares(groups, random);
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  const double used = random.next() >> 61 == 0 ? random.uniform() : 1.0;
+  std::vector<std::int64_t> ends;
+  double sum = 0;
+  for (const double share : shares) {
+    sum += share;
+    const double part = all > 0 ? std::min(1.0, sum / all) : 0.0;
+    ends.push_back(static_cast<std::int64_t>(part * used * static_cast<double>(room)));
+  }
+  return ends;
+}
+
+// The ends themselves, or for each row the group that it is of.
+void fill_groups(const Tensor& tensor, const Numbers& to, std::uint64_t seed) {
+  const bool by_row = tensor.fill == Fill::runs;
+  const std::int64_t count = to.count();
+  const auto ends =
+      random_ends(by_row ? tensor.most + 1 : count, by_row ? count : tensor.total, seed);
+  const auto places = static_cast<std::int64_t>(ends.size());
+  if (!by_row) {
+    for (std::int64_t i = 0; i < places; ++i) to.put(i, ends[static_cast<std::size_t>(i)]);
+    return;
+  }
+  std::int64_t row = 0;
+  for (std::int64_t group = 0; group < places; ++group) {
+    for (; row < ends[static_cast<std::size_t>(group)]; ++row) to.put(row, group);
+  }
+  for (; row < count; ++row) to.put(row, -1);
 }
 
 // One order of all indices after the other, through all rows.
@@ -186,12 +219,12 @@ void fill_random(const Tensor& all, Fp8Encoding fp8, void* data, std::uint64_t s
     return fill_exponents(tensor, static_cast<std::uint8_t*>(data), seed);
   }
   if (tensor.fill == Fill::ends || tensor.fill == Fill::runs) {
-    return fill_groups(tensor, static_cast<std::int32_t*>(data), seed);
+    return fill_groups(tensor, Numbers(tensor, data), seed);
   }
   const bool are_numbers = tensor.fill == Fill::numbers || tensor.fill == Fill::positive ||
                            tensor.fill == Fill::log_sums;
   if (!are_numbers) {
-    return fill_lengths(tensor, static_cast<std::int32_t*>(data), seed);
+    return fill_lengths(tensor, Numbers(tensor, data), seed);
   }
   if (tensor.fold()) threads = 1;
   switch (size_of(tensor.dtype)) {

@@ -85,6 +85,7 @@ struct GemmProblem {
   GemmGrouping grouping = GemmGrouping::none;
   bool check_groups = false;   // whether bad_group is written
   bool group_strides = false;  // lists: group_ld_a and so on take the place of ld_a
+  bool group_int64 = false;    // group_ends, group_index and group_rows have 64 bits
   // Scales: a product is the sum over blocks of k of scale_a x scale_b x (the block's sum).
   // Blocks are counted from k = 0, also where groups cut k; the last one may be short.
   GemmScale scale_a = GemmScale::none;
@@ -159,10 +160,10 @@ struct GemmOperands {
   const void* c = nullptr;
   std::array<const void*, kMaxD> d{};
   void* out = nullptr;
-  // Groups, where the kernel can read them; see GemmGrouping.
-  const std::int32_t* group_ends = nullptr;  // one for each group: the sum of its and earlier sizes
-  const std::int32_t* group_index = nullptr;  // one for each row
-  const std::int32_t* group_rows = nullptr;   // one for each group
+  // Groups, where the kernel can read them; see GemmGrouping. int32, or with group_int64 int64.
+  const void* group_ends = nullptr;   // one for each group: the sum of its and earlier sizes
+  const void* group_index = nullptr;  // one for each row
+  const void* group_rows = nullptr;   // one for each group
   // check_groups: {1, place, number, bound} of the first number that does not fit, where `bound` is
   // what it must be at least or at most; nothing else is then written. {0, -1, -1, -1} where all
   // fit.

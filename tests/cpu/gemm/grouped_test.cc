@@ -65,7 +65,8 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups) {
     GemmProblem p = gemm::problem_of(signature, m, n, k);
     p.groups = groups;
-    p.group_strides = p.grouping == GemmGrouping::lists && draw(0, 1) == 0;
+    const bool coin = draw(0, 1) == 0;
+    (p.grouping == GemmGrouping::lists ? p.group_strides : p.group_int64) = coin;
     p.clamp_lo = -0.5F, p.clamp_hi = 1.5F;
     if (p.out == DType::int8) p.alpha = 0x1p-9F;
     return p;

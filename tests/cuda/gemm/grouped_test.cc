@@ -141,7 +141,7 @@ class GpuGrouped : public GpuTest {
     };
     place_.backend->copy_to_device(
         const_cast<std::int32_t*>(numbers(placed.operands)), numbers(owned.operands),
-        static_cast<std::size_t>(4 * gemm::numbers_count(p)), place_.options);
+        static_cast<std::size_t>((p.group_int64 ? 8 : 4) * gemm::numbers_count(p)), place_.options);
   }
 
   // The places of A and of B, or of A alone, that belong to group 2 of NanStaysInItsGroup.
@@ -178,7 +178,7 @@ class GpuGrouped : public GpuTest {
         if (i % 2 == 1) loosen(p, unit);
         // Where rows lie at whole units, their numbers may be any.
         if (i % 4 == 3) p.m -= draw(0, unit - 1), p.n -= draw(0, unit - 1);
-        p.check_groups = draw(0, 3) == 0;
+        p.check_groups = draw(0, 3) == 0, p.group_int64 = draw(0, 1) == 0;
         if (family_of(Op::gemm).supports(spec, p, target_)) check(name_of(spec), p, i > 0);
         if (HasFailure()) return;
       }
@@ -191,7 +191,7 @@ class GpuGrouped : public GpuTest {
     for (const KernelSpec& spec : specs) {
       SCOPED_TRACE(name_of(spec));
       GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), 416, 272, 416);
-      p.groups = 7, p.check_groups = draw(0, 1) == 1;
+      p.groups = 7, p.check_groups = draw(0, 1) == 1, p.group_int64 = draw(0, 1) == 1;
       measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
       measure::PlacedOperands placed = measure::place_operands(owned, place_);
       RunOptions options{.force = name_of(spec)};
@@ -315,14 +315,13 @@ TEST_F(GpuGrouped, NumbersThatDoNotFitAreReported) {
     const bool has_matrices = gemm::group_matrices(signature.grouping).out;
     const bool along_k = signature.grouping == GemmGrouping::along_k;
     GemmProblem p = gemm::problem_of(signature, has_matrices ? 24 : 3000, 16, along_k ? 3000 : 40);
-    p.groups = 2500, p.check_groups = true;
+    p.groups = 2500, p.check_groups = true, p.group_int64 = draw(0, 1) == 0;
     measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
     grouped::fill_numbers(p, owned.operands, random_);
     auto& o = std::get<GemmOperands>(owned.operands);
-    auto* const numbers = const_cast<std::int32_t*>(gemm::numbers_of(p, o));
     const std::int64_t count = gemm::numbers_count(p);
     for (int i = 0; i < 3; ++i)
-      numbers[draw(1, count - 1)] = static_cast<int>(draw(0, 1)) * 9000 - 5;
+      grouped::put_number(p, o, draw(1, count - 1), draw(0, 1) * 9000 - 5);
     const device::BadGroup bad = device::first_bad_group(gemm::group_arguments(with_strides(p), o));
     ASSERT_TRUE(bad.found);
     measure::reset_outputs(owned);

@@ -77,7 +77,7 @@ class GroupsOfGemm : public EmulatedTest {
     GemmProblem p = problem(spec, size(most_m), size(90), size(90),
                             one_in(4) ? between(60, 140) : between(1, 9));
     p.check_groups = one_in(4);
-    p.group_strides = p.grouping == GemmGrouping::lists && one_in(2);
+    (p.grouping == GemmGrouping::lists ? p.group_strides : p.group_int64) = one_in(2);
     if (one_in(12)) p.groups = 0;
     if (one_in(12)) p.k = 0;
     return p;
@@ -119,6 +119,7 @@ class GroupsOfGemm : public EmulatedTest {
   void check_report(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     GemmProblem p = problem(spec, 20, 9, 30, 4);
     p.check_groups = true;
+    p.group_int64 = p.grouping != GemmGrouping::lists && one_in(2);
     const measure::OwnedOperands owned =
         measure::random_operands(p, random_(), 1, target_.fp8_encoding);
     const grouped::BadNumbers bad = grouped::fill_bad_numbers(p, owned.operands);
@@ -131,7 +132,8 @@ class GroupsOfGemm : public EmulatedTest {
   }
   // Without the check, numbers that do not fit access nothing outside of an operand.
   void check_clamps(const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
-    const GemmProblem p = problem(spec, between(1, 90), between(1, 70), between(1, 40), 6);
+    GemmProblem p = problem(spec, between(1, 90), between(1, 70), between(1, 40), 6);
+    p.group_int64 = p.grouping != GemmGrouping::lists && one_in(2);
     const measure::OwnedOperands owned =
         measure::random_operands(p, random_(), 1, target_.fp8_encoding);
     auto* const to =
@@ -139,7 +141,8 @@ class GroupsOfGemm : public EmulatedTest {
     const auto any = [&] {
       return static_cast<std::int32_t>(one_in(2) ? between(-5, 200) : random_());
     };
-    for (std::int64_t i = 0; i < gemm::numbers_count(p); ++i) to[i] = any();
+    const std::int64_t words = gemm::numbers_count(p) * (p.group_int64 ? 2 : 1);
+    for (std::int64_t i = 0; i < words; ++i) to[i] = any();
     for (const std::int32_t* const sizes : std::get<GemmOperands>(owned.operands).group_sizes) {
       for (std::int64_t i = 0; sizes != nullptr && i < p.groups; ++i)
         const_cast<std::int32_t*>(sizes)[i] = any();

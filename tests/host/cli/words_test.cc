@@ -25,8 +25,8 @@ const std::string kTargets =
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, decode_fp8, "
-    "deepseek_v3, demo, efficientnet, experts, fused, gpt2, gradients, latent, llama3_70b, "
-    "llama3_8b, "
+    "deepseek_v3, demo, efficientnet, experts, experts_scaled, fused, gpt2, gradients, latent, "
+    "llama3_70b, llama3_8b, "
     "middle, mobilenet_v3, odd, odd_gpu, prefill_fp8, prefill_paged, prefill_ragged, qwen3, "
     "resnet50, resnet50_gemm, "
     "resnext101, skinny, square, square_gpu, stable_diffusion, unet_sd15, video_3d, wavenet; a "
@@ -151,7 +151,8 @@ TEST_F(CliWords, UnknownNames) {
        "pack: unknown preselected set 'fp32_rcr_esential', did you mean 'fp32_rcr_essential'? "
        "(tessera list --sets lists them)"},
       {"problems wides --target avx512",
-       "unknown problem set 'wides', did you mean 'wide'? (known: wide, edge, models)"},
+       "unknown problem set 'wides', did you mean 'wide'? (known: wide, edge, models, "
+       "experts, block_scaled)"},
       {"show nonsense",
        "kernel name 'nonsense': expected an operation (gemm, norm, conv, fmha) as word 1, got "
        "'nonsense'"},

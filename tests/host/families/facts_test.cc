@@ -38,6 +38,19 @@ TEST(Facts, KeysAreTheTypesOfKernelNames) {
   }
 }
 
+// Models of plain kernels say nothing of those with groups or scales.
+TEST(Facts, KernelsWithGroupsOrScalesHaveKeysOfTheirOwn) {
+  for (const auto& [line, key] :
+       {std::pair{"gemm m=1 n=1 k=1 dtype=bf16 groups=2 grouping=contiguous", "bf16_grouped"},
+        {"gemm m=1 n=1 k=1 dtype=bf16 groups=2 grouping=along_k", "bf16_grouped"},
+        {"gemm m=1 n=1 k=1 dtype=fp8 scale_a=1x128 scale_b=128x128", "fp8_scaled"},
+        {"gemm m=1 n=1 k=1 dtype=fp8,bf8 scale_a=1x32", "fp8_bf8_scaled"},
+        {"gemm m=1 n=1 k=1 dtype=fp8 scale_b=1x32 groups=2 grouping=masked",
+         "fp8_grouped_scaled"}}) {
+    EXPECT_EQ(model_key(parse_problem(line)), key);
+  }
+}
+
 TEST(Facts, LabelsOfGemm) {
   using Labels = std::vector<Label>;
   EXPECT_EQ(facts_of("gemm m=31 n=9 k=511 dtype=bf16 layout=ccr").types,

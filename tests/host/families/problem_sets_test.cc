@@ -21,6 +21,14 @@ Sizes sizes_of(const Problem& problem) {
 
 std::span<const std::string_view> problem_sets() { return family_of(Op::gemm).problem_sets(); }
 
+// Only operands of 8 bits have scales.
+std::vector<std::string_view> sets_of(DType dtype) {
+  const auto all = problem_sets();
+  std::vector<std::string_view> some(all.begin(), all.end());
+  if (dtype != DType::fp8) std::erase(some, "block_scaled");
+  return some;
+}
+
 std::vector<Problem> learned(std::string_view set, const Target& target, DType dtype,
                              std::string_view layout) {
   return family_of(Op::gemm).draw(set, ProblemSide::learned, target,
@@ -63,6 +71,12 @@ const Frozen kFrozen[] = {
     {"avx512", DType::int8, "wide", 1200, "3925a3f380f2baeb", 400, "a67ec62a37373d82"},
     {"avx512", DType::int8, "edge", 500, "faa2f09a49fe6744", 320, "4f25570980a2b6d0"},
     {"avx512", DType::int8, "models", 914, "0a9a433503bd58e3", 444, "3eee82327f6e5167"},
+    {"sm90a", DType::bf16, "experts", 1200, "e95871d11736b50a", 440, "82e52a07f7192157"},
+    {"sm90a", DType::fp8, "experts", 1200, "996a20301a47c809", 440, "02c2791404c445e7"},
+    {"sm90a", DType::fp8, "block_scaled", 1200, "85167cf2339fd2b8", 440, "1701c7e6e89769e3"},
+    {"avx512", DType::fp32, "experts", 916, "f45292ba3663a878", 372, "927d0933dc753e61"},
+    {"avx512", DType::bf16, "experts", 963, "09aa5ad8c1097860", 390, "3ad68e3d93e94fa6"},
+    {"avx512", DType::fp8, "block_scaled", 1200, "53c3c576e5645526", 440, "20f7ea539673c152"},
 };
 
 // Whatever was measured or learned so far was measured and learned on these very lists.
@@ -87,7 +101,7 @@ TEST(ProblemSets, AreLargeEnough) {
                                     {"avx2", DType::int8}}) {
     const Target target = load_target(name);
     EXPECT_GE(learned("wide", target, dtype, "rcr").size(), 700U);
-    for (const std::string_view set : problem_sets()) {
+    for (const std::string_view set : sets_of(dtype)) {
       EXPECT_GE(unseen(set, target, dtype, "rcr").size(), 300U) << set;
     }
   }
@@ -100,7 +114,7 @@ TEST(ProblemSets, UnseenSizesAreNowhereElse) {
     const Target target = load_target(target_name);
     for (const DType dtype : {DType::fp32, DType::bf16, DType::fp8, DType::int8}) {
       if (target_name == "gfx942" && dtype == DType::fp32) continue;
-      for (const std::string_view set : problem_sets()) {
+      for (const std::string_view set : sets_of(dtype)) {
         for (const Problem& p : learned(set, target, dtype, "rcr")) {
           seen.insert(sizes_of(p));
         }
@@ -119,8 +133,9 @@ TEST(ProblemSets, UnseenSizesAreNowhereElse) {
 TEST(ProblemSets, NoProblemTwiceAndEveryLineIsRead) {
   const Target target = load_target("sm90a");
   for (const std::string_view set : problem_sets()) {
+    const DType dtype = set == "block_scaled" ? DType::fp8 : DType::bf16;
     std::set<std::string> lines;
-    for (const Problem& p : learned(set, target, DType::bf16, "crr")) {
+    for (const Problem& p : learned(set, target, dtype, "crr")) {
       const std::string line = to_string(p);
       EXPECT_TRUE(lines.insert(line).second) << line;
       EXPECT_EQ(parse_problem(line), p) << line;
@@ -165,10 +180,62 @@ TEST(ProblemSets, EdgeHoldsTheEdges) {
   EXPECT_GE(huge, 10);
 }
 
+int count_of(const std::vector<Problem>& problems, GemmGrouping grouping) {
+  return static_cast<int>(std::ranges::count_if(problems, [grouping](const Problem& problem) {
+    return std::get<GemmProblem>(problem).grouping == grouping;
+  }));
+}
+
+TEST(ProblemSets, ExpertsHaveGroupsOfEachKind) {
+  for (const auto& [name, dtype] :
+       {std::pair{"sm90a", DType::bf16}, {"sm90a", DType::fp8}, {"avx512", DType::fp32}}) {
+    const auto problems = learned("experts", load_target(name), dtype, "rcr");
+    EXPECT_EQ(count_of(problems, GemmGrouping::none), 0);
+    for (const GemmGrouping grouping :
+         {GemmGrouping::contiguous, GemmGrouping::masked, GemmGrouping::along_k}) {
+      EXPECT_GE(count_of(problems, grouping), 150) << to_string(grouping);
+    }
+    std::set<std::int64_t> groups;
+    for (const Problem& problem : problems) {
+      const auto& p = std::get<GemmProblem>(problem);
+      groups.insert(p.groups);
+      const bool is_turned = p.grouping == GemmGrouping::along_k && dtype != DType::fp8;
+      EXPECT_EQ(p.layout, is_turned ? GemmLayout::crr : GemmLayout::rcr);
+    }
+    EXPECT_EQ(*groups.begin(), 1);
+    EXPECT_GE(*groups.rbegin(), 200);
+  }
+}
+
+TEST(ProblemSets, BlockScaledHasScalesAndRowsFromOneOn) {
+  for (const std::string name : {"sm90a", "avx512"}) {
+    const auto problems =
+        family_of(Op::gemm).draw("block_scaled", ProblemSide::learned, load_target(name), {});
+    EXPECT_GE(count_of(problems, GemmGrouping::contiguous), 50);
+    EXPECT_GE(count_of(problems, GemmGrouping::masked), 50);
+    EXPECT_GE(count_of(problems, GemmGrouping::none), 500);
+    std::int64_t most = 0, least = 100;
+    for (const Problem& problem : problems) {
+      const auto& p = std::get<GemmProblem>(problem);
+      EXPECT_EQ(p.a, DType::fp8);
+      EXPECT_EQ(p.out, DType::bf16);
+      EXPECT_EQ(p.scale_a, GemmScale::by_1x128);
+      EXPECT_EQ(p.scale_b, GemmScale::by_128x128);
+      most = std::max(most, p.m), least = std::min(least, p.m);
+    }
+    EXPECT_EQ(least, 1);
+    EXPECT_GE(most, 4096);
+  }
+}
+
 TEST(ProblemSets, UnknownWords) {
   const Target target = load_target("sm90a");
+  expect_error(ErrorCode::unsupported,
+               "the problem set block_scaled has operands of fp8 and bf8, got bf16",
+               [&] { learned("block_scaled", target, DType::bf16, "rcr"); });
   expect_error(ErrorCode::not_found,
-               "unknown problem set 'model', did you mean 'models'? (known: wide, edge, models)",
+               "unknown problem set 'model', did you mean 'models'? (known: wide, edge, models, "
+               "experts, block_scaled)",
                [&] { learned("model", target, DType::bf16, "rcr"); });
   expect_error(ErrorCode::unsupported,
                "target sm90a has no instruction for int32: it has no problems to learn from",

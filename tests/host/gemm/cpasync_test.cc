@@ -360,15 +360,17 @@ TEST(CpasyncGeneral, CandidatesAreFewAndHoldTheShippedSets) {
       continue;
     }
     ASSERT_FALSE(shipped.empty()) << set;
-    const auto& s = std::get<GemmSignature>(shipped.front().signature);
-    // The sizes are odd: where nothing needs repacking, kernels that do it are no candidates.
-    const GemmProblem p = gemm_problem(s.a, s.layout, 511, 511, 511);
-    const std::vector<KernelSpec> all = candidates(p, target);
-    EXPECT_LE(all.size(), 3000U) << set;
     std::erase_if(shipped, [](const KernelSpec& spec) {
       return spec.algorithm.pipeline == Pipeline::stream;
     });
+    std::vector<KernelSpec> all;
     for (const KernelSpec& spec : shipped) {
+      if (all.empty() || !(all.front().signature == spec.signature)) {
+        // The sizes are odd: where nothing needs repacking, kernels that do it are no candidates.
+        all =
+            candidates(problem_of(std::get<GemmSignature>(spec.signature), 511, 511, 511), target);
+      }
+      EXPECT_LE(all.size(), 3200U) << set;
       EXPECT_NE(std::find(all.begin(), all.end(), spec), all.end()) << name_of(spec);
     }
   }

@@ -102,6 +102,11 @@ std::vector<Expected> operands_by_hand() {
       {"a_shared", 0},
       {"b_shared", 1},
       {"preshuffled_b", 0},
+      {"grouping", 0},
+      {"groups", 0},
+      {"scale_a", 0},
+      {"scale_b", 0},
+      {"scale_type", 0},
   };
 }
 
@@ -211,6 +216,8 @@ std::vector<Expected> tmaws_tiling_by_hand() {
       {"full_rounds", 1},
       {"tail", 60.0 / 132},
       {"wave_efficiency", 192.0 / 264},
+      {"group_tiles", 0},
+      {"group_waste", 0},
       {"grid_batch", 0},
       {"grid_m", 0},
       {"grid_n", 0},
@@ -278,6 +285,55 @@ TEST(GemmFeatureValues, OfSlicedTmawsThatRepacks) {
       "gemm_fp8_rrr_tmaws_64x64x128_1x1x1_64x64x32_cooperative_splitordered4_slices3_s4_"
       "repack_sm90a",
       expected);
+}
+
+// 1000 rows, or as much of k, go by 8 groups: 125 each.
+TEST(GemmFeatureValues, OfGroups) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 1000, 3000, 520);
+  p.groups = 8, p.grouping = GemmGrouping::contiguous;
+  const double tiles = 125.0 / 128 + 0.5;
+  expect_features(p, "sm90a", 0,
+                  "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupscontiguous_cooperative_s4_"
+                  "sm90a",
+                  std::vector<Expected>{{"m", 125},
+                                        {"batch", 8},
+                                        {"grouping", 1},
+                                        {"groups", 8},
+                                        {"tiles_m", 1},
+                                        {"group_tiles", tiles},
+                                        {"group_waste", 1 - 125.0 / 128 / tiles}});
+  p.grouping = GemmGrouping::masked;
+  expect_features(p, "sm90a", 0,
+                  "gemm_bf16_rcr_tmaws_64x16x64_1x1x1_64x16x16_groupsmasked_cooperative_s8_swap_"
+                  "sm90a",
+                  std::vector<Expected>{{"m", 1000},
+                                        {"batch", 8},
+                                        {"grouping", 3},
+                                        {"group_tiles", 63},
+                                        {"group_waste", 1 - 62.5 / 63}});
+  p.grouping = GemmGrouping::along_k, p.layout = GemmLayout::crr, p.k = 1000;
+  expect_features(p, "avx512", 1,
+                  "gemm_bf16_crr_packab_48x1920x512_1x1x1_12x32x2_groupsalongk_avx512",
+                  std::vector<Expected>{{"m", 1000},
+                                        {"k", 125},
+                                        {"batch", 8},
+                                        {"grouping", 4},
+                                        {"group_tiles", 125.0 / 512 + 0.5},
+                                        {"group_waste", 1 - 125.0 / 512 / (125.0 / 512 + 0.5)}});
+}
+
+TEST(GemmFeatureValues, OfScales) {
+  GemmProblem p = gemm_problem(DType::fp8, GemmLayout::rcr, 1000, 3072, 512);
+  p.out = p.d = DType::bf16;
+  p.scale_a = GemmScale::by_1x128, p.scale_b = GemmScale::by_128x128;
+  const KernelSpec spec = general(p, load_target("sm90a"));
+  expect_features(p, "sm90a", 0, name_of(spec),
+                  std::vector<Expected>{{"m", 1000},
+                                        {"scale_a", 2},
+                                        {"scale_b", 3},
+                                        {"scale_type", 0},
+                                        {"groups", 0},
+                                        {"group_tiles", 0}});
 }
 
 TEST(GemmFeatureValues, OfStreamK) {

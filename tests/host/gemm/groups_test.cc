@@ -44,6 +44,10 @@ const Invalid kInvalid[] = {
     {"gemm m=8 n=8 k=8 group_strides=1", "gemm: group_strides must be 0 with grouping=none, got 1"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=masked group_strides=1",
      "gemm: group_strides must be 0 with grouping=masked, got 1"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=masked group_int64=1", ""},
+    {"gemm m=8 n=8 k=8 group_int64=1", "gemm: group_int64 must be 0 with grouping=none, got 1"},
+    {"gemm m=8 n=8 k=8 groups=2 grouping=lists group_int64=1",
+     "gemm: group_int64 must be 0 with grouping=lists, whose sizes have 32 bits, got 1"},
     {"gemm m=8 n=8 k=8 groups=2 grouping=lists batch_stride_a=64",
      "gemm: batch_stride_a must be left out with grouping=lists, where each group has a pointer of "
      "its own, got 64"},
@@ -98,6 +102,8 @@ TEST(GroupOperands, HaveMatricesForGroupsWhereTheKindSaysSo) {
             "a 3x9 of 7; b 3x5 of 7; d0 3x1 of 9; group_rows 1x1 of 3; out 3x9 of 5; ");
   EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=along_k epilogue=add"),
             "a 1x9 of 7; b 1x5 of 7; d0 3x9 of 5; group_ends 1x1 of 3; out 3x9 of 5; ");
+  EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=along_k group_int64=1"),
+            "a 1x9 of 7; b 1x5 of 7; group_ends 1x3 of 2; out 3x9 of 5; ");
   EXPECT_EQ(operands_of("gemm m=9 n=5 k=7 groups=3 grouping=lists epilogue=bias check_groups=1"),
             "a 3x9 of 7; b 3x5 of 7; d0 3x1 of 5; group_m 1x1 of 3; group_n 1x1 of 3; "
             "group_k 1x1 of 3; out 3x9 of 5; bad_group 1x1 of 4; ");
@@ -189,6 +195,15 @@ const BadNumbers kNumbers[] = {
      "gemm: group_rows[1] must be at most 9, the room, m=9, got 10"},
     {"gemm m=9 n=5 k=7 groups=3 grouping=masked",
      {9, 0, -2},
+     "gemm: group_rows[2] must be at least 0, the least number, got -2"},
+    // Numbers of 64 bits, the lower word first.
+    {"gemm m=9 n=5 k=7 groups=3 grouping=contiguous group_int64=1", {0, 0, 4, 0, 9, 0}, ""},
+    {"gemm m=4 n=5 k=7 groups=3 grouping=indexed group_int64=1", {0, 0, -1, -1, 2, 0, 2, 0}, ""},
+    {"gemm m=9 n=5 k=7 groups=3 grouping=contiguous group_int64=1",
+     {4, 0, 3, 1, 9, 0},
+     "gemm: group_ends[1] must be at most 9, the room, m=9, got 4294967299"},
+    {"gemm m=9 n=5 k=7 groups=3 grouping=masked group_int64=1",
+     {4, 0, 3, 0, -2, -1},
      "gemm: group_rows[2] must be at least 0, the least number, got -2"},
 };
 INSTANTIATE_TEST_SUITE_P(All, GroupNumbers, testing::ValuesIn(kNumbers));

@@ -322,6 +322,7 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "groups",
                                          "check_groups",
                                          "group_strides",
+                                         "group_int64",
                                          "scale_quads",
                                          "stride_scale_a_m",
                                          "stride_scale_a_k",

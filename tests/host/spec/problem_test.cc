@@ -69,8 +69,8 @@ TEST(Problem, RefusesALineWithASentence) {
        "ld_a, ld_b, ld_c, ld_out, ld_d0, ld_d1, ld_d2, ld_d3, batch_stride_a, batch_stride_b, "
        "batch_stride_c, batch_stride_out, batch_stride_d0, batch_stride_d1, batch_stride_d2, "
        "batch_stride_d3, alpha, beta, epilogue, clamp_lo, clamp_hi, preshuffle, "
-       "pointer_arrays, groups, grouping, check_groups, group_strides, scale_a, scale_b, "
-       "scale_type, "
+       "pointer_arrays, groups, grouping, check_groups, group_strides, group_int64, scale_a, "
+       "scale_b, scale_type, "
        "scale_quads, stride_scale_a_m, stride_scale_a_k, stride_scale_b_n, stride_scale_b_k, "
        "batch_stride_scale_a, batch_stride_scale_b, gate, gate_interleaved, indexing, index_room, "
        "quant, scales_by_column"},
@@ -132,6 +132,7 @@ TEST(Problem, JsonHoldsEveryFieldButPackedStrides) {
   "grouping": "none",
   "check_groups": false,
   "group_strides": false,
+  "group_int64": false,
   "scale_a": "none",
   "scale_b": "none",
   "scale_type": "fp32",

@@ -163,6 +163,7 @@ class RandomSpecs {
     p.grouping = word<GemmGrouping>();
     p.check_groups = coin();
     p.group_strides = coin();
+    p.group_int64 = coin();
     scales_and_outputs(p);
     return p;
   }

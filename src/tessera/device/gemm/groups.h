@@ -15,9 +15,10 @@ struct GroupArguments {
   GemmArguments gemm;  // m, or k where groups lie along k, is the room for all groups, or for each
   i64 groups;
   i64 step_a, step_b, step_c, step_out, step_d[4];
-  const int* numbers;  // ends, an index for each row, or rows
+  const int* numbers;  // ends, an index for each row, or rows; see number_at()
   int* bad_group;      // null: not checked
   Grouping grouping;
+  int wide;  // 1: numbers have 64 bits, the lower word first
   // Lists: m, n and k of each group, where those of `gemm` are the greatest, and the operands of
   // `gemm` are arrays of pointers. Distances of rows of a, b, c, out and d; null: as in `gemm`.
   const int* sizes[3];
@@ -28,6 +29,17 @@ struct GroupArguments {
 struct GroupPart {
   i64 group, begin, size;
 };
+
+// A number as kernels read it: of one with 64 bits the lower word, which is all of a number that
+// fits.
+constexpr int number_at(const GroupArguments& x, i64 place) { return x.numbers[place << x.wide]; }
+// All of a number.
+constexpr i64 whole_number_at(const GroupArguments& x, i64 place) {
+  const int low = number_at(x, place);
+  if (x.wide == 0) return low;
+  const i64 high = x.numbers[2 * place + 1];
+  return high * (i64{1} << 32) + static_cast<unsigned>(low);
+}
 
 constexpr i64 clamped(i64 value, i64 least, i64 most) {
   return value < least ? least : value > most ? most : value;
@@ -44,7 +56,7 @@ template <class Visit>
 void for_each_end(const GroupArguments& x, bool also_empty, const Visit& visit) {
   i64 begin = 0;
   for (i64 i = 0; i < x.groups; ++i) {
-    const i64 end = clamped(x.numbers[i], begin, group_room(x));
+    const i64 end = clamped(number_at(x, i), begin, group_room(x));
     if (end > begin || also_empty) visit(GroupPart{i, begin, end - begin});
     begin = end;
   }
@@ -54,8 +66,8 @@ void for_each_end(const GroupArguments& x, bool also_empty, const Visit& visit) 
 template <class Visit>
 void for_each_run(const GroupArguments& x, const Visit& visit) {
   for (i64 begin = 0, end = 0; begin < x.gemm.m; begin = end) {
-    const int group = x.numbers[begin];
-    for (end = begin + 1; end < x.gemm.m && x.numbers[end] == group;) ++end;
+    const int group = number_at(x, begin);
+    for (end = begin + 1; end < x.gemm.m && number_at(x, end) == group;) ++end;
     if (group >= 0 && group < x.groups) visit(GroupPart{group, begin, end - begin});
   }
 }
@@ -68,7 +80,7 @@ void for_each_part(const GroupArguments& x, const Visit& visit) {
     return for_each_end(x, x.grouping == Grouping::along_k, visit);
   }
   for (i64 i = 0; i < x.groups; ++i) {  // lists have the sizes of m as numbers
-    const i64 rows = clamped(x.numbers[i], 0, x.gemm.m);
+    const i64 rows = clamped(number_at(x, i), 0, x.gemm.m);
     if (rows > 0) visit(GroupPart{i, 0, rows});
   }
 }
@@ -118,7 +130,7 @@ inline BadGroup first_bad_size(const GroupArguments& x) {
 inline BadGroup first_bad_between(const GroupArguments& x, i64 from, i64 to, i64 before) {
   const GroupRule rule = group_rule(x);
   for (i64 i = from; i < to; ++i) {
-    const i64 number = x.numbers[i];
+    const i64 number = whole_number_at(x, i);
     const bool is_none = x.grouping == Grouping::indexed && number == -1;
     if (number > rule.most) return {true, i, number, rule.most};
     const i64 least = rule.ascends && !is_none ? before : rule.least;
@@ -135,7 +147,8 @@ inline BadGroup first_bad_group(const GroupArguments& x) {
 constexpr void report(const BadGroup& bad, int* to) {
   to[0] = bad.found ? 1 : 0;
   to[1] = static_cast<int>(bad.place);
-  to[2] = static_cast<int>(bad.number);
+  constexpr i64 kLimit = 0x7fffffff;  // numbers of 64 bits may be beyond
+  to[2] = static_cast<int>(clamped(bad.number, -kLimit - 1, kLimit));
   to[3] = static_cast<int>(bad.bound);
 }
 

@@ -187,7 +187,11 @@ GemmOperands operands_of(const ConvProblem& p, const ConvOperands& o) {
 std::vector<Algorithm> find_algorithms(const Target& target) {
   std::vector<KernelSpec> specs;
   for (const std::string& name : tile::essential_names(Op::gemm, target)) {
-    specs.push_back({GemmSignature{}, parse_name(name).algorithm, target.name});
+    const KernelSpec spec = parse_name(name);
+    const auto& s = std::get<GemmSignature>(spec.signature);
+    const bool is_dense = s.grouping == GemmGrouping::none && s.scale_a == GemmScale::none;
+    if (!is_dense) continue;  // chosen for products that no layer has
+    specs.push_back({GemmSignature{}, spec.algorithm, target.name});
     specs.back().algorithm.pointwise = true;
   }
   tile::sort_by_name(specs);

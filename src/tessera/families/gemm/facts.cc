@@ -6,7 +6,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/families/draw.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/extras.h"
+#include "tessera/families/gemm/groups.h"
 
 namespace tessera::gemm {
 namespace {
@@ -62,11 +63,15 @@ DType type_in(const ProblemWords& words, const std::string& key, DType missing) 
 
 }  // namespace
 
-// The type of A, and the type of B when it differs, as at the beginning of a kernel's name.
+// The type of A, and the type of B when it differs, as at the beginning of a kernel's name. Kernels
+// for groups, and those with scales, are measured on problems of their own and learned by models of
+// their own.
 std::string model_key(const Signature& signature) {
   const auto& s = std::get<GemmSignature>(signature);
   std::string key(to_string(s.a));
   if (s.b != s.a) key += fmt::format("_{}", to_string(s.b));
+  if (has_groups(s)) key += "_grouped";
+  if (has_scales(s)) key += "_scaled";
   return key;
 }
 

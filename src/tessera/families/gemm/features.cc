@@ -30,10 +30,7 @@ std::span<const Feature> features() { return kFeatures; }
 // No feature describes the cost of reading pointers first, or of batches at arbitrary addresses.
 Verdict features_fit(const Problem& problem) {
   const auto& p = std::get<GemmProblem>(problem);
-  if (p.grouping != GemmGrouping::none) return {"no feature describes groups of unequal sizes"};
-  if (p.scale_a != GemmScale::none || p.scale_b != GemmScale::none) {
-    return {"no feature describes scales of blocks"};
-  }
+  if (p.grouping == GemmGrouping::lists) return {"no feature describes sizes of each group's own"};
   if (p.gate != GemmGate::none) return {"no feature describes gates"};
   if (p.indexing != GemmIndexing::none) return {"no feature describes rows by index"};
   if (p.quant != NormQuant::none) return {"no feature describes quantised outputs"};

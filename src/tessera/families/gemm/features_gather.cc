@@ -4,7 +4,9 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/gemm/groups.h"
 
 namespace tessera::gemm {
 namespace {
@@ -37,6 +39,43 @@ void put_estimate(const Estimate& e, std::size_t i, Lanes& x) {
   x.estimate_memory[i] = e.memory_seconds;
   x.estimate_overhead[i] = e.overhead_seconds;
   x.of[lane("estimate_utilisation")][i] = e.utilisation;
+}
+
+// ---- groups and scales ----
+
+// What the family's estimate adds to the longer one of computing and memory is overhead here.
+void put_asked(const Facts& f, const KernelSpec& spec, const Problem& asked, std::size_t i,
+               Lanes& x) {
+  Estimate e = estimate(spec, asked, *f.target, f.threads);
+  e.overhead_seconds = at_least(e.seconds - at_least(e.compute_seconds, e.memory_seconds), 0);
+  put_estimate(e, i, x);
+}
+
+// Groups that share out rows, or k, end anywhere in a tile.
+void put_group_tiles(const GemmProblem& asked, std::size_t i, Lanes& x) {
+  const bool along_k = asked.grouping == GemmGrouping::along_k;
+  const bool ends_anywhere = asked.grouping != GemmGrouping::masked && !is_list(asked);
+  const bool swaps = x.of[lane("swap_ab")][i] > 0;
+  const double down = along_k ? x.of[lane("tile_k")][i]
+                      : swaps ? x.of[lane("tile_n")][i]
+                              : x.of[lane("tile_m")][i];
+  const GemmProblem each = as_batches(asked);
+  const double share = number(along_k ? each.k : each.m) / down;
+  const double tiles = ends_anywhere ? share + 0.5 : ceil_of(share);
+  x.of[lane("group_tiles")][i] = tiles;
+  x.of[lane("group_waste")][i] = tiles > 0 ? 1 - share / tiles : 0;
+}
+
+// Both parts do nothing but clear lanes for problems without groups and scales.
+void gather_asked(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
+  std::fill_n(x.of[lane("group_tiles")], kLanes, 0.0);
+  std::fill_n(x.of[lane("group_waste")], kLanes, 0.0);
+  if (!asks_for_more(*f.asked)) return;
+  const Problem asked = *f.asked;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    put_asked(f, specs[i], asked, i, x);
+    if (has_groups(*f.asked)) put_group_tiles(*f.asked, i, x);
+  }
 }
 
 // ---- GPUs ----
@@ -78,9 +117,8 @@ void put_shared(const tile::SharedMemory& shared, std::size_t i, Lanes& x) {
 }
 
 void put_hip(const Facts& f, const KernelSpec& spec, std::size_t i, Lanes& x) {
-  put_estimate(estimate_hip(spec, f.problem, *f.target), i, x);
+  if (!asks_for_more(*f.asked)) put_estimate(estimate_hip(spec, f.problem, *f.target), i, x);
   x.of[lane("resident")][i] = hip_resident(spec, f.problem, *f.target);
-  x.of[lane("copied_ratio")][i] = 0;
 }
 
 void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
@@ -103,6 +141,7 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.size_m[i] = s.size_m;
     x.size_n[i] = s.size_n;
     x.copied_bytes[i] = a.repack ? f.copied_bytes : 0;
+    if (f.singly) x.of[lane("copied_ratio")][i] = x.copied_bytes[i] / at_least(f.bytes, 1);
     x.is_tmaws[i] = flag(by_copy_engine);
     x.is_pingpong[i] = flag(a.scheduler == Scheduler::pingpong);
     x.macs[i] = pipeline.macs;
@@ -110,7 +149,9 @@ void gather_gpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     x.of[lane("takes_tiles")][i] = flag(a.persistent || (by_copy_engine && a.splits == 1));
     const bool stores_by_copy = by_copy_engine && copies.of(a) && a.store != Store::direct;
     x.of[lane("stores_by_copy")][i] = flag(stores_by_copy);
-    put_shared(tile::shared_memory(product, a, stores_by_copy ? matrices : 0), i, x);
+    tile::SharedMemory shared = tile::shared_memory(product, a, stores_by_copy ? matrices : 0);
+    if (f.singly && has_scales(signature)) add_scale_bytes(signature, a, shared);
+    put_shared(shared, i, x);
     x.fetch_share[i] = by_copy_engine && !a.repack ? f.fetch_share : 1;
   }
 }
@@ -192,7 +233,7 @@ void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
     put_algorithm(a, i, x);
     const Sharing& sharing = find(x.sharing, f, a, own);
     put_sharing(sharing, i, x);
-    if (!repeats) {
+    if (!repeats && !f.singly) {
       put_estimate(estimate_cpu(spec, f.problem, *f.target, f.threads, &sharing.grid), i, x);
     }
     x.macs[i] = f.cpu_macs[static_cast<std::size_t>(std::clamp(a.warp_tile.k, 0, 4))];
@@ -207,6 +248,7 @@ void gather_cpu(const Facts& f, std::span<const KernelSpec> specs, Lanes& x) {
 
 void gather(const Facts& facts, std::span<const KernelSpec> specs, Lanes& lanes) {
   facts.on_cpu ? gather_cpu(facts, specs, lanes) : gather_gpu(facts, specs, lanes);
+  gather_asked(facts, specs, lanes);
 }
 
 }  // namespace tessera::gemm

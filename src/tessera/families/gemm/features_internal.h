@@ -39,7 +39,9 @@ struct PipelineFacts {
 // What the lanes need to know about the problem and the machine, looked up once. A rate of 0 means
 // that there is no such rate.
 struct Facts {
-  GemmProblem problem;  // with its strides filled in
+  GemmProblem problem;  // with its strides filled in, and batches in the place of groups
+  const GemmProblem* asked = nullptr;  // as the caller has it
+  bool singly = false;  // whether each kernel's estimate is asked for, because no lanes count it
   const Target* target = nullptr;
   const BackendFacts* machine = nullptr;
   bool on_cpu = false;
@@ -61,6 +63,10 @@ struct Facts {
   std::array<PipelineFacts, static_cast<std::size_t>(Pipeline::amx) + 1> pipelines{};
   std::optional<tile::GpuCase> gpu;  // none for a CPU
 };
+// Whether the problem has groups or scales, which estimates count kernel by kernel.
+bool asks_for_more(const GemmProblem& problem);
+
+// `problem` must outlive the facts.
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads);
 Broadcast broadcast_of(const Facts& facts);
 

@@ -228,14 +228,15 @@ void clear_cpu(Lanes& x) {
   }
 }
 
-// The estimate of AMD's GPUs was made candidate by candidate, when the lanes were gathered.
+// The estimates of AMD's GPUs, and those of groups and scales, were made candidate by candidate,
+// when the lanes were gathered.
 void fill_gpu(const Facts& facts, Lanes& lanes) {
   const tile::GpuCase& c = *facts.gpu;
   fill_threads(c, lanes);
   fill_shared_memory(lanes);
   fill_rounds(c, lanes, !facts.machine->estimates_singly);
   fill_gpu_traffic(c, lanes);
-  if (!facts.machine->estimates_singly) {
+  if (!facts.singly) {
     fill_cycles(c, lanes);
     fill_estimate(c, lanes);
   }

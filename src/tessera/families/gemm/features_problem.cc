@@ -3,7 +3,9 @@
 
 #include "tessera/base/enums.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/features_internal.h"
+#include "tessera/families/gemm/groups.h"
 
 namespace tessera::gemm {
 namespace {
@@ -152,6 +154,15 @@ void put_types(const GemmProblem& p, Broadcast& x) {
   x[feature("out_size")] = size_of(p.out);
 }
 
+// Of the problem as it was asked. Without groups and scales all are 0 already.
+void put_groups_and_scales(const GemmProblem& p, Broadcast& x) {
+  x[feature("grouping")] = static_cast<double>(p.grouping);
+  x[feature("groups")] = number(p.groups);
+  x[feature("scale_a")] = static_cast<double>(p.scale_a);
+  x[feature("scale_b")] = static_cast<double>(p.scale_b);
+  x[feature("scale_type")] = static_cast<double>(p.scale_type);
+}
+
 void put_epilogue(const GemmProblem& p, Broadcast& x) {
   const auto& ops = p.epilogue.ops;
   const auto uses = d_uses(p.epilogue);
@@ -189,17 +200,22 @@ void put_machine(const Facts& f, Broadcast& x) {
 
 }  // namespace
 
+bool asks_for_more(const GemmProblem& p) { return has_groups(p) || has_scales(p); }
+
 Facts facts_of(const GemmProblem& problem, const Target& target, int threads) {
   Facts f;
   f.problem = with_strides(problem);
+  if (has_groups(problem)) f.problem = as_batches(f.problem);
+  f.asked = &problem;
   f.target = &target;
   f.on_cpu = !is_gpu(target);
   f.machine = &backend_facts(target);
+  f.singly = f.machine->estimates_singly || asks_for_more(problem);
   f.threads = units_used(threads, target);
-  f.m = number(problem.m);
-  f.n = number(problem.n);
-  f.k = number(problem.k);
-  f.batch = number(problem.batch);
+  f.m = number(f.problem.m);
+  f.n = number(f.problem.n);
+  f.k = number(f.problem.k);
+  f.batch = number(f.problem.batch);
   f.flops = flops_of(f.problem);
   f.bytes = bytes_of(f.problem);
   if (!f.on_cpu) {
@@ -232,6 +248,7 @@ Broadcast broadcast_of(const Facts& f) {
   put_sizes(f, x);
   put_types(f.problem, x);
   put_epilogue(f.problem, x);
+  if (asks_for_more(*f.asked)) put_groups_and_scales(*f.asked, x);
   put_operands(f, x);
   put_machine(f, x);
   return x;

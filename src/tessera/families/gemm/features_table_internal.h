@@ -16,7 +16,8 @@ using enum FeatureGroup;
 // word: the 4 bytes, or warp_tile_k elements, that a CPU kernel multiplies in a lane. span: bytes
 // from one row to the next (column-major: from one column to the next). wide: 16 bytes on GPUs, a
 // vector on CPUs. share: the part of the problem that the busiest thread of a CPU computes. unit: a
-// core, SM or CU. Hz: a unit's clock.
+// core, SM or CU. Hz: a unit's clock. Groups count as batches of equal sizes: m, k, batch and all
+// that follows from them are those of as_batches() (groups.h).
 inline constexpr auto kFeatures = std::to_array<Feature>({
     // ---- the problem ----
     {"m", "rows", "m", problem},
@@ -72,6 +73,11 @@ inline constexpr auto kFeatures = std::to_array<Feature>({
     {"a_shared", "1", "batch > 1 and batch_stride_a = 0", problem},
     {"b_shared", "1", "batch > 1 and batch_stride_b = 0", problem},
     {"preshuffled_b", "1", "1: B was packed before", problem},
+    {"grouping", "code", "none 0, contiguous 1, indexed 2, masked 3, along_k 4", problem},
+    {"groups", "1", "groups of unequal sizes; 0: none", problem},
+    {"scale_a", "code", "none 0, 1x32 1, 1x128 2, 128x128 3", problem},
+    {"scale_b", "code", "as scale_a", problem},
+    {"scale_type", "code", "fp32 0, e8m0 1", problem},
     {"bytes_over_l2", "1", "bytes / bytes of L2 (CPU: of all threads)", problem},
     {"bytes_over_l3", "1", "bytes / bytes of L3", problem},
     {"log2_ideal_seconds", "log2", "log2(max(flops / peak, bytes / bandwidth, 1 ns))", problem},
@@ -134,6 +140,11 @@ inline constexpr auto kFeatures = std::to_array<Feature>({
     {"tiles_n", "1", "ceil(columns / tile_n)", interaction},
     {"tiles_k", "1", "ceil(k / tile_k)", interaction},
     {"total_tiles", "1", "tiles_m * tiles_n * batch", interaction},
+    {"group_tiles", "1",
+     "tiles down an average group, rows / tile_m, masked in whole tiles, along k steps of tile_k; "
+     "half a tile more where groups end anywhere; 0 without groups",
+     interaction},
+    {"group_waste", "1", "the part of group_tiles that lies behind the group's end", interaction},
     {"tile_ratio_m", "1", "rows / tile_m", interaction},
     {"tile_ratio_n", "1", "columns / tile_n", interaction},
     {"tile_ratio_k", "1", "k / tile_k", interaction},

@@ -16,7 +16,7 @@
 namespace tessera::gemm {
 namespace {
 
-// Of the numbers, which have 32 bits.
+// Of the numbers, as kernels read them, also of those with 64 bits.
 constexpr std::int64_t kMostNumber = std::numeric_limits<std::int32_t>::max();
 
 // ---- what is valid ----
@@ -27,7 +27,10 @@ std::string without_grouping_reason(const GemmProblem& p) {
         "grouping must be contiguous, indexed, masked, along_k or lists with groups={}, got none",
         p.groups);
   }
-  if (p.group_strides) return "group_strides must be 0 with grouping=none, got 1";
+  for (const auto& [name, value] :
+       {std::pair{"group_strides", p.group_strides}, std::pair{"group_int64", p.group_int64}}) {
+    if (value) return fmt::format("{} must be 0 with grouping=none, got 1", name);
+  }
   return p.check_groups ? "check_groups must be 0 with grouping=none, got 1" : "";
 }
 
@@ -40,6 +43,9 @@ std::string together_reason(const GemmProblem& p) {
   }
   if (p.group_strides && !is_list(p)) {
     return fmt::format("group_strides must be 0 with grouping={}, got 1", kind);
+  }
+  if (p.group_int64 && is_list(p)) {
+    return "group_int64 must be 0 with grouping=lists, whose sizes have 32 bits, got 1";
   }
   return {};
 }
@@ -141,9 +147,11 @@ std::int64_t numbers_count(const GemmProblem& p) {
 }
 
 const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o) {
-  if (p.grouping == GemmGrouping::indexed) return o.group_index;
   if (is_list(p)) return o.group_sizes[0];
-  return p.grouping == GemmGrouping::masked ? o.group_rows : o.group_ends;
+  const void* const numbers = p.grouping == GemmGrouping::indexed  ? o.group_index
+                              : p.grouping == GemmGrouping::masked ? o.group_rows
+                                                                   : o.group_ends;
+  return static_cast<const std::int32_t*>(numbers);
 }
 
 std::string groups_reason(const GemmProblem& p) {
@@ -163,6 +171,7 @@ device::GroupArguments group_arguments(const GemmProblem& p, const GemmOperands&
   x.groups = p.groups;
   x.grouping = static_cast<device::Grouping>(p.grouping);
   x.numbers = numbers_of(p, o);
+  x.wide = p.group_int64 ? 1 : 0;
   std::copy(o.group_sizes.begin(), o.group_sizes.end(), std::begin(x.sizes));
   if (p.group_strides) std::copy(o.group_lds.begin(), o.group_lds.end(), std::begin(x.lds));
   x.bad_group = p.check_groups ? o.bad_group : nullptr;
@@ -208,7 +217,7 @@ void (*value_check(const Problem& problem))(const Problem&, const Operands&) {
 GemmProblem as_batches(const GemmProblem& p) {
   GemmProblem q = p;
   q.grouping = GemmGrouping::none;
-  q.groups = 0, q.check_groups = q.group_strides = false;
+  q.groups = 0, q.check_groups = q.group_strides = q.group_int64 = false;
   q.indexing = GemmIndexing::none, q.index_room = 0;
   q.batch = p.groups;
   if (p.groups == 0 || p.grouping == GemmGrouping::masked || is_list(p)) return q;

@@ -27,7 +27,8 @@ inline std::int64_t matrices(const GemmProblem& p, bool of_groups) {
   return !has_groups(p) ? p.batch : of_groups ? p.groups : 1;
 }
 
-// The operand that says where groups lie: its name, its length, its pointer.
+// The operand that says where groups lie: its name, its length, its pointer, also where numbers
+// have two words.
 std::string_view numbers_name(GemmGrouping grouping);
 std::int64_t numbers_count(const GemmProblem& p);
 const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o);

@@ -209,17 +209,27 @@ void add_list_numbers(const GemmProblem& p, Tensors& all) {
   }
 }
 
+// A number of 64 bits is a row of two words.
+Tensor& add_group_numbers(const GemmProblem& p, std::size_t operand, std::int64_t count,
+                          Tensors& all) {
+  Tensor& numbers = add_words(operand, p.group_int64 ? 2 : count, all);
+  if (!p.group_int64) return numbers;
+  numbers.rank = 2, numbers.sizes[1] = count, numbers.strides[1] = 2;
+  numbers.alignment = 8;
+  return numbers;
+}
+
 // What measurements fill the numbers with: groups of random sizes, some of them empty.
 void add_numbers(const GemmProblem& p, Tensors& all) {
   if (is_list(p)) return add_list_numbers(p, all);
   if (p.grouping == GemmGrouping::indexed) {
-    Tensor& index = add_words(kOperandIndex, p.m, all);
+    Tensor& index = add_group_numbers(p, kOperandIndex, p.m, all);
     index.fill = Fill::runs, index.most = p.groups - 1;
   } else if (p.grouping == GemmGrouping::masked) {
-    Tensor& rows = add_words(kOperandRows, p.groups, all);
+    Tensor& rows = add_group_numbers(p, kOperandRows, p.groups, all);
     rows.fill = Fill::lengths, rows.most = p.m;
   } else {
-    Tensor& ends = add_words(kOperandEnds, p.groups, all);
+    Tensor& ends = add_group_numbers(p, kOperandEnds, p.groups, all);
     ends.fill = Fill::ends, ends.total = p.grouping == GemmGrouping::along_k ? p.k : p.m;
   }
 }
@@ -305,9 +315,9 @@ const void* group_pointer(const GemmOperands& o, std::size_t operand) {
 
 void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
   auto* const words = static_cast<std::int32_t*>(data);
-  if (operand == kOperandEnds) o.group_ends = words;
-  if (operand == kOperandIndex) o.group_index = words;
-  if (operand == kOperandRows) o.group_rows = words;
+  if (operand == kOperandEnds) o.group_ends = data;
+  if (operand == kOperandIndex) o.group_index = data;
+  if (operand == kOperandRows) o.group_rows = data;
   if (operand == kOperandBad) o.bad_group = words;
   if (operand == kOperandScaleA) o.scale_a = data;
   if (operand == kOperandScaleB) o.scale_b = data;

@@ -3,6 +3,8 @@
 // "wide": sides log-uniform over what the target computes in a moment, and layers of models.
 // "edge": sides of 1, primes, tiny, huge, next to powers of 2, no multiples of 8.
 // "models": layers of common networks for many numbers of tokens and images.
+// "experts": groups of unequal sizes; half contiguous, a quarter each masked and along k.
+// "block_scaled": operands of 8 bits with scales of 1x128 and 128x128, one in four with groups.
 //
 // The lists follow from the name, the kind of target (CPU or GPU), its peak and the types, and from
 // nothing else. On CPUs a problem has at most 10 Gflop and 256 MB; on GPUs at most 1.5 GB and 1 ms
@@ -16,9 +18,9 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/families/draw.h"
-#include "tessera/families/gemm/gemm_internal.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/model_shapes_internal.h"
+#include "tessera/families/gemm/problem_sets_internal.h"
 #include "tessera/families/rule_counts.h"
 
 namespace tessera::gemm {
@@ -30,36 +32,22 @@ constexpr double kGpuSeconds = 1e-3;  // at the peak, so that a good kernel take
 constexpr double kGpuBytes = 1.5e9;
 constexpr std::uint64_t kMaxDraws = 1000000;
 
-struct Shape {
-  std::int64_t m = 0, n = 0, k = 0, batch = 1;
-  friend auto operator<=>(const Shape&, const Shape&) = default;
-};
-
-// The largest problem that is drawn.
-struct Bounds {
-  bool on_cpu;
-  double flops, bytes, size;  // `size` is the bytes of an element
-};
-
 std::uint64_t hash_of_sizes(const Shape& s) { return shape_hash(s.m, s.n, s.k); }
 
 bool fits(const Shape& s, const Bounds& bounds) {
   const auto m = static_cast<double>(s.m);
   const auto n = static_cast<double>(s.n);
   const auto k = static_cast<double>(s.k);
-  const auto batch = static_cast<double>(s.batch);
-  return 2 * m * n * k * batch <= bounds.flops &&
-         (m * k + k * n + m * n) * batch * bounds.size <= bounds.bytes;
+  const GroupMatrices has = group_matrices(s.grouping);
+  const auto count = [&](bool of_groups) {
+    const bool is_grouped = s.grouping != GemmGrouping::none;
+    return static_cast<double>(!is_grouped ? s.batch : of_groups ? s.groups : 1);
+  };
+  const double elements = m * k * count(has.a) + k * n * count(has.b) + m * n * count(has.out);
+  return 2 * m * n * k * count(has.a) <= bounds.flops && elements * bounds.size <= bounds.bytes;
 }
 
 // ---- wide ----
-
-// Most sizes in networks are multiples of a power of 2. Other sizes are read more slowly.
-std::int64_t rounded(Draw& draw, std::int64_t size) {
-  static constexpr std::int64_t kUnits[] = {1, 8, 16, 32, 64, 64, 128, 128, 256};
-  const std::int64_t unit = draw.one_of(kUnits);
-  return unit > size ? size : (size + unit - 1) / unit * unit;
-}
 
 Shape wide_shape(Draw& draw, const Bounds& bounds) {
   const int most = bounds.on_cpu ? 13 : 14;
@@ -162,10 +150,11 @@ std::set<Shape> all_layers() {
 }
 
 // At most `count` of them, in the order of their hashes.
-std::vector<Shape> layers(ProblemSide side, const Bounds& bounds, std::size_t count) {
+std::vector<Shape> layers(const std::set<Shape>& all, ProblemSide side, const Bounds& bounds,
+                          std::size_t count) {
   std::vector<std::pair<std::uint64_t, Shape>> ordered;
-  for (const Shape& s : all_layers()) {
-    const auto batch = static_cast<std::uint64_t>(s.batch);
+  for (const Shape& s : all) {
+    const auto batch = static_cast<std::uint64_t>(s.groups > 0 ? s.groups : s.batch);
     if (side_of(hash_of_sizes(s)) == side && fits(s, bounds))
       ordered.emplace_back(mix(hash_of_sizes(s) ^ batch), s);
   }
@@ -182,15 +171,20 @@ std::vector<Shape> layers(ProblemSide side, const Bounds& bounds, std::size_t co
 struct SetRow {
   std::string_view name;
   Shape (*shape)(Draw&, const Bounds&);  // null: the set holds layers only
+  std::set<Shape> (*all_layers)();
   std::size_t drawn, drawn_unseen;
   std::size_t layers, layers_unseen;  // at most
+  bool has_scales = false;            // which only operands of 8 bits have
 };
 constexpr std::array kSets = {
-    SetRow{"wide", wide_shape, 1000, 320, 200, 80},
-    SetRow{"edge", edge_shape, 500, 320, 0, 0},
-    SetRow{"models", nullptr, 0, 0, 100000, 100000},
+    SetRow{"wide", wide_shape, all_layers, 1000, 320, 200, 80},
+    SetRow{"edge", edge_shape, all_layers, 500, 320, 0, 0},
+    SetRow{"models", nullptr, all_layers, 0, 0, 100000, 100000},
+    SetRow{"experts", expert_shape, expert_layers, 800, 320, 400, 120},
+    SetRow{"block_scaled", scaled_shape, scaled_layers, 800, 320, 400, 120, true},
 };
-constexpr std::array kNames = {kSets[0].name, kSets[1].name, kSets[2].name};
+constexpr std::array kNames = {kSets[0].name, kSets[1].name, kSets[2].name, kSets[3].name,
+                               kSets[4].name};
 
 const SetRow& find_set(std::string_view name) {
   for (const SetRow& row : kSets) {
@@ -229,7 +223,8 @@ std::vector<Shape> interleaved(const std::vector<Shape>& one, const std::vector<
 
 std::vector<Shape> shapes_of(const SetRow& row, ProblemSide side, const Bounds& bounds) {
   const bool unseen = side == ProblemSide::unseen;
-  const std::vector<Shape> known = layers(side, bounds, unseen ? row.layers_unseen : row.layers);
+  const std::vector<Shape> known =
+      layers(row.all_layers(), side, bounds, unseen ? row.layers_unseen : row.layers);
   std::set<Shape> taken(known.begin(), known.end());
   std::vector<Shape> drawn;
   const std::size_t wanted = unseen ? row.drawn_unseen : row.drawn;
@@ -243,20 +238,47 @@ std::vector<Shape> shapes_of(const SetRow& row, ProblemSide side, const Bounds& 
   return interleaved(drawn, known);
 }
 
+// Types without a word are fp32, and where operands have scales fp8, with outputs of 16 bits.
+GemmProblem types_of(const SetRow& row, TypeWords words) {
+  if (row.has_scales && words.dtype.empty()) words.dtype = to_string(DType::fp8);
+  auto types = std::get<GemmProblem>(retyped(GemmProblem{}, words));
+  if (!row.has_scales) return types;
+  if (size_of(types.a) != 1 || types.a == DType::int8) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("the problem set {} has operands of fp8 and bf8, got {}", row.name,
+                            to_string(types.a)));
+  }
+  types.out = types.d = DType::bf16;
+  return types;
+}
+
+// Gradients of weights have both operands across k, which is where fast kernels of 16 bits read
+// groups along k.
+void set_shape(const Shape& s, GemmProblem& p) {
+  p.m = s.m, p.n = s.n, p.k = s.k, p.batch = s.batch;
+  p.grouping = s.grouping, p.groups = s.groups;
+  if (s.grouping == GemmGrouping::along_k && size_of(p.a) > 1) p.layout = GemmLayout::crr;
+  if (s.has_scales) p.scale_a = GemmScale::by_1x128, p.scale_b = GemmScale::by_128x128;
+}
+
 }  // namespace
+
+std::int64_t rounded(Draw& draw, std::int64_t size) {
+  static constexpr std::int64_t kUnits[] = {1, 8, 16, 32, 64, 64, 128, 128, 256};
+  const std::int64_t unit = draw.one_of(kUnits);
+  return unit > size ? size : (size + unit - 1) / unit * unit;
+}
 
 std::span<const std::string_view> problem_sets() { return kNames; }
 
 std::vector<Problem> draw(std::string_view set, ProblemSide side, const Target& target,
                           const TypeWords& words) {
-  const auto types = std::get<GemmProblem>(retyped(GemmProblem{}, words));
+  const SetRow& row = find_set(set);
+  const GemmProblem types = types_of(row, words);
   std::vector<Problem> problems;
-  for (const Shape& s : shapes_of(find_set(set), side, bounds_of(target, types.a))) {
+  for (const Shape& s : shapes_of(row, side, bounds_of(target, types.a))) {
     GemmProblem p = types;
-    p.m = s.m;
-    p.n = s.n;
-    p.k = s.k;
-    p.batch = s.batch;
+    set_shape(s, p);
     validate(p);
     problems.emplace_back(p);
   }

@@ -44,7 +44,7 @@ struct GroupCheck {
     const u32 lane = threadIdx.x % 32;
     int most = 0;
 #pragma unroll 8
-    for (i64 i = from; i < to; ++i) most = max(most, x.numbers[i]);
+    for (i64 i = from; i < to; ++i) most = max(most, number_at(x, i));
     for (u32 distance = 1; distance < 32; distance *= 2) {
       const int other = __shfl_up_sync(0xffffffffU, most, distance);
       if (lane >= distance) most = max(most, other);

@@ -54,11 +54,11 @@ struct GroupSlots {
   }
 
   __device__ __forceinline__ i64 begin_of(i64 group) const {
-    return group == 0 ? 0 : clamped(x.numbers[group - 1], 0, group_room(x));
+    return group == 0 ? 0 : clamped(number_at(x, group - 1), 0, group_room(x));
   }
   __device__ __forceinline__ GroupPart part_of(i64 group) const {
     const i64 begin = begin_of(group);
-    return {group, begin, clamped(x.numbers[group], begin, group_room(x)) - begin};
+    return {group, begin, clamped(number_at(x, group), begin, group_room(x)) - begin};
   }
 
   // The last group whose slots do not begin behind this one.
@@ -85,7 +85,7 @@ struct GroupSlots {
       tile.part = part_of(group);
       return true;
     } else {
-      tile.part = {group, 0, clamped(x.numbers[group], 0, x.gemm.m)};
+      tile.part = {group, 0, clamped(number_at(x, group), 0, x.gemm.m)};
       return tile.row < tile.part.size;
     }
   }
@@ -96,9 +96,9 @@ struct GroupSlots {
     const i64 rows = min(x.gemm.m - first, i64{kTileM});
     while (next < rows) {
       const i64 begin = next;
-      const int group = x.numbers[first + begin];
+      const int group = number_at(x, first + begin);
       do ++next;
-      while (next < rows && x.numbers[first + next] == group);
+      while (next < rows && number_at(x, first + next) == group);
       if (group < 0 || group >= x.groups) continue;
       tile = {{group, first + begin, next - begin}, 0};
       return true;

@@ -72,10 +72,10 @@ struct GroupWalk {
   __device__ __forceinline__ GroupPart part_of(int group) const {
     const i64 room = group_room(x);
     if constexpr (kGrouping == Grouping::masked) {
-      return {group, 0, clamped(x.numbers[group], 0, room)};
+      return {group, 0, clamped(number_at(x, group), 0, room)};
     } else {
-      const i64 begin = group == 0 ? 0 : clamped(x.numbers[group - 1], 0, room);
-      return {group, begin, clamped(x.numbers[group], begin, room) - begin};
+      const i64 begin = group == 0 ? 0 : clamped(number_at(x, group - 1), 0, room);
+      return {group, begin, clamped(number_at(x, group), begin, room) - begin};
     }
   }
 
@@ -147,7 +147,7 @@ struct GroupWalk {
     int before = -1;
 #pragma unroll 8
     for (int row = 0; row < rows; ++row) {
-      const int group = x.numbers[first + row];
+      const int group = number_at(x, first + row);
       if (is_group(group) && (row == 0 || group != before)) ++runs;
       before = group;
     }
@@ -164,8 +164,8 @@ struct GroupWalk {
 #pragma unroll 1
     for (int at = 0; at < rows; at += 32) {
       const int row = at + lane;
-      const int group = row < rows ? x.numbers[first + row] : -1;
-      const int before = row > 0 && row < rows ? x.numbers[first + row - 1] : -1;
+      const int group = row < rows ? number_at(x, first + row) : -1;
+      const int before = row > 0 && row < rows ? number_at(x, first + row - 1) : -1;
       if (begin < 0) {
         u32 starts = __ballot_sync(kAll, is_group(group) && (row == 0 || group != before));
         const int count = __popc(starts);

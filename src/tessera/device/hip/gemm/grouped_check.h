@@ -42,7 +42,7 @@ struct GroupCheck {
   static __device__ __forceinline__ int last_number(const GroupArguments& x, i64 begin, i64 end) {
     const bool skips = x.grouping == Grouping::indexed;
     for (i64 i = end; i > begin; --i) {
-      const int number = x.numbers[i - 1];
+      const int number = number_at(x, i - 1);
       if (!skips || number != kNone) return number;
     }
     return kNone;
@@ -66,7 +66,7 @@ struct GroupCheck {
                                                        const GroupRule& rule, i64 begin, i64 end,
                                                        i64 before) {
     for (i64 i = begin; i < end; ++i) {
-      const i64 number = x.numbers[i];
+      const i64 number = whole_number_at(x, i);
       const bool is_none = x.grouping == Grouping::indexed && number == kNone;
       if (number > rule.most) return {true, i, number, rule.most};
       const i64 least = rule.ascends && !is_none ? before : rule.least;

@@ -25,8 +25,8 @@ struct GroupedTile {
 };
 
 // A number in scalar registers, since it is the same for all lanes.
-__device__ __forceinline__ i64 group_number(const int* numbers, i64 at) {
-  return __builtin_amdgcn_readfirstlane(numbers[at]);
+__device__ __forceinline__ i64 group_number(const GroupArguments& x, i64 at) {
+  return __builtin_amdgcn_readfirstlane(number_at(x, at));
 }
 __device__ __forceinline__ i64 uniform_i64(i64 x) {
   return static_cast<i64>(uniform(static_cast<u64>(x)));
@@ -69,11 +69,11 @@ struct GroupedWalk {
             uniform_i64(static_cast<i64>(right) * C::kTileN)};
   }
   static __device__ __forceinline__ i64 begin_of(const GroupArguments& x, i64 group) {
-    return group == 0 ? 0 : clamped(group_number(x.numbers, group - 1), 0, group_room(x));
+    return group == 0 ? 0 : clamped(group_number(x, group - 1), 0, group_room(x));
   }
   static __device__ __forceinline__ GroupPart part_by_ends(const GroupArguments& x, i64 group) {
     const i64 begin = begin_of(x, group);
-    const i64 end = clamped(group_number(x.numbers, group), begin, group_room(x));
+    const i64 end = clamped(group_number(x, group), begin, group_room(x));
     return {group, begin, end - begin};
   }
   static __device__ __forceinline__ u64 rows_before(i64 group, i64 begin) {
@@ -113,8 +113,8 @@ struct GroupedWalk {
       const i64 left = x.gemm.m - at.row;
       const i64 rows = left < C::kTileM ? left : C::kTileM;
       const i64 begin = at.row + first;
-      const i64 group = group_number(x.numbers, begin);
-      const i64 size = run_length(x.numbers, begin, at.row + rows, static_cast<int>(group));
+      const i64 group = group_number(x, begin);
+      const i64 size = run_length(x, begin, at.row + rows, static_cast<int>(group));
       first += size;
       if (first >= rows) index += blocks, first = 0;
       if (group < 0 || group >= x.groups) continue;
@@ -124,13 +124,13 @@ struct GroupedWalk {
     return false;
   }
   // How many rows from `begin` on have the same index as the first one.
-  static __device__ __forceinline__ i64 run_length(const int* numbers, i64 begin, i64 end,
+  static __device__ __forceinline__ i64 run_length(const GroupArguments& x, i64 begin, i64 end,
                                                    int group) {
     i64 length = 0;
 #pragma unroll 1
     while (begin + length < end) {
       const i64 at = begin + length + lane_of_wave();
-      const bool is_same = at < end && numbers[at < end ? at : end - 1] == group;
+      const bool is_same = at < end && number_at(x, at < end ? at : end - 1) == group;
       const u64 others = ~lanes_with(is_same);
       const int same = others == 0 ? 64 : __builtin_ctzll(others);
       length += same < kLanes ? same : kLanes;
@@ -162,7 +162,7 @@ struct GroupedWalk {
   }
   static __device__ __forceinline__ u64 count_tiles(const GroupArguments& x, i64 group,
                                                     u64 across) {
-    const i64 rows = clamped(x.numbers[group], 0, x.gemm.m);
+    const i64 rows = clamped(number_at(x, group), 0, x.gemm.m);
     return tiles_of<C::kTileM>(rows) * columns_of_group(x, group, across);
   }
 
@@ -182,7 +182,7 @@ struct GroupedWalk {
       const int passed = __builtin_popcountll(lanes_with(sum <= local));
       const u64 skipped = passed == 0 ? 0 : uniform(word_pair(sum, passed - 1));
       const i64 group = first + passed;
-      const i64 size = clamped(group_number(x.numbers, group), 0, x.gemm.m);
+      const i64 size = clamped(group_number(x, group), 0, x.gemm.m);
       tile = tile_at({group, 0, size}, tiles_of<C::kTileM>(size), local - skipped);
       index += blocks;
       return true;
