@@ -68,7 +68,7 @@ done
 
 # Tests that launch kernels on a GPU, then every shipped kernel against the fp64 reference.
 step tests ctest --test-dir "$build" -L hip --output-on-failure --no-tests=ignore
-for op in gemm conv fmha norm; do
+for op in gemm conv fmha norm route; do
   for set in $("$tessera" list --op "$op" --sets | grep '_essential$'); do
     "$tessera" list --target "$target" --op "$op" --preselected "$set" >/dev/null 2>&1 || continue
     step "verify_${op}_$set" "$tessera" verify --target "$target" --op "$op" --preselected "$set"

@@ -2,7 +2,7 @@
 """Emulates random problems of every operation on AMD's GPUs for a number of minutes.
 
     random_problems.py BUILD [--minutes N] [--times N] [--targets gfx90a,gfx942,gfx950]
-                       [--operations gemm,norm,conv,fmha] [--jobs N]
+                       [--operations gemm,norm,conv,fmha,route] [--jobs N]
 
 Each round runs the tests of BUILD that draw problems, in an order and with seeds that are new each
 time, for every target. At the end it prints what was computed as a table of Markdown, and every
@@ -24,6 +24,7 @@ TESTS = {
              "EmulatedGemm.EveryEssentialKernelIsLeanAndCorrect",
              "EmulatedGemm.OtherKernelsOfFewRowsAreLeanAndCorrect"],
     "norm": ["EmulatedNorm.KernelsAreLeanAndCorrect", "EmulatedNorm.RowsWhoseSquaresFp32Lacks"],
+    "route": ["EmulatedRoute.KernelsAreLeanAndCorrect", "EmulatedRoute.SpecialValues"],
     "conv": ["DepthwiseHip.EssentialKernelsAreLeanAndCorrect",
              "DepthwiseHip.OtherLegalKernelsAreLeanAndCorrect",
              "EmulatedConv.DirectIsLeanAndCorrect",

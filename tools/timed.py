@@ -30,6 +30,7 @@ BUDGETS = {
     "norm": 26,
     "conv": 60,
     "fmha": 108,
+    "route": 20,
     "stages": 310,   # running all other tests, and compiling what counts the lines of a call
     "python": 110,   # making the wheel, installing it thrice, its tests and examples
     "compat": 69,    # the interfaces of compat/ from Python

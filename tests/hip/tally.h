@@ -44,6 +44,9 @@ inline std::string kind_of_problem(const Problem& problem) {
     std::string operator()(const FmhaProblem& p) const {
       return fmt::format("fmha {} {}", to_string(p.kind), to_string(p.in));
     }
+    std::string operator()(const RouteProblem& p) const {
+      return fmt::format("route {} {}", to_string(p.scoring), to_string(p.in));
+    }
   };
   return std::visit(Words{}, problem);
 }

@@ -9,6 +9,7 @@
 #include "tessera/families/fmha/fmha.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/norm/norm.h"
+#include "tessera/families/route/route.h"
 #include "tessera/families/tile/defaults.h"
 #include "tessera/families/tile/sets.h"
 
@@ -25,8 +26,8 @@ const Family& family_of(const Problem& problem) { return family_of(op_of(problem
 const Family& family_of(const KernelSpec& spec) { return family_of(op_of(spec)); }
 
 std::span<const Family* const> all_families() {
-  static constexpr std::array<const Family*, 4> kAll = {&gemm::kFamily, &norm::kFamily,
-                                                        &conv::kFamily, &fmha::kFamily};
+  static constexpr std::array<const Family*, 5> kAll = {
+      &gemm::kFamily, &norm::kFamily, &conv::kFamily, &fmha::kFamily, &route::kFamily};
   return kAll;
 }
 

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr std::array<std::string_view, std::variant_size_v<Operands>> kOperandTypes = {
-    "GemmOperands", "NormOperands", "ConvOperands", "FmhaOperands"};
+    "GemmOperands", "NormOperands", "ConvOperands", "FmhaOperands", "RouteOperands"};
 
 template <class... Args>
 [[noreturn]] void refuse_operand(Op op, fmt::format_string<Args...> sentence, Args&&... args) {

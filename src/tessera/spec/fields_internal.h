@@ -120,6 +120,25 @@ struct Fields<ConvSignature> {
 };
 
 template <>
+struct Fields<RouteProblem> {
+  using S = RouteProblem;
+  static constexpr auto kAll = row_list(
+      field("tokens", &S::tokens, kRequired), field("experts", &S::experts, kRequired),
+      field("top_k", &S::top_k, kRequired), field("scoring", &S::scoring), field("in", &S::in),
+      field("num_groups", &S::num_groups), field("top_groups", &S::top_groups),
+      field("ld_logits", &S::ld_logits), field("scaling_factor", &S::scaling_factor),
+      field("bias", &S::bias), field("renormalize", &S::renormalize), field("order", &S::order));
+};
+
+template <>
+struct Fields<RouteSignature> {
+  using S = RouteSignature;
+  static constexpr auto kAll =
+      row_list(field("scoring", &S::scoring, kRequired), field("in", &S::in, kRequired),
+               field("bias", &S::bias), field("order", &S::order));
+};
+
+template <>
 struct Fields<Algorithm> {
   using S = Algorithm;
   static constexpr auto kAll = row_list(

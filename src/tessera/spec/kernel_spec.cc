@@ -74,6 +74,10 @@ Signature signature(const FmhaProblem& p) {
                        .dbias = p.dbias};
 }
 
+Signature signature(const RouteProblem& p) {
+  return RouteSignature{.scoring = p.scoring, .in = p.in, .bias = p.bias, .order = p.order};
+}
+
 template <std::size_t Index = 0>
 Signature blank(Op op) {
   if (kVariantOps[Index] == op) return Signature(std::in_place_index<Index>);

@@ -28,9 +28,9 @@ std::string to_string(const Shape3& shape);  // "128x256x64"
 // Hopper: tmaws, cpasync. AMD CDNA: compv3 (one buffer in LDS, the next tile waits in registers),
 // compv4 (two buffers), mem (two tiles wait in registers), async (tiles go to LDS directly), direct
 // (any problem); CK Tile only: compv5, and of attention qr and qrasync (the queries stay in
-// registers; asynchronously the keys go to LDS directly). Normalisations: rows. direct runs any
-// convolution or attention on any machine, depthwise convolutions with one channel of x in each
-// group, grouped those with few channels in each (Hopper). Attention: flash (the keys go by in
+// registers; asynchronously the keys go to LDS directly). Normalisations and routers: rows. direct
+// runs any convolution or attention on any machine, depthwise convolutions with one channel of x in
+// each group, grouped those with few channels in each (Hopper). Attention: flash (the keys go by in
 // blocks, the sums stay), splitkv (few queries: the keys are cut into parts, whose sums are
 // merged).
 enum class Pipeline : std::uint8_t {
@@ -135,7 +135,16 @@ struct FmhaSignature {
   bool dbias = false;  // backward: whether the bias's gradient is written
   friend bool operator==(const FmhaSignature&, const FmhaSignature&) = default;
 };
-using Signature = std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature>;
+
+struct RouteSignature {
+  RouteScoring scoring = RouteScoring::softmax;
+  DType in = DType::fp32;
+  bool bias = false;
+  bool order = false;
+  friend bool operator==(const RouteSignature&, const RouteSignature&) = default;
+};
+using Signature =
+    std::variant<GemmSignature, NormSignature, ConvSignature, FmhaSignature, RouteSignature>;
 
 // On CPUs a tile is the cache block, a wave the thread grid (0: as many threads as the caller
 // allows, shared between the dimensions that hold a 0), a warp tile the register block.

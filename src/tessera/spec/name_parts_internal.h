@@ -126,6 +126,14 @@ struct NameParts<FmhaSignature> {
 };
 
 template <>
+struct NameParts<RouteSignature> {
+  using S = RouteSignature;
+  static constexpr auto kHead =
+      row_list(required("a dtype", &S::in), required("a scoring", &S::scoring));
+  static constexpr auto kOptions = row_list(flag("bias", &S::bias), flag("order", &S::order));
+};
+
+template <>
 struct NameParts<Algorithm> {
   using S = Algorithm;
   static constexpr auto kHead = row_list(required("a pipeline", &S::pipeline),
@@ -153,6 +161,6 @@ constexpr bool names_all_fields() {
 }
 static_assert(names_all_fields<GemmSignature>() && names_all_fields<NormSignature>() &&
               names_all_fields<ConvSignature>() && names_all_fields<FmhaSignature>() &&
-              names_all_fields<Algorithm>());
+              names_all_fields<RouteSignature>() && names_all_fields<Algorithm>());
 
 }  // namespace tessera

@@ -31,6 +31,7 @@ Operands operands_of(const GemmProblem&) { return GemmOperands{}; }
 Operands operands_of(const NormProblem&) { return NormOperands{}; }
 Operands operands_of(const ConvProblem&) { return ConvOperands{}; }
 Operands operands_of(const FmhaProblem&) { return FmhaOperands{}; }
+Operands operands_of(const RouteProblem&) { return RouteOperands{}; }
 
 // Writes the bytes that equality looks at, one field after the other. The sizes are known to the
 // compiler, which turns this into plain stores.
@@ -124,6 +125,7 @@ std::string_view to_string(GemmGate gate) { return word_of(gate); }
 std::string_view to_string(GemmIndexing indexing) { return word_of(indexing); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
 std::string_view to_string(NormQuant quant) { return word_of(quant); }
+std::string_view to_string(RouteScoring scoring) { return word_of(scoring); }
 std::string_view to_string(ConvDirection direction) { return word_of(direction); }
 std::string_view to_string(ConvLayout layout) { return word_of(layout); }
 std::string_view to_string(FmhaKind kind) { return word_of(kind); }
@@ -247,6 +249,12 @@ NormProblem with_strides(const NormProblem& problem) {
   NormProblem p = problem;
   fill(p.ld_in, columns_of_in(p));
   for (std::int64_t* ld : {&p.ld_residual, &p.ld_out, &p.ld_sum}) fill(*ld, p.columns);
+  return p;
+}
+
+RouteProblem with_strides(const RouteProblem& problem) {
+  RouteProblem p = problem;
+  fill(p.ld_logits, p.experts);
   return p;
 }
 

@@ -16,12 +16,13 @@
 #include "tessera/spec/gemm_problem.h"
 #include "tessera/spec/norm_problem.h"
 #include "tessera/spec/packed.h"
+#include "tessera/spec/route_problem.h"
 
 #pragma GCC visibility push(default)
 namespace tessera {
 
 // The operations, in the order of Problem's members.
-enum class Op : std::uint8_t { gemm, norm, conv, fmha };
+enum class Op : std::uint8_t { gemm, norm, conv, fmha, route };
 std::string_view to_string(Op op);
 // Also accepts the CK Tile Dispatcher's words: gemm_universal is gemm, grouped_conv is conv.
 Op parse_op(std::string_view text);
@@ -94,10 +95,10 @@ ConvProblem with_strides(const ConvProblem& problem);
 // the division rounds down; 0 where the filter does not fit. Saturates instead of overflowing.
 Spatial out_size(const ConvProblem& problem);
 
-using Problem = std::variant<GemmProblem, NormProblem, ConvProblem, FmhaProblem>;
+using Problem = std::variant<GemmProblem, NormProblem, ConvProblem, FmhaProblem, RouteProblem>;
 
 // The operation of each member of Problem, and of Signature and Operands, in their order.
-inline constexpr std::array kVariantOps = {Op::gemm, Op::norm, Op::conv, Op::fmha};
+inline constexpr std::array kVariantOps = {Op::gemm, Op::norm, Op::conv, Op::fmha, Op::route};
 Op op_of(const Problem& problem);
 
 // Equal problems have equal hashes, with one seed; no allocation.
@@ -135,7 +136,8 @@ struct ConvOperands {
   void* grad_in = nullptr;      // backward_data
   void* grad_weight = nullptr;  // backward_weight
 };
-using Operands = std::variant<GemmOperands, NormOperands, ConvOperands, FmhaOperands>;
+using Operands =
+    std::variant<GemmOperands, NormOperands, ConvOperands, FmhaOperands, RouteOperands>;
 // The operands of the problem's operation, all null.
 Operands no_operands(const Problem& problem);
 

@@ -140,6 +140,23 @@ struct TypeKeys<FmhaProblem> {
   }
 };
 
+// A router has one type, that of the logits.
+template <>
+struct TypeKeys<RouteProblem> {
+  static constexpr std::string_view kFirst = "in";
+  static constexpr std::string_view kSecond = "in";
+  static constexpr std::string_view kExample = "route tokens=512 experts=128 top_k=8 dtype=bf16";
+  static DType first(const RouteProblem& p) { return p.in; }
+  static DType second(const RouteProblem& p) { return p.in; }
+  static RouteProblem standard(DType in, DType, DType) { return {.in = in}; }
+};
+
+template <class P>
+DType out_of(const P& problem) {
+  if constexpr (requires { problem.out; }) return problem.out;
+  return DType::fp32;
+}
+
 const Given* find(const GivenFields& fields, std::string_view key) {
   for (const Given& given : fields) {
     if (given.key == key) return &given;
@@ -165,8 +182,10 @@ P start_with_types(const GivenFields& fields) {
   std::optional<DType> second;
   if (const Given* dtype = find(fields, "dtype")) {
     const auto words = split(dtype->text, ',');
-    if (words.size() > 2) {
-      refuse_problem(fmt::format("dtype takes at most 2 dtypes, got {}", words.size()));
+    const std::size_t most = Keys::kFirst == Keys::kSecond ? 1 : 2;
+    if (words.size() > most) {
+      refuse_problem(fmt::format("dtype takes at most {} dtype{}, got {}", most,
+                                 most == 1 ? "" : "s", words.size()));
     }
     read_given({"dtype", std::string(words[0])}, first);
     if (words.size() == 2) read_given({"dtype", std::string(words[1])}, second.emplace());
@@ -210,7 +229,8 @@ Problem problem_of(Op op, const GivenFields& fields) {
   if (op == Op::gemm) return problem_from<GemmProblem>(op, fields);
   if (op == Op::norm) return problem_from<NormProblem>(op, fields);
   if (op == Op::conv) return problem_from<ConvProblem>(op, fields);
-  return problem_from<FmhaProblem>(op, fields);
+  if (op == Op::fmha) return problem_from<FmhaProblem>(op, fields);
+  return problem_from<RouteProblem>(op, fields);
 }
 
 // Compares every field with the default that goes with the problem's types.
@@ -219,7 +239,7 @@ std::string line_of(const P& problem) {
   using Keys = TypeKeys<P>;
   const DType first = Keys::first(problem);
   const DType second = Keys::second(problem);
-  const P standard = Keys::standard(first, second, problem.out);
+  const P standard = Keys::standard(first, second, out_of(problem));
   GivenFields defaults;
   for_each_field(standard,
                  [&](const std::string& key, const auto& value, const auto&, const Rule&) {
@@ -287,7 +307,8 @@ std::vector<std::string> required_fields(Op op) {
   if (op == Op::gemm) return required_of<GemmProblem>();
   if (op == Op::norm) return required_of<NormProblem>();
   if (op == Op::conv) return required_of<ConvProblem>();
-  return required_of<FmhaProblem>();
+  if (op == Op::fmha) return required_of<FmhaProblem>();
+  return required_of<RouteProblem>();
 }
 
 std::string field_of(const Problem& problem, std::string_view key) {

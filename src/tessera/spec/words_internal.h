@@ -44,8 +44,9 @@ struct Words<EpilogueOp> {
 template <>
 struct Words<Op> {
   static constexpr std::string_view kNoun = "operation";
-  static constexpr auto kAll = std::to_array<std::string_view>({"gemm", "norm", "conv", "fmha"});
-  static_assert(kAll.size() == static_cast<std::size_t>(Op::fmha) + 1);
+  static constexpr auto kAll =
+      std::to_array<std::string_view>({"gemm", "norm", "conv", "fmha", "route"});
+  static_assert(kAll.size() == static_cast<std::size_t>(Op::route) + 1);
 };
 
 template <>
@@ -121,6 +122,13 @@ struct Words<ConvLayout> {
   static constexpr std::string_view kNoun = "layout";
   static constexpr auto kAll = std::to_array<std::string_view>({"nhwgc", "nchw"});
   static_assert(kAll.size() == static_cast<std::size_t>(ConvLayout::nchw) + 1);
+};
+
+template <>
+struct Words<RouteScoring> {
+  static constexpr std::string_view kNoun = "scoring";
+  static constexpr auto kAll = std::to_array<std::string_view>({"softmax", "sigmoid", "given"});
+  static_assert(kAll.size() == static_cast<std::size_t>(RouteScoring::given) + 1);
 };
 
 template <>

@@ -122,8 +122,8 @@ TEST_F(CliWords, UnknownNames) {
       {"cache listt",
        "cache: unknown action 'listt', did you mean 'list'? (known: list, verify, size, clear)"},
       {"bench gem",
-       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, norm, conv, fmha, dispatch, "
-       "rank, jit, start, peak, peers)"},
+       "bench: unknown bench 'gem', did you mean 'gemm'? (known: gemm, norm, conv, fmha, route, "
+       "dispatch, rank, jit, start, peak, peers)"},
       {"bench gemm m=1 n=1 k=1 --peers onedn",
        "unknown peer 'onedn', did you mean 'onednn'? (known: onednn, openblas, cublaslt, cudnn)"},
       {"list --dtype fp322", "unknown dtype 'fp322', did you mean 'fp32'?"},
@@ -154,8 +154,8 @@ TEST_F(CliWords, UnknownNames) {
        "unknown problem set 'wides', did you mean 'wide'? (known: wide, edge, models, "
        "experts, block_scaled)"},
       {"show nonsense",
-       "kernel name 'nonsense': expected an operation (gemm, norm, conv, fmha) as word 1, got "
-       "'nonsense'"},
+       "kernel name 'nonsense': expected an operation (gemm, norm, conv, fmha, route) as word 1, "
+       "got 'nonsense'"},
       {"targets avx521", "unknown target 'avx521', did you mean 'avx512'?" + kTargets},
       {"run gemm m=1 n=1 k=1 --target sm80", "unknown target 'sm80'" + kTargets},
       {"run --shapes bert_bas",

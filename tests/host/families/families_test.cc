@@ -10,8 +10,8 @@ namespace tessera {
 namespace {
 
 TEST(Families, AreListed) {
-  ASSERT_EQ(all_families().size(), 4U);
-  for (const Op op : {Op::gemm, Op::norm, Op::conv, Op::fmha}) {
+  ASSERT_EQ(all_families().size(), 5U);
+  for (const Op op : {Op::gemm, Op::norm, Op::conv, Op::fmha, Op::route}) {
     EXPECT_EQ(family_of(op).op, op);
     EXPECT_EQ(all_families()[static_cast<std::size_t>(op)], &family_of(op));
   }

@@ -23,6 +23,7 @@ constexpr const char* kProblems[] = {
     "gemm m=999 n=77 k=33 dtype=bf16",
     "gemm m=64 n=64 k=64",
     "gemm m=64 n=64 k=64 layout=rrr",
+    "route tokens=77 experts=128 top_k=8 dtype=bf16 order=1",
     "norm kind=rmsnorm rows=77 columns=4096 dtype=bf16",
     "conv direction=forward n=1 c=8 k=8 h=9 w=9",
     "conv direction=forward n=1 c=8 k=8 h=9 w=9 y=3 x=3",

@@ -375,7 +375,8 @@ TEST(KernelSetJson, RefusesMalformedText) {
            Case{R"({"name": "x", "target": "avx2", "groups": [{"dtype": [1]}]})",
                 "kernel set: groups[0].dtype[0] must be a string, got 1"},
            Case{R"({"name": "x", "target": "avx2", "groups": [{"op": "fmla"}]})",
-                "kernel set: groups[0].op must be one of gemm, norm, conv, fmha, got \"fmla\", did "
+                "kernel set: groups[0].op must be one of gemm, norm, conv, fmha, route, got "
+                "\"fmla\", did "
                 "you mean 'fmha'?"},
            Case{R"({"name": "x", "target": "avx2", "preselected": 7})",
                 "kernel set: preselected must be a string or a list of strings, got 7"},

@@ -104,7 +104,7 @@ TEST(KernelName, EveryAlgorithmFieldShows) {
 TEST(KernelName, RefusesWithTheWordAndItsPlace) {
   const std::string shapes = "240x480x256_1x1x1_12x32x1";
   const std::pair<std::string, std::string> rows[] = {
-      {"", "expected an operation (gemm, norm, conv, fmha) as word 1, got ''"},
+      {"", "expected an operation (gemm, norm, conv, fmha, route) as word 1, got ''"},
       {"gem_fp32", "expected an operation as word 1, got 'gem', did you mean 'gemm'?"},
       {"gemm",
        "expected a dtype (fp32, tf32, fp16, bf16, fp8, bf8, int8, int32) as word 2, but the name "

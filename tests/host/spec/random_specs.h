@@ -57,6 +57,10 @@ class RandomSpecs {
   Shape3 shape() { return {small(0, 600), small(0, 600), small(0, 4)}; }
 
   Signature signature() {
+    if (integer(0, 4) == 0) {
+      return RouteSignature{
+          .scoring = word<RouteScoring>(), .in = word<DType>(), .bias = coin(), .order = coin()};
+    }
     if (integer(0, 3) == 0) {
       return FmhaSignature{.kind = word<FmhaKind>(),
                            .in = word<DType>(),
@@ -217,8 +221,22 @@ class RandomSpecs {
     return p;
   }
 
+  RouteProblem route() {
+    RouteProblem p;
+    p.scoring = word<RouteScoring>();
+    p.in = word<DType>();
+    for (std::int64_t* size : {&p.tokens, &p.experts, &p.top_k, &p.num_groups, &p.top_groups}) {
+      *size = integer(0, 1LL << 40);
+    }
+    p.ld_logits = stride();
+    p.scaling_factor = number(1);
+    for (bool* flag : {&p.bias, &p.renormalize, &p.order}) *flag = coin();
+    return p;
+  }
+
   Problem problem() {
-    const std::int64_t which = integer(0, 3);
+    const std::int64_t which = integer(0, 4);
+    if (which == 4) return route();
     if (which == 3) return random_fmha(*this);
     return which == 0 ? Problem(gemm()) : which == 1 ? Problem(norm()) : Problem(conv());
   }
