@@ -81,13 +81,10 @@ constexpr Ask kAsks[] = {
      "rows by index"},
     {[](const GemmSignature& s) { return s.quant != NormQuant::none; }, binds_outputs,
      "quantised outputs"},
+    {[](const GemmSignature& s) { return has_scales(s) && has_outputs(s); },
+     [](const Types::Own& own) { return own.scales_outputs; },
+     "block scales and a gate, rows by index or quantised outputs"},
 };
-
-bool serves_both(const Case& c) {
-  if (!has_scales(c.signature) || !has_outputs(c.signature)) return true;
-  const Types::Own* const own = find_own(c);
-  return own != nullptr && own->scales_outputs;
-}
 
 const Ask* unserved(const Case& c) {
   if (!has_extras(c.signature)) return nullptr;
@@ -169,12 +166,6 @@ constexpr Rule kCommon[] = {
      [](const Case& c) {
        return fmt::format("{} has no {} kernels with {}", c.target.name,
                           to_string(c.algorithm.pipeline), unserved(c)->what);
-     }},
-    {serves_both,
-     [](const Case& c) {
-       return fmt::format(
-           "{} has no {} kernels with block scales and a gate, rows by index or quantised outputs",
-           c.target.name, to_string(c.algorithm.pipeline));
      }},
     {[](const Case& c) {
        return c.signature.grouping == GemmGrouping::none || c.algorithm.wave.k == 1 ||
