@@ -157,6 +157,20 @@ class Scaled(Case):
         self.near_groups(got, a.double() * along(of_a.float(), 64, 32),
                          b.double() * along(of_b.float(), 64, 32).t(), offs)
 
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
+    def test_groups_on_a_gpu_give_what_a_cpu_gives(self):
+        room, k, n = 400, 384, 272
+        offs = torch.tensor([100, 100, 333], dtype=torch.int32)
+        given = {"rows": (draw(room, k), draw(3, n, k).mT, scales(room, 3), scales(3, 3, 3)),
+                 "columns": (draw(3, n, k), draw(room, k).t(), scales(3, n, 3), scales(3, room)),
+                 "k": (draw(n, room), draw(k, room).t(), scales(n, 4), scales(4, k))}
+        for kind, tensors in given.items():
+            wanted = tessera.torch.scaled_grouped_mm(*tensors, offs=offs).double()
+            got = tessera.torch.scaled_grouped_mm(*(x.cuda() for x in tensors), offs=offs.cuda())
+            with self.subTest(kind=kind):
+                worst = (got.cpu().double() - wanted).abs().max().item()
+                self.assertLess(worst, wanted.abs().max().item() * 0.01)
+
     def test_batches_without_offs(self):
         a, b = draw(3, 20, 160), draw(3, 24, 160).mT
         of_a, of_b = scales(3, 20), scales(3, 24)

@@ -63,6 +63,49 @@ TEST_F(GpuOutputs, OfRandomProblemsAreCorrect) {
   }
 }
 
+// ---- with scales of blocks ----
+
+class GpuScaledOutputs : public GpuOutputs {};
+
+TEST_F(GpuScaledOutputs, OfRandomProblemsAreCorrect) {
+  constexpr GemmScale kScales[] = {GemmScale::none, GemmScale::by_1x32, GemmScale::by_1x128,
+                                   GemmScale::by_128x128};
+  for (int i = 0; i < 24; ++i) {
+    GemmProblem p = draw_outputs(i % 2 == 0 ? DType::fp8 : DType::bf8);
+    p.scale_a = kScales[below(4)];
+    p.scale_b = kScales[p.scale_a == GemmScale::none ? 1 + below(3) : below(4)];
+    p.scale_type = below(2) == 0 ? GemmScaleType::fp32 : GemmScaleType::e8m0;
+    p.scale_quads = p.scale_type == GemmScaleType::e8m0 && below(2) == 0;
+    p = with_strides(p);
+    family_of(Op::gemm).validate(p);
+    check_twice(kernel_of(p), p, expect_correct);
+    if (HasFailure()) return;
+  }
+}
+
+// What a down projection reads is what the up projection wrote: its rows and their scales.
+TEST_F(GpuScaledOutputs, ARowsScalesAreThoseOfTheNextProduct) {
+  for (const bool by_column : {false, true}) {
+    GemmProblem up = std::get<GemmProblem>(
+        parse_problem("gemm m=70 n=512 k=384 a=fp8 out=fp8 scale_a=1x128 scale_b=128x128 "
+                      "gate=silu_mul quant=block"));
+    up.scales_by_column = by_column;
+    GemmProblem down = std::get<GemmProblem>(
+        parse_problem("gemm m=70 n=200 k=256 a=fp8 out=bf16 scale_a=1x128 scale_b=128x128"));
+    if (by_column) down.stride_scale_a_m = 1, down.stride_scale_a_k = 70;
+    measure::OwnedOperands first = measure::random_operands(Problem(up), random_());
+    run_at(Edge::last, kernel_of(up), up, first);
+    expect_correct(up, first);
+    measure::OwnedOperands second = measure::random_operands(Problem(down), random_());
+    const auto& from = std::get<GemmOperands>(first.operands);
+    const auto& to = std::get<GemmOperands>(second.operands);
+    std::memcpy(const_cast<void*>(to.a), from.out, 70 * 256);
+    std::memcpy(const_cast<void*>(to.scale_a), from.out_scales, 70 * 2 * sizeof(float));
+    run_at(Edge::last, kernel_of(down), down, second);
+    expect_correct(down, second);
+  }
+}
+
 // The bytes of out in rows of no index stay what they were.
 TEST_F(GpuOutputs, LeaveRowsOfNoIndexAlone) {
   for (const char* line :

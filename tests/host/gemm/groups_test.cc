@@ -242,8 +242,8 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
   EXPECT_EQ(
       reason(
           "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsmasked_cooperative_s4_c2x1_sm90a"),
-      "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 "
-      "cluster "
+      "kernels for groups, gates and rows by index share nothing between blocks and copy no "
+      "operand: they need a 1x1 cluster "
       "and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 slices=1 streamk=0 repack=0");
   EXPECT_EQ(
       reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsalongk_cooperative_s4_sm90a"),

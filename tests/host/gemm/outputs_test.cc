@@ -156,28 +156,6 @@ TEST(OutputsRules, SayWhichWayServesThem) {
             "preshuffle must be 0 with a gate, rows by index or quantised outputs, got 1");
 }
 
-TEST(OutputsRules, ServeHopperByTheGeneralWayWithoutGroups) {
-  const Target target = load_target("sm90a");
-  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul", Pipeline::cpasync, target), "");
-  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul", Pipeline::tmaws, target),
-            "sm90a has no tmaws kernels with gates");
-}
-
-// Gathered rows are copied before the product, and every product is finished behind it.
-TEST(OutputsLaunch, HasTheStepsThatHopperNeeds) {
-  const Target target = load_target("sm90a");
-  const auto steps = [&](const char* line) {
-    const Problem problem = parse_problem(line);
-    const KernelSpec spec = general(problem, target);
-    EXPECT_EQ(family().is_legal(spec, target).reason, "") << line;
-    return family().bind(spec, problem, target, no_operands(problem)).steps.size();
-  };
-  EXPECT_EQ(steps("gemm m=8 n=8 k=8 dtype=bf16 gate=silu_mul"), 2U);
-  EXPECT_EQ(steps("gemm m=8 n=8 k=8 dtype=bf16 indexing=gathered index_room=4"), 3U);
-  EXPECT_EQ(steps("gemm m=8 n=8 k=0 dtype=bf16 indexing=gathered index_room=4"), 2U);
-  EXPECT_EQ(steps("gemm m=0 n=8 k=8 dtype=bf16 indexing=gathered index_room=4"), 0U);
-}
-
 TEST(OutputsRules, ServeAmdWithGroups) {
   const Target target = load_target("gfx942");
   const char* const grouped =

@@ -83,8 +83,10 @@ const ScaledRefusal kScaledRefusals[] = {
      ""},
     {"gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groupsmasked_scalea1x128_scaleb128x128_"
      "cooperative_s4_c2x1_sm90a",
-     "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 cluster "
-     "and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 slices=1 streamk=0 repack=0"},
+     "kernels for groups, gates and rows by index share nothing between blocks and copy no "
+     "operand: "
+     "they need a 1x1 cluster and splits=1 slices=1 streamk=0 repack=0, got 2x1 and splits=1 "
+     "slices=1 streamk=0 repack=0"},
     {"gemm_fp8_crr_tmaws_128x128x128_2x1x1_64x128x32_groupsalongk_scalea1x128_scaleb1x128_"
      "cooperative_s4_sm90a",
      "wgmma takes fp8 operands with k contiguous only (rcr, or repack), got crr"},

@@ -86,7 +86,11 @@ TEST_F(ScaledKernels, WithGatesAndOutputsOf8BitsDoNotSpill) {
         "rcr_cpasync_128x128x64_2x4x1_16x8x16_outbf16_scalea1x128_scaleb128x128_gategelumul_"
         "rowsgathered",
         "crr_cpasync_64x64x64_2x2x1_16x8x16_outbf8_scalea1x32_scaleb1x32_bye8m0_rowsgathered_"
-        "quantrow"}) {
+        "quantrow",
+        "rcr_cpasync_128x128x64_2x4x1_16x8x16_outfp8_groupsindexed_scalea1x128_scaleb128x128_"
+        "gatesilumul_rowsgathered_quantblock",
+        "rcr_cpasync_64x64x64_2x2x1_16x8x16_outbf16_groupscontiguous_scalea1x128_scaleb128x128_"
+        "rowsscattered"}) {
     sources.push_back(source(fmt::format("gemm_fp8_{}_s3_sm90a", rest)));
   }
   expect_no_spills(sources);

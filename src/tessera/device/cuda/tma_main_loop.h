@@ -73,23 +73,33 @@ struct TmaMainLoop {
   __device__ __forceinline__ int rank() const { return at_p + C::kClusterM * at_q; }
   __device__ __forceinline__ bool is_producer() const { return warpgroup == kConsumers; }
 
-  // One thread calls this before a barrier of the block.
-  __device__ __forceinline__ void init_ring() const {
+  // One thread calls this before a barrier of the block. `copiers` threads copy a part of each
+  // stage besides what the copy engine brings.
+  __device__ __forceinline__ void init_ring(u32 copiers = 0) const {
     for (u32 i = 0; i < C::kStages; ++i) {
-      barrier_init(full(i), 1);
+      barrier_init(full(i), 1 + copiers);
       barrier_init(empty(i), (C::kPingpong ? 1 : kConsumers) * kReleases);
     }
   }
 
+  // The registers of a thread of the producer and of a consumer. Producers whose threads copy need
+  // more of them, and have at most two consumers.
+  static constexpr int producer_registers(bool copies) {
+    return kConsumers == 3 ? 32 : copies ? 72 : 40;
+  }
+  static constexpr int consumer_registers(bool copies) {
+    return kConsumers == 3 ? 160 : copies ? 216 : 232;
+  }
+
   // Runs the kernel's produce() in the producer warpgroup, and its consume() in the other
   // warpgroups.
-  template <class Kernel>
+  template <bool kCopies = false, class Kernel>
   __device__ __forceinline__ void run_roles(const Kernel& kernel) const {
     if (is_producer()) {
-      if constexpr (kConsumers > 1) registers_shrink<kConsumers == 3 ? 32 : 40>();
+      if constexpr (kConsumers > 1) registers_shrink<producer_registers(kCopies)>();
       kernel.produce();
     } else {
-      if constexpr (kConsumers > 1) registers_grow<kConsumers == 3 ? 160 : 232>();
+      if constexpr (kConsumers > 1) registers_grow<consumer_registers(kCopies)>();
       kernel.consume();
     }
   }
@@ -167,7 +177,9 @@ struct TmaMainLoop {
     threads_arrive(kTurn + (warpgroup ^ 1), 2 * kGroupThreads);
   }
 
-  // sums = this consumer's rows of the tile, multiplied over the given tiles of K.
+  // sums = this consumer's rows of the tile, multiplied over the given tiles of K. What threads
+  // have copied becomes visible to wgmma by a fence.
+  template <bool kByThreads = false>
   __device__ __forceinline__ void multiply(Acc (&sums)[kBlocks][kAccumulators], Ring& ring,
                                            const Release& free, int count) const {
     const int first_block = C::kPingpong ? 0 : warpgroup * kBlocks;
@@ -175,6 +187,7 @@ struct TmaMainLoop {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       barrier_wait(full(ring.stage), ring.phase);
+      if constexpr (kByThreads) copy_engine_fence();
       const u64 p = TileP::descriptor(stages + ring.stage * TileP::kBytes) +
                     TileP::descriptor_offset(first_block, 0);
       const u64 q = TileQ::descriptor(stages + kOffsetQ + ring.stage * TileQ::kBytes);

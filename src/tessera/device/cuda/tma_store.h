@@ -71,6 +71,14 @@ struct TileStore {
     if constexpr (kMayCopy) {
       if (may_copy(place.batch)) return copy(blocks, place);
     }
+    for_each_pass(blocks, place, [&](const StorePlace& at) { finish(at); });
+  }
+
+  // Calls visit(place) for each part of kHeight rows and kWidth columns of the output, while the
+  // area holds its raw accumulators.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_pass(const Acc (&blocks)[kBlocks][kCount],
+                                                const StorePlace& place, const Visit& visit) const {
     constexpr int kPasses = kColumns / kPass;  // passes of a block
 #pragma unroll 1
     for (int pass = 0; pass < kBlocks * kPasses; ++pass) {
@@ -82,7 +90,7 @@ struct TileStore {
       threads_sync(barrier, kGroupThreads);
       const int p = pass / kPasses * kWgmmaRows;
       const int q = pass % kPasses * kPass;
-      finish({place.row + (C::kSwapAb ? q : p), place.column + (C::kSwapAb ? p : q), place.batch});
+      visit({place.row + (C::kSwapAb ? q : p), place.column + (C::kSwapAb ? p : q), place.batch});
     }
   }
 

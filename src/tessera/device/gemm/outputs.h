@@ -30,8 +30,10 @@ struct OutputPart {
   float* scales;  // of its first row of out
 };
 
-// The row that the index names for a row of the product, or -1.
-constexpr i64 named_row(const OutputArguments& x, i64 row) {
+// The row that the index names for a row of the product, or -1. `x` are the arguments of any kernel
+// that has such an index.
+template <class Arguments>
+constexpr i64 named_row(const Arguments& x, i64 row) {
   const i64 named = x.row_index[row];
   return named < x.index_room ? (named < 0 ? -1 : named) : -1;
 }

@@ -127,14 +127,6 @@ constexpr Rule kCpasync[] = {
            "slices",
            c.algorithm.slices);
      }},
-    {[](const Case& c) {
-       return c.signature.grouping == GemmGrouping::none || !has_outputs(c.signature);
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "cpasync has no groups with a gate, rows by index or quantised outputs, got grouping={}",
-           to_string(c.signature.grouping));
-     }},
     {[](const Case& c) { return c.algorithm.split_k == kind_of_slices(c.algorithm); },
      [](const Case& c) {
        return fmt::format("split_k must be {} for slices={} with cpasync, got {}",
@@ -237,26 +229,26 @@ Verdict cpasync_serves(const KernelSpec& spec, const GemmProblem& p, const Targe
 
 // ---- text and launch ----
 
-Source emit_groups_by_warps(const KernelSpec& spec, bool fma) {
-  CudaTemplate from = fma ? group_template("fma_groups.h", "FmaGroups")
-                          : group_template("mma_groups.h", "MmaGroups");
-  if (has_scales(std::get<GemmSignature>(spec.signature))) {
-    from = group_template("mma_scaled_groups.h", "ScaledMmaGroups");
+CudaTemplate cpasync_template(const GemmSignature& s) {
+  const bool fma = s.a == DType::fp32;
+  if (has_scales(s)) {
+    return has_groups(s) ? group_template("mma_scaled_groups.h", "ScaledMmaGroups")
+                         : CudaTemplate{"mma_scaled_gemm.h", "ScaledMmaGemm"};
   }
-  return cuda_source(spec, from, cuda_tile_text(spec, false, false) + grouping_text(spec), "",
-                     group_check_text(spec));
+  if (has_groups(s)) {
+    return fma ? group_template("fma_groups.h", "FmaGroups")
+               : group_template("mma_groups.h", "MmaGroups");
+  }
+  return fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
 }
 
 Source emit_cpasync(const KernelSpec& spec, const Target&) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  const bool fma = s.a == DType::fp32;
-  if (has_groups(spec)) return emit_groups_by_warps(spec, fma);
-  CudaTemplate from =
-      fma ? CudaTemplate{"fma_gemm.h", "FmaGemm"} : CudaTemplate{"mma_gemm.h", "MmaGemm"};
-  if (has_scales(s)) from = {"mma_scaled_gemm.h", "ScaledMmaGemm"};
+  const CudaTemplate from = cpasync_template(s);
   const std::string shapes = cuda_tile_text(spec, false, false);
-  return has_outputs(s) ? cuda_outputs_source(spec, from, shapes)
-                        : cuda_source(spec, from, shapes, "", "");
+  if (has_outputs(s)) return cuda_outputs_source(spec, from, shapes);
+  if (!has_groups(s)) return cuda_source(spec, from, shapes, "", "");
+  return cuda_source(spec, from, shapes + grouping_text(spec), "", group_check_text(spec));
 }
 
 constexpr unsigned kWarp = 32;
@@ -313,25 +305,29 @@ Launch bind_cpasync(const KernelSpec& spec, const GemmProblem& p, const Target&,
   return launch;
 }
 
+// Many slots may have no tile, so that blocks take several of them.
+Step step_of_slots(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  const double slots = most_group_tiles(p, a.tile.m) * static_cast<double>(tiles(p.n, a.tile.n));
+  const double blocks = std::min(slots, static_cast<double>(kMaxGrid));
+  return warps_step(spec, static_cast<std::int64_t>(blocks), Step::Extent::resident);
+}
+
 Launch bind_cpasync_outputs(const KernelSpec& spec, const GemmProblem& p, const Target&,
                             const GemmOperands& o) {
-  const bool is_empty = p.m == 0 || p.n == 0 || p.batch == 0;
-  return bind_cuda_outputs(p, o, is_empty ? Step{} : step_of_tiles(spec, p));
+  const bool is_empty = p.m == 0 || p.n == 0 || matrices(p, true) == 0;
+  if (is_empty) return bind_cuda_outputs(p, o, Step{});
+  return bind_cuda_outputs(p, o, has_groups(p) ? step_of_slots(spec, p) : step_of_tiles(spec, p));
 }
 
 }  // namespace
 
-// Many slots may have no tile, so that blocks take several of them.
 Launch bind_groups_by_warps(const KernelSpec& spec, const GemmProblem& p, const Target&,
                             const GemmOperands& o) {
-  const Algorithm& a = spec.algorithm;
   Launch launch;
   launch.arguments.set(cuda_group_arguments(p, o));
   begin_groups(spec, p, o, launch);
-  if (!computes_groups(p)) return launch;
-  const double slots = most_group_tiles(p, a.tile.m) * static_cast<double>(tiles(p.n, a.tile.n));
-  const double blocks = std::min(slots, static_cast<double>(kMaxGrid));
-  launch.steps.push(warps_step(spec, static_cast<std::int64_t>(blocks), Step::Extent::resident));
+  if (computes_groups(p)) launch.steps.push(step_of_slots(spec, p));
   return launch;
 }
 

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "tessera/device/stream_work.h"
+#include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
@@ -118,7 +120,9 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   const Estimate found =
       total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
-  return has_scales(p) ? with_scales(found, spec, p, target) : found;
+  const Estimate product = has_scales(p) ? with_scales(found, spec, p, target) : found;
+  if (!has_outputs(std::get<GemmSignature>(spec.signature)) || x.is_tmaws != 0) return product;
+  return with_output_steps(product, spec, p, c.bandwidth);
 }
 
 }  // namespace tessera::gemm

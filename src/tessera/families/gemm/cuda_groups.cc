@@ -23,13 +23,18 @@ CudaTemplate group_template(std::string_view header, std::string_view name) {
 
 std::string group_check_text(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
+  if (!has_scales(s)) return group_check_text(spec, kGroupArguments, "arguments.groups");
+  return group_check_text(spec, scaled_arguments_name(s), "arguments.cuda.groups");
+}
+
+std::string group_check_text(const KernelSpec& spec, std::string_view arguments,
+                             std::string_view groups) {
   return fmt::format(
       "__global__ void __launch_bounds__(GroupCheck::kThreads)\n"
       "{}_prepare(const __grid_constant__ {} arguments) {{\n"
-      "  GroupCheck::run(arguments.{}groups);\n"
+      "  GroupCheck::run({});\n"
       "}}\n",
-      name_of(spec), has_scales(s) ? scaled_arguments_name(s) : kGroupArguments,
-      has_scales(s) ? "cuda." : "");
+      name_of(spec), arguments, groups);
 }
 
 std::string grouping_text(const KernelSpec& spec) {
@@ -44,7 +49,11 @@ device::CudaGroupArguments cuda_group_arguments(const GemmProblem& p, const Gemm
   return arguments;
 }
 
-bool computes_groups(const GemmProblem& p) { return p.m > 0 && p.n > 0 && p.groups > 0; }
+Step group_check_step(std::uint8_t entry) {
+  return {.entry = entry, .block = {kCheckThreads, 1, 1}};
+}
+
+bool computes_groups(const GemmProblem& p) { return p.m > 0 && p.n > 0 && matrices(p, true) > 0; }
 
 void begin_groups(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o,
                   Launch& launch) {
@@ -52,12 +61,12 @@ void begin_groups(const KernelSpec& spec, const GemmProblem& p, const GemmOperan
   if (numbers_count(p) > 0) launch.pointers.push(numbers_of(p, o));
   if (!p.check_groups) return;
   launch.pointers.push(o.bad_group);
-  launch.steps.push({.entry = prepare_entry(spec), .block = {kCheckThreads, 1, 1}});
+  launch.steps.push(group_check_step(prepare_entry(spec)));
 }
 
 double most_group_tiles(const GemmProblem& p, int rows) {
   const auto of_room = static_cast<double>(tiles(p.m, rows));
-  const auto groups = static_cast<double>(p.groups);
+  const auto groups = static_cast<double>(matrices(p, true));
   const bool share_rows =
       p.grouping == GemmGrouping::contiguous || p.grouping == GemmGrouping::indexed;
   return share_rows ? of_room + groups : of_room * groups;

@@ -24,7 +24,6 @@ void drop_indexed_steps(const GemmProblem& p, device::GroupArguments& x) {
 }
 
 constexpr std::int64_t kLine = 256;  // bytes at whose multiples parts of the workspace begin
-constexpr std::int64_t kStoredSumBytes = 4;
 
 std::int64_t whole_lines(std::int64_t bytes) { return tiles(bytes, kLine) * kLine; }
 

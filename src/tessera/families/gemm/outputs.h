@@ -22,6 +22,7 @@ device::OutputArguments output_arguments(const GemmProblem& p, const GemmOperand
 struct OutputPlaces {
   std::int64_t copy, ld_copy, sums, end;
 };
+inline constexpr std::int64_t kStoredSumBytes = 4;
 OutputPlaces output_places(const GemmProblem& p, std::int64_t first);
 // Adds the pointers of the operands that only such problems have.
 void list_outputs(const GemmProblem& p, const GemmOperands& o, Launch& launch);

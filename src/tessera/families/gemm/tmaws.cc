@@ -10,7 +10,9 @@
 #include "tessera/device/cuda/abi.h"
 #include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
@@ -65,6 +67,8 @@ int most_with_streamk(const Case& c) {
   return c.algorithm.wave.m == 3 ? kMaxWithStreamKOf3 : kMaxWithStreamK;
 }
 
+bool walks_alone(const GemmSignature& s) { return has_groups(s) || has_outputs(s); }
+
 bool blocks_are_alone(const Algorithm& a) {
   return a.cluster_m * a.cluster_n * a.splits * a.slices == 1 && !a.streamk && !a.repack;
 }
@@ -89,12 +93,14 @@ constexpr Rule kTmaws[] = {
        return fmt::format("wgmma takes {} operands with k contiguous only (rcr, or repack), got {}",
                           to_string(c.signature.a), to_string(c.signature.layout));
      }},
-    {[](const Case& c) { return !has_groups(c.signature) || blocks_are_alone(c.algorithm); },
+    kOutputsOfTmaws,
+    {[](const Case& c) { return !walks_alone(c.signature) || blocks_are_alone(c.algorithm); },
      [](const Case& c) {
        const Algorithm& a = c.algorithm;
        return fmt::format(
-           "kernels for groups share nothing between blocks and copy no operand: they need a 1x1 "
-           "cluster and splits=1 slices=1 streamk=0 repack=0, got {}x{} and splits={} slices={} "
+           "kernels for groups, gates and rows by index share nothing between blocks and copy no "
+           "operand: they need a 1x1 cluster and splits=1 slices=1 streamk=0 repack=0, got {}x{} "
+           "and splits={} slices={} "
            "streamk={} repack={}",
            a.cluster_m, a.cluster_n, a.splits, a.slices, a.streamk ? 1 : 0, a.repack ? 1 : 0);
      }},
@@ -390,6 +396,7 @@ Verdict windows_fit(const KernelSpec& spec, const GemmProblem& p) {
 }
 
 Verdict tmaws_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+  if (Verdict fits = tmaws_serves_outputs(spec, p); !fits) return fits;
   if (has_groups(p)) {
     if (Verdict fits = tmaws_serves_groups(spec, p, target); !fits) return fits;
     return windows_fit(spec, matrices_as_batches(p));
@@ -438,6 +445,7 @@ const Way kTmawsWay = {.backend = "cuda",
                                .packed_bytes = tmaws_packed_bytes,
                                .pack = pack_by_tmaws,
                                .bind_groups = bind_groups_by_tma,
+                               .bind_outputs = bind_outputs_by_tma,
                                .bind_scaled = bind_scaled_on_cuda,
                                .by_copy_engine = true}};
 

@@ -35,6 +35,9 @@ struct TmaMatrix {
   std::size_t workspace_offset = 0;  // the matrix's offset in the workspace; 0: it lies elsewhere
 };
 
+// Throws Error{invalid_argument} where the matrix does not begin at whole 16 bytes.
+void refuse_misaligned(const TmaMatrix& matrix);
+
 // Adds a window that the copy engine sees at `offset` of the arguments.
 void add_window(Launch& launch, const TmaMatrix& matrix, std::size_t offset,
                 std::array<std::uint32_t, 2> box, int swizzle_bytes);

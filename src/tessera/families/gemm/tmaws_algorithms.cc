@@ -5,6 +5,7 @@
 #include <array>
 #include <span>
 
+#include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
@@ -186,6 +187,7 @@ std::vector<int> sides_for(const GemmProblem& p) {
 void add_fitted(const OwnQuery& query, std::vector<Algorithm>& all) {
   const auto& [signature, target, p] = query;
   if (has_scales(signature)) return add_scaled(query, all);
+  if (signature.gate != GemmGate::none) add_gated(query, all);
   if (p != nullptr && std::min(p->m, p->n) <= kSkinnyTile) return;
   const std::vector<int> sides =
       p == nullptr ? std::vector<int>(kSides.begin(), kSides.end()) : sides_for(*p);

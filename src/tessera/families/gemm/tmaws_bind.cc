@@ -8,6 +8,8 @@
 #include "tessera/device/cuda/gemm/gemm_arguments.h"
 #include "tessera/device/stream_work.h"
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/cuda_outputs.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 #include "tessera/families/gemm/ways.h"
@@ -44,15 +46,18 @@ std::uintptr_t misalignment(const TmaMatrix& matrix) {
 
 }  // namespace
 
+void refuse_misaligned(const TmaMatrix& matrix) {
+  const std::uintptr_t excess = misalignment(matrix);
+  if (excess == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("gemm: {} must be aligned to {} bytes for tmaws, got an address {} "
+                          "past a multiple of that; use a cpasync kernel or one with repack",
+                          matrix.name, kTmaAlignment, excess));
+}
+
 void add_window(Launch& launch, const TmaMatrix& matrix, std::size_t offset,
                 std::array<std::uint32_t, 2> box, int swizzle_bytes) {
-  const std::uintptr_t excess = misalignment(matrix);
-  if (excess != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("gemm: {} must be aligned to {} bytes for tmaws, got an address {} "
-                            "past a multiple of that; use a cpasync kernel or one with repack",
-                            matrix.name, kTmaAlignment, excess));
-  }
+  refuse_misaligned(matrix);
   const std::int64_t size = size_of(matrix.dtype);
   const bool batched = is_batched(matrix);
   const auto bytes = [size](std::int64_t elements) {
@@ -253,6 +258,7 @@ Source tmaws_source(const KernelSpec& spec) {
   const Algorithm& a = spec.algorithm;
   const std::string shapes =
       cuda_tile_text(spec, tmaws_a(s, a).transposed, tmaws_b(s, a).transposed);
+  if (has_outputs(s)) return tmaws_outputs_source(spec, shapes);
   if (has_groups(s)) return tmaws_groups_source(spec, shapes);
   std::string more;
   if (s.preshuffled_b) more += pack_kernel_text(spec);

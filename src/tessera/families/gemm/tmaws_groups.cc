@@ -20,9 +20,10 @@ constexpr unsigned kWarpThreads = 32;
 int rows_of_tile(const Algorithm& a) { return a.swap_ab ? a.tile.n : a.tile.m; }
 int columns_of_tile(const Algorithm& a) { return a.swap_ab ? a.tile.m : a.tile.n; }
 
-// How many sums of tiles a block keeps. Along k all groups have equally many tiles.
+// How many sums of tiles a block keeps. Along k all groups have equally many tiles, and so have
+// batches.
 std::int64_t walk_places(const Algorithm& a, const GemmProblem& p) {
-  if (p.grouping == GemmGrouping::along_k) return 0;
+  if (p.grouping == GemmGrouping::along_k || !has_groups(p)) return 0;
   return p.grouping == GemmGrouping::indexed ? tiles(p.m, rows_of_tile(a)) : p.groups;
 }
 
@@ -62,64 +63,67 @@ Verdict walk_fits(const KernelSpec& spec, const GemmProblem& p, const Target& ta
       walk, all, target.name, target.shared_memory_bytes)};
 }
 
+}  // namespace
+
 // ---- windows ----
 
-// Whether the copy engine can write the output of all groups.
 bool copies_groups_out(const KernelSpec& spec, const GemmProblem& p, const void* out) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   if (!tmaws_copies_out(s, spec.algorithm) || tmaws_d_roles(s.epilogue).matrices > 0) return false;
-  const std::int64_t stride = group_matrices(p.grouping).out ? p.batch_stride_out : 0;
+  const std::int64_t stride =
+      matrices(p, group_matrices(p.grouping).out) > 1 ? p.batch_stride_out : 0;
   const auto bytes = static_cast<std::uintptr_t>((p.n | p.ld_out | stride) * size_of(p.out));
   return (reinterpret_cast<std::uintptr_t>(out) | bytes) % kTmaBytes == 0;
 }
 
-void add_operand_windows(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o,
-                         Launch& launch) {
-  const auto& s = std::get<GemmSignature>(spec.signature);
-  const Algorithm& a = spec.algorithm;
-  const GroupMatrices has = group_matrices(p.grouping);
-  const bool a_rows = a_is_row_major(p.layout), b_rows = b_is_row_major(p.layout);
-  const TmaMatrix of_a = {"a",
-                          o.a,
-                          p.a,
-                          a_rows ? p.k : p.m,
-                          a_rows ? p.m : p.k,
-                          p.ld_a,
-                          matrices(p, has.a),
-                          p.batch_stride_a};
-  const TmaMatrix of_b = {"b",
-                          o.b,
-                          p.b,
-                          b_rows ? p.n : p.k,
-                          b_rows ? p.k : p.n,
-                          p.ld_b,
-                          matrices(p, has.b),
-                          p.batch_stride_b};
-  add_operand_window(launch, of_a, offsetof(CudaGroupArguments, a_map), tmaws_a(s, a), a.tile.k);
-  add_operand_window(launch, of_b, offsetof(CudaGroupArguments, b_map), tmaws_b(s, a), a.tile.k);
+void add_a_window(const KernelSpec& spec, const GemmProblem& p, const void* a, Launch& launch) {
+  const bool by_row = a_is_row_major(p.layout);
+  const TmaMatrix matrix = {"a",
+                            a,
+                            p.a,
+                            by_row ? p.k : p.m,
+                            by_row ? p.m : p.k,
+                            p.ld_a,
+                            matrices(p, group_matrices(p.grouping).a),
+                            p.batch_stride_a};
+  add_operand_window(launch, matrix, offsetof(CudaGroupArguments, a_map),
+                     tmaws_a(std::get<GemmSignature>(spec.signature), spec.algorithm),
+                     spec.algorithm.tile.k);
 }
 
-void add_out_window(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o,
+void add_b_window(const KernelSpec& spec, const GemmProblem& p, const void* b, Launch& launch) {
+  const bool by_row = b_is_row_major(p.layout);
+  const TmaMatrix matrix = {"b",
+                            b,
+                            p.b,
+                            by_row ? p.n : p.k,
+                            by_row ? p.k : p.n,
+                            p.ld_b,
+                            matrices(p, group_matrices(p.grouping).b),
+                            p.batch_stride_b};
+  add_operand_window(launch, matrix, offsetof(CudaGroupArguments, b_map),
+                     tmaws_b(std::get<GemmSignature>(spec.signature), spec.algorithm),
+                     spec.algorithm.tile.k);
+}
+
+void add_out_window(const KernelSpec& spec, const GemmProblem& p, void* out, int chunk,
                     Launch& launch) {
-  const Algorithm& a = spec.algorithm;
-  const auto chunk =
-      static_cast<std::uint32_t>(tmaws_out_chunk(std::get<GemmSignature>(spec.signature), a));
-  const std::uint32_t width = a.swap_ab ? kRowsOfStore : chunk;
-  const std::uint32_t height = a.swap_ab ? chunk : kRowsOfStore;
+  const bool swaps = spec.algorithm.swap_ab;
+  const auto side = static_cast<std::uint32_t>(chunk);
+  const std::uint32_t width = swaps ? kRowsOfStore : side;
+  const std::uint32_t height = swaps ? side : kRowsOfStore;
   const int line = static_cast<int>(width) * size_of(p.out);
-  const TmaMatrix out = {"out",
-                         o.out,
-                         p.out,
-                         p.n,
-                         p.m,
-                         p.ld_out,
-                         matrices(p, group_matrices(p.grouping).out),
-                         p.batch_stride_out};
-  add_window(launch, out, offsetof(CudaGroupArguments, out_map), {width, height},
+  const TmaMatrix matrix = {"out",
+                            out,
+                            p.out,
+                            p.n,
+                            p.m,
+                            p.ld_out,
+                            matrices(p, group_matrices(p.grouping).out),
+                            p.batch_stride_out};
+  add_window(launch, matrix, offsetof(CudaGroupArguments, out_map), {width, height},
              line < 32 ? 0 : line);
 }
-
-}  // namespace
 
 GemmProblem matrices_as_batches(const GemmProblem& p) {
   const GroupMatrices has = group_matrices(p.grouping);
@@ -133,6 +137,14 @@ GemmProblem matrices_as_batches(const GemmProblem& p) {
 
 std::int64_t group_walk_bytes(const Algorithm& a, const GemmProblem& p) {
   return 4 * (walk_places(a, p) + threads_of(a) / kWarpThreads);
+}
+
+Step group_walk_step(const KernelSpec& spec, const GemmProblem& p) {
+  const Algorithm& a = spec.algorithm;
+  const auto blocks = static_cast<std::int64_t>(most_tiles(a, p));
+  Step step = tmaws_step(std::get<GemmSignature>(spec.signature), a, blocks);
+  step.shared_memory_bytes += static_cast<std::size_t>(group_walk_bytes(a, p));
+  return step;
 }
 
 Verdict tmaws_serves_groups(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
@@ -150,19 +162,21 @@ Source tmaws_groups_source(const KernelSpec& spec, const std::string& shapes) {
 
 Launch bind_groups_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
                           const GemmOperands& o) {
-  const Algorithm& a = spec.algorithm;
   Launch launch;
   auto& arguments = launch.arguments.make<CudaGroupArguments>();
   arguments = cuda_group_arguments(p, o);
   begin_groups(spec, p, o, launch);
   if (!computes_groups(p)) return launch;
   arguments.has_out_map = copies_groups_out(spec, p, o.out) ? 1 : 0;
-  if (p.k > 0) add_operand_windows(spec, p, o, launch);
-  if (arguments.has_out_map != 0) add_out_window(spec, p, o, launch);
-  const auto blocks = static_cast<std::int64_t>(most_tiles(a, p));
-  Step step = tmaws_step(std::get<GemmSignature>(spec.signature), a, blocks);
-  step.shared_memory_bytes += static_cast<std::size_t>(group_walk_bytes(a, p));
-  launch.steps.push(step);
+  if (p.k > 0) {
+    add_a_window(spec, p, o.a, launch);
+    add_b_window(spec, p, o.b, launch);
+  }
+  if (arguments.has_out_map != 0) {
+    const auto& s = std::get<GemmSignature>(spec.signature);
+    add_out_window(spec, p, o.out, tmaws_out_chunk(s, spec.algorithm), launch);
+  }
+  launch.steps.push(group_walk_step(spec, p));
   return launch;
 }
 

@@ -2,6 +2,7 @@
 // many tiles of rows the groups have, in shared memory; whole warps then find the tile of any
 // number by bisection. All blocks count the tiles alike: group by group, with indexed groups one
 // tile of the room after the other, each with as many tiles as it has runs of rows of a group.
+// Without groups, the batches of a product count as such.
 #pragma once
 
 #include "tessera/device/cuda/tile_order.h"
@@ -19,7 +20,7 @@ struct GroupItem {
 // A tile has kRows rows and kColumns columns. All kThreads threads of the block make the walk.
 template <Grouping kGrouping, int kRows, int kColumns, int kThreads>
 struct GroupWalk {
-  static constexpr bool kCounts = kGrouping != Grouping::along_k;
+  static constexpr bool kCounts = kGrouping != Grouping::along_k && kGrouping != Grouping::none;
   static constexpr int kWarps = kThreads / 32;
   static constexpr u32 kAll = 0xffffffffU;
 
@@ -71,7 +72,9 @@ struct GroupWalk {
 
   __device__ __forceinline__ GroupPart part_of(int group) const {
     const i64 room = group_room(x);
-    if constexpr (kGrouping == Grouping::masked) {
+    if constexpr (kGrouping == Grouping::none) {
+      return {group, 0, room};
+    } else if constexpr (kGrouping == Grouping::masked) {
       return {group, 0, clamped(number_at(x, group), 0, room)};
     } else {
       const i64 begin = group == 0 ? 0 : clamped(number_at(x, group - 1), 0, room);

@@ -1,10 +1,12 @@
 // GEMM where out has a gate, rows by index or 8 bits, in up to three steps: the rows of A that an
 // index names are copied one behind the other, a kernel for tiles writes the sums to the workspace,
-// and blocks finish them row by row.
+// and blocks finish them row by row. Groups of unequal sizes are those of the kernel for tiles.
 #pragma once
 
 #include "tessera/device/cuda/eight_bits.h"
 #include "tessera/device/cuda/epilogue.h"
+#include "tessera/device/cuda/gemm/gate.h"
+#include "tessera/device/cuda/gemm/group_check.h"
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
 #include "tessera/device/norm.h"
 
@@ -18,6 +20,12 @@ struct SumsOf : C {
   static constexpr int kNumSteps = 0, kNumD = 0;
 };
 
+// Whether the rows of groups follow each other, so that sums lie as the rows of A do. In all other
+// products the matrices of sums follow each other.
+template <class C>
+inline constexpr bool kRowsFollow =
+    C::kGrouping == Grouping::contiguous || C::kGrouping == Grouping::indexed;
+
 // The product alone; `Gemm` is the kernel for tiles.
 template <class C, template <class> class Gemm>
 struct OutputsProduct {
@@ -28,10 +36,32 @@ struct OutputsProduct {
   // `more` is what the kernel for tiles gets besides.
   template <class... More>
   static __device__ __forceinline__ void run(const CudaOutputArguments& x, const More&... more) {
-    CudaGemmArguments arguments;
-    GemmArguments& g = arguments.gemm;
-    g = x.product.gemm;
-    char* const workspace = static_cast<char*>(x.product.workspace);
+    if constexpr (C::kGrouping == Grouping::none) {
+      CudaGemmArguments arguments;
+      arguments.gemm = x.outputs.groups.gemm;
+      to_workspace(x, arguments.gemm);
+      arguments.raster_group = x.raster_group;
+      arguments.workspace = nullptr;
+      Kernel::run(arguments, more...);
+    } else {
+      CudaGroupArguments arguments;
+      GroupArguments& groups = arguments.groups;
+      groups = x.outputs.groups;
+      to_workspace(x, groups.gemm);
+      groups.step_out = kRowsFollow<C> ? groups.gemm.n : 0;
+      if (kRowsFollow<C>) groups.gemm.batch_stride_out = 0;
+      if constexpr (C::kIndexing == Indexing::gathered) {
+        groups.step_a = C::kAKContiguous ? x.ld_copy : 1;
+      }
+      arguments.raster_group = x.raster_group;
+      Kernel::run(arguments, more...);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void to_workspace(const CudaOutputArguments& x,
+                                                      GemmArguments& g) {
+    char* const workspace = static_cast<char*>(x.workspace);
     g.out = workspace + x.sums;
     g.c = nullptr;
     g.ld_out = g.n, g.batch_stride_out = g.m * g.n;
@@ -40,9 +70,6 @@ struct OutputsProduct {
       g.a = workspace + x.copy;
       g.ld_a = x.ld_copy;
     }
-    arguments.raster_group = x.product.raster_group;
-    arguments.workspace = nullptr;
-    Kernel::run(arguments, more...);
   }
 };
 
@@ -54,9 +81,9 @@ template <class C>
 struct OutputsGather {
   using A = typename C::A;
   static __device__ __forceinline__ void run(const CudaOutputArguments& x) {
-    const GemmArguments& g = x.product.gemm;
+    const GemmArguments& g = x.outputs.groups.gemm;
     const A* const a = static_cast<const A*>(g.a);
-    A* const to = reinterpret_cast<A*>(static_cast<char*>(x.product.workspace) + x.copy);
+    A* const to = reinterpret_cast<A*>(static_cast<char*>(x.workspace) + x.copy);
     const i64 lines = C::kAKContiguous ? g.m : g.k;
 #pragma unroll 1
     for (i64 line = blockIdx.x; line < lines; line += gridDim.x) {
@@ -106,17 +133,12 @@ struct OutputsFinish {
     const u64 pair = steps.rounded(Place{row.named, column, 1}, Values{x, 0.0F});
     return __uint_as_float(static_cast<u32>(pair));
   }
-  static __device__ __forceinline__ float act(float x) {
-    if constexpr (C::kGate == Gate::silu_mul) return silu(x);
-    if constexpr (C::kGate == Gate::gelu_mul) return gelu(x);
-    return gelu_tanh(x);
-  }
   static __device__ __forceinline__ float gated(const GemmArguments& g, const Steps& steps,
                                                 const Row& row, i64 column) {
     if constexpr (!kGated) return value(g, steps, row, column);
     const i64 first = C::kGateInterleaved ? 2 * column : column;
     const i64 second = C::kGateInterleaved ? 2 * column + 1 : g.n / 2 + column;
-    return act(value(g, steps, row, first)) * value(g, steps, row, second);
+    return gated_pair<C::kGate>(value(g, steps, row, first), value(g, steps, row, second));
   }
 
   // NaN does not count.
@@ -196,43 +218,93 @@ struct OutputsFinish {
     }
   }
 
-  static __device__ __forceinline__ void finish_row(const CudaOutputArguments& x,
-                                                    const Steps& steps, const Row& row, i64 batch) {
-    const GemmArguments& g = x.product.gemm;
-    const OutputArguments& o = x.outputs;
+  // A product's row, or a part of it: the matrix or the group it is of, and the row in that.
+  struct RowOfPart {
+    GroupPart part;
+    i64 row;
+  };
+  static constexpr RowOfPart no_row() { return {{-1, 0, 0}, 0}; }
+
+  static __device__ __forceinline__ void finish_row(const OutputArguments& x, Acc* sums,
+                                                    const RowOfPart& at) {
+    const i64 named = row_of_out(x, at);
+    if (named < 0) return;
+    const GemmArguments g = product_of(x.groups, at.part, kElements);
+    const Steps steps(g, 0);
+    const Row row = {sums, static_cast<Out*>(g.out) + named * g.ld_out,
+                     static_cast<const Out*>(g.c) + named * g.ld_c, named};
     const i64 columns = kGated ? g.n / 2 : g.n;
-    float* const scales = o.out_scales + batch * o.matrix_of_scales + row.named * o.row_of_scales;
+    float* const scales = x.out_scales + at.part.group * x.matrix_of_scales +
+                          at.part.begin * x.step_of_scales + named * x.row_of_scales;
     if constexpr (kExact) {
       store_exact(g, row);
     } else if constexpr (C::kQuant == NormQuant::block) {
-      store_blocks(g, steps, row, columns, scales, o.block_of_scales);
+      store_blocks(g, steps, row, columns, scales, x.block_of_scales);
     } else if constexpr (C::kQuant == NormQuant::row) {
       store_row(g, steps, row, columns, scales);
     } else {
-      const float factor = C::kQuant == NormQuant::tensor ? 1.0F / *o.out_scale : 1.0F;
+      const float factor = C::kQuant == NormQuant::tensor ? 1.0F / *x.out_scale : 1.0F;
       store_plain(g, steps, row, columns, factor);
     }
   }
 
-  // The row of out of a row of the product; -1: none.
-  static __device__ __forceinline__ i64 row_of_out(const OutputArguments& o, i64 row) {
-    if constexpr (C::kIndexing == Indexing::none) return row;
-    const i64 named = named_row(o, row);
-    return named < 0 || C::kIndexing == Indexing::scattered ? named : row;
+  // The row of out, counted from the part's first one; -1: none.
+  static __device__ __forceinline__ i64 row_of_out(const OutputArguments& x, const RowOfPart& at) {
+    if (at.part.group < 0) return -1;
+    if constexpr (C::kIndexing == Indexing::none) return at.row;
+    const i64 named = named_row(x, at.part.begin + at.row);
+    return named < 0 || C::kIndexing == Indexing::scattered ? named : at.row;
   }
 
+  // ---- which group a row of sums belongs to ----
+
+  static __device__ __forceinline__ i64 group_of_row(const GroupArguments& x, i64 row) {
+    if constexpr (C::kGrouping == Grouping::indexed) {
+      const i64 group = x.numbers[row];
+      return group < x.groups ? group : -1;
+    } else {
+      i64 low = 0;  // the first group that ends behind the row
+      i64 high = x.groups;
+      while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (x.numbers[middle] > row) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
+      }
+      return low < x.groups ? low : -1;
+    }
+  }
+
+  static __device__ __forceinline__ RowOfPart row_at(const GroupArguments& x, i64 index) {
+    if constexpr (kRowsFollow<C>) {
+      return {{group_of_row(x, index), index, 1}, 0};
+    } else {
+      const i64 matrix = index / x.gemm.m;
+      const i64 row = index % x.gemm.m;
+      if constexpr (C::kGrouping == Grouping::masked) {
+        if (row >= x.numbers[matrix]) return no_row();
+      }
+      return {{matrix, 0, x.gemm.m}, row};
+    }
+  }
+
+  static constexpr GroupElements kElements = {sizeof(typename C::A), sizeof(typename C::B),
+                                              sizeof(typename C::D), sizeof(Out)};
+
   static __device__ __forceinline__ void run(const CudaOutputArguments& x) {
-    const GemmArguments& g = x.product.gemm;
-    Acc* const sums = reinterpret_cast<Acc*>(static_cast<char*>(x.product.workspace) + x.sums);
+    const GroupArguments& all = x.outputs.groups;
+    if constexpr (C::kGrouping != Grouping::none) {
+      if (found_bad_group(all)) return;
+    }
+    Acc* const sums = reinterpret_cast<Acc*>(static_cast<char*>(x.workspace) + x.sums);
+    const i64 matrices = kRowsFollow<C>                   ? 1
+                         : C::kGrouping == Grouping::none ? all.gemm.batch
+                                                          : all.groups;
 #pragma unroll 1
-    for (i64 index = blockIdx.x; index < g.m * g.batch; index += gridDim.x) {
-      const i64 batch = index / g.m;
-      const i64 named = row_of_out(x.outputs, index % g.m);
-      if (named < 0) continue;
-      const Steps steps(g, batch);
-      Out* const out = static_cast<Out*>(g.out) + batch * g.batch_stride_out + named * g.ld_out;
-      const Out* const c = static_cast<const Out*>(g.c) + batch * g.batch_stride_c + named * g.ld_c;
-      finish_row(x, steps, {sums + index * g.n, out, c, named}, batch);
+    for (i64 index = blockIdx.x; index < all.gemm.m * matrices; index += gridDim.x) {
+      finish_row(x.outputs, sums + index * all.gemm.n, row_at(all, index));
     }
   }
 };

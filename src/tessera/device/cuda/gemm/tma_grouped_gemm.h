@@ -75,8 +75,10 @@ struct TmaGroupedGemm {
   // ---- groups ----
 
   static constexpr bool kAlongK = C::kGrouping == Grouping::along_k;
-  // Whether out has a matrix for each group, in the map's third dimension.
-  static constexpr bool kOutMatrices = kAlongK || C::kGrouping == Grouping::masked;
+  // Whether A and out have a matrix for each group, in the map's third dimension.
+  static constexpr bool kMatricesA =
+      C::kGrouping == Grouping::masked || C::kGrouping == Grouping::none;
+  static constexpr bool kOutMatrices = kAlongK || kMatricesA;
   static constexpr int kRows = C::kSwapAb ? C::kTileN : C::kTileM;
   static constexpr int kColumns = C::kSwapAb ? C::kTileM : C::kTileN;
   using Walk = GroupWalk<C::kGrouping, kRows, kColumns, kThreads>;
@@ -110,13 +112,14 @@ struct TmaGroupedGemm {
     block.loop.run_roles(block);
   }
 
-  __device__ __forceinline__ void init() const {
+  // `copiers` as in TmaMainLoop::init_ring().
+  __device__ __forceinline__ void init(u32 copiers = 0) const {
     if (loop.is_producer() && loop.thread == 0 && arguments.groups.gemm.k > 0) {
       tma_prefetch(&arguments.a_map);
       tma_prefetch(&arguments.b_map);
     }
     if (threadIdx.x == 0) {
-      loop.init_ring();
+      loop.init_ring(copiers);
       barrier_init_fence();
     }
     __syncthreads();
@@ -140,7 +143,6 @@ struct TmaGroupedGemm {
 
   __device__ __forceinline__ typename Loop::Loaders loaders_of(const GroupItem& item) const {
     const GemmArguments& g = arguments.groups.gemm;
-    constexpr bool kMatricesA = C::kGrouping == Grouping::masked;
     const int group = static_cast<int>(item.part.group);
     const int begin = static_cast<int>(item.part.begin);
     const int k = kAlongK ? begin : 0;
@@ -154,6 +156,19 @@ struct TmaGroupedGemm {
   // ---- the consumers ----
 
   __device__ __forceinline__ void consume() const {
+    for_each_item([&](auto& sums, Ring& ring, const auto& free, const GroupItem& item) {
+      if constexpr (kAlongK) {
+        multiply_along_k(sums, ring, free, static_cast<int>(item.part.size));
+      } else {
+        loop.multiply(sums, ring, free, steps_of(item));
+      }
+      store(sums, item);
+    });
+  }
+
+  // Calls visit(sums, ring, free, item) for each item that this consumer multiplies and stores.
+  template <class Visit>
+  __device__ __forceinline__ void for_each_item(const Visit& visit) const {
     const auto free = loop.release();
     Ring ring;
     int turn = 0;  // with pingpong, whose item it is
@@ -171,12 +186,7 @@ struct TmaGroupedGemm {
         }
         loop.wait_turn();
       }
-      if constexpr (kAlongK) {
-        multiply_along_k(sums, ring, free, static_cast<int>(item.part.size));
-      } else {
-        loop.multiply(sums, ring, free, steps_of(item));
-      }
-      store(sums, item);
+      visit(sums, ring, free, item);
     }
     if (!C::kDirectStore && loop.thread == 0) stores_wait_all();
   }
@@ -267,13 +277,19 @@ struct TmaGroupedGemm {
     return {g, &arguments.out_map, nullptr, area, 1 + loop.warpgroup, loop.thread, 0, phases};
   }
 
-  __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kAccumulators],
-                                        const GroupItem& item) const {
-    constexpr int kStored = C::kSwapAb ? C::kTileN : kBlocks * kWgmmaRows;  // rows of a consumer
-    GemmArguments g = product_of(arguments.groups, item.part, kElements);
+  // The product of a part, whose matrices begin with its first rows.
+  __device__ __forceinline__ GemmArguments product_at(const GroupPart& part) const {
+    GemmArguments g = product_of(arguments.groups, part, kElements);
     g.batch_stride_c = g.batch_stride_out = 0;
 #pragma unroll
     for (int i = 0; i < C::kNumD; ++i) g.batch_stride_d[i] = 0;
+    return g;
+  }
+
+  __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kAccumulators],
+                                        const GroupItem& item) const {
+    constexpr int kStored = C::kSwapAb ? C::kTileN : kBlocks * kWgmmaRows;  // rows of a consumer
+    const GemmArguments g = product_at(item.part);
     const int first = C::kPingpong ? 0 : loop.warpgroup * kBlocks * kWgmmaRows;
     const StorePlace place = {item.row + (C::kSwapAb ? 0 : first),
                               item.column + (C::kSwapAb ? first : 0), 0};
