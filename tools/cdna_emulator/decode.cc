@@ -346,7 +346,7 @@ std::string_view find_run(Instruction& i) {
   }
   if ((i.mfma = find_mfma_row(i.name)) != nullptr) {
     i.run = i.mfma->wmma ? run_wmma : run_mfma;
-    return "duuf";
+    return i.mfma->scaled ? "duufuu" : "duuf";
   }
   if ((i.memory = find_lds_row(i.name)) != nullptr) {
     i.run = run_lds;

@@ -5,7 +5,9 @@
 // 8 (r / 4) + 4 (l / 32) + r % 4 of 32, or 4 (l / 16) + r of 16.
 //
 // Products of types up to xf32 are exact in float and are added to a float in the order of k;
-// products of floats are added up in double. Rounding inside of the hardware is not followed.
+// products of floats, and of scaled values, are added up in double. Rounding inside of the hardware
+// is not followed.
+#include <cmath>
 #include <cstring>
 
 #include "lanes.h"
@@ -57,6 +59,8 @@ constexpr MfmaRow kMfmaRows[] = {
     {"v_mfma_i32_16x16x64_i8", 16, 64, int8, int8},
     {"v_mfma_f32_32x32x64_f8f6f4", 32, 64, fp8, fp8, true},
     {"v_mfma_f32_16x16x128_f8f6f4", 16, 128, fp8, fp8, true},
+    {"v_mfma_scale_f32_32x32x64_f8f6f4", 32, 64, fp8, fp8, true, false, true},
+    {"v_mfma_scale_f32_16x16x128_f8f6f4", 16, 128, fp8, fp8, true, false, true},
 };
 
 // cbsz and blgp of v_mfma_*_f8f6f4: 0 is fp8, 1 is bf8; the others are not followed.
@@ -138,6 +142,41 @@ void unpack(Wave& w, const Instruction& i, int operand, MatrixType type, T* to) 
   }
 }
 
+// ---- scales of v_mfma_scale_* ----
+
+constexpr int kScaled = 32;  // values along k that share a scale
+
+// The number of the 32 along k that value `at` of a group of lanes belongs to: a lane has 16 values
+// of the first half of k, and 16 of the second.
+int block_of_value(const MfmaRow& row, int group, int at) {
+  constexpr int kRun = 16;
+  return (at / kRun * (row.k / 2) + group * kRun + at % kRun) / kScaled;
+}
+
+// Multiplies the values of a source by the bytes of its scales, which lane l has for row or column
+// l % side and the 32 along k with number l / side.
+template <class T>
+void scale_values(Wave& w, const Instruction& i, int source, T* values) {
+  const MfmaRow& row = *i.mfma;
+  const Operand& o = i.operands[static_cast<std::size_t>(3 + source)];
+  if (o.kind != Operand::Kind::vector) {
+    throw Finding{Finding::Kind::uncovered,
+                  "The emulator reads scales of matrices from vector registers: '" + i.text + "'."};
+  }
+  const int bit = source - 1;
+  const u32 byte = (i.op_sel >> bit & 1U) | (i.op_sel_hi >> bit & 1U) << 1;
+  T factors[kLanes];
+  for (int l = 0; l < kLanes; ++l) {
+    const u32 scale = w.vector(o.reg)[l] >> (8 * byte) & 0xffU;
+    factors[l] =
+        scale == 255 ? static_cast<T>(NAN) : std::ldexp(T{1}, static_cast<int>(scale) - 127);
+  }
+  for (int k = 0; k < row.k; ++k) {
+    const int block = block_of_value(row, k / kScaled, k % kScaled);
+    for (int l = 0; l < row.side; ++l) values[k * row.side + l] *= factors[block * row.side + l];
+  }
+}
+
 int row_of(int side, int r, int lane) {
   return side == 32 ? 8 * (r / 4) + 4 * (lane / 32) + r % 4 : 4 * (lane / 16) + r;
 }
@@ -199,6 +238,9 @@ void run_block(Wave& w, const Instruction& i, MatrixType type_a, MatrixType type
   alignas(64) T sums[kSide][kSide];
   unpack(w, i, 1, type_a, a);
   unpack(w, i, 2, type_b, b);
+  if constexpr (std::is_same_v<T, double>) {
+    if (i.mfma->scaled) scale_values(w, i, 1, a), scale_values(w, i, 2, b);
+  }
   constexpr int kRegisters = kSide * kSide / kLanes;
   const Operand& c = i.operands[3];
   for (int r = 0; r < kRegisters; ++r) {
@@ -233,7 +275,7 @@ void run_mfma(Wave& w, const Instruction& i) {
   const MatrixType b = row.formats ? format(i, i.blgp) : row.b;
   if (a == int8) {
     run_side<u32>(w, i, a, b);
-  } else if (a == single) {
+  } else if (a == single || row.scaled) {
     run_side<double>(w, i, a, b);
   } else {
     run_side<float>(w, i, a, b);

@@ -53,6 +53,7 @@ struct MfmaRow {
   MatrixType a, b;
   bool formats = false;  // cbsz and blgp choose the types
   bool wmma = false;
+  bool scaled = false;  // by two more sources
 };
 std::span<const MfmaRow> mfma_rows();
 std::span<const MfmaRow> wmma_rows();

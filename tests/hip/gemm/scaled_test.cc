@@ -26,9 +26,44 @@ class ScaledGemm : public EmulatedGemm {
     return family_.general(p, target_);
   }
 
+  // The same by matrix instructions; of the layouts and scales, those that the kernel takes.
+  KernelSpec random_mfma(const std::string& words) {
+    KernelSpec spec = parse_name(fmt::format("gemm_fp8_rcr_{}_{}", words, target_.name));
+    do {
+      spec.signature = random_spec().signature;
+      auto& s = std::get<GemmSignature>(spec.signature);
+      if (one_in(2)) s.scale_a = s.scale_b = GemmScale::by_1x32, s.scale_type = GemmScaleType::e8m0;
+    } while (!family_.is_legal(spec, target_));
+    return spec;
+  }
+  void check_mfma(int each) {
+    std::vector<std::string> words = {
+        "compv3_64x64x128_2x2x1_16x16x64", "compv4_64x64x128_2x2x1_32x32x32",
+        "compv3_128x64x256_2x2x1_16x16x64", "compv3_128x128x128_2x2x1_32x32x32"};
+    if (target_.name == "gfx950") {
+      for (const char* const mx :
+           {"compv3_64x64x128_2x2x1_16x16x128", "compv4_64x64x128_2x2x1_32x32x64",
+            "compv3_64x64x256_2x2x1_16x16x128", "compv3_128x128x128_2x2x1_32x32x64"}) {
+        words.push_back(mx);
+      }
+    }
+    std::vector<KernelSpec> specs;
+    for (const std::string& shape : words) {
+      for (int i = 0; i < each; ++i) specs.push_back(random_mfma(shape + "_intrawave"));
+    }
+    for (int i = 1; i < each; ++i) {
+      for (const char* const tail : {"splitordered1_slices2", "splitatomic1_slices2"}) {
+        specs.push_back(random_mfma(fmt::format("{}_intrawave_{}", words[words.size() - 3], tail)));
+      }
+    }
+    check_specs(some(specs, 2));
+  }
+
   GemmProblem problem_with_scales(const KernelSpec& spec) {
     GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, 140),
                                      between(1, 70), between(0, 300));
+    const Algorithm& a = spec.algorithm;
+    if (a.slices > 1) p.k = between((a.slices - 1) * a.tile.k + 1, a.slices * a.tile.k + 100);
     if (p.grouping == GemmGrouping::none) p.batch = between(1, 2);
     if (p.grouping != GemmGrouping::none) p.groups = between(1, 5);
     p.scale_quads = p.scale_type == GemmScaleType::e8m0 && one_in(2);
@@ -46,6 +81,9 @@ class ScaledGemm : public EmulatedGemm {
   void check_some(int count) {
     std::vector<KernelSpec> specs;
     for (int i = 0; i < count; ++i) specs.push_back(random_spec());
+    check_specs(specs);
+  }
+  void check_specs(const std::vector<KernelSpec>& specs) {
     for_each_built(specs,
                    [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
                      for (int n = 0; n < 3; ++n) check(spec, source, kernel);
@@ -73,6 +111,10 @@ class ScaledGemm : public EmulatedGemm {
   }
 };
 
+// The kernels of matrix instructions, which RDNA has none of with scales.
+class ScaledMfma : public ScaledGemm {};
+class LongScaledMfma : public ScaledGemm {};
+
 class LongScaledGemm : public ScaledGemm {};
 
 INSTANTIATE_TEST_SUITE_P(Long, LongScaledGemm, testing::Values("gfx942", "gfx950", "gfx1201"),
@@ -80,8 +122,16 @@ INSTANTIATE_TEST_SUITE_P(Long, LongScaledGemm, testing::Values("gfx942", "gfx950
 INSTANTIATE_TEST_SUITE_P(Targets, ScaledGemm, testing::Values("gfx942", "gfx950", "gfx1201"),
                          [](const auto& row) { return row.param; });
 
+INSTANTIATE_TEST_SUITE_P(Targets, ScaledMfma, testing::Values("gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+INSTANTIATE_TEST_SUITE_P(Long, LongScaledMfma, testing::Values("gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+
 TEST_P(ScaledGemm, MultipliesEachElementByItsScale) { check_some(1); }
 TEST_P(LongScaledGemm, MultipliesEachElementByItsScale) { check_some(20); }
+
+TEST_P(ScaledMfma, ScalesSumsOfBlocks) { check_mfma(1); }
+TEST_P(LongScaledMfma, ScalesSumsOfBlocks) { check_mfma(4); }
 
 }  // namespace
 }  // namespace tessera

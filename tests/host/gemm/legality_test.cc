@@ -154,6 +154,29 @@ const IllegalName kVerdicts[] = {
     {"gemm_fp8_rcr_compv4_128x128x64_2x2x1_32x32x32_intrawave_gfx90a",
      "gfx90a has no mfma for fp8 x fp8"},
     {"gemm_fp8_rcr_direct_64x64x16_2x2x1_4x4x1_gfx90a", "gfx90a has no mfma for fp8 x fp8"},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x64_scalea1x128_scaleb128x128_intrawave_gfx942", ""},
+    {"gemm_fp8_rcr_mem_64x64x128_2x2x1_16x16x64_scalea1x128_scaleb128x128_intrawave_gfx942",
+     "block scales go with compv3, compv4 and direct on AMD GPUs, got mem"},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x64_scalea1x128_intrawave_splitordered1_streamk_"
+     "gfx942",
+     "streamk must be false with block scales on AMD GPUs, got true"},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x64_scalea1x32_intrawave_gfx942",
+     "a tile must have whole blocks of 32 along k, and a block whole warp tiles, got tile_k 128 "
+     "and "
+     "warp_tile_k 64"},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x64_groupsalongk_scalea1x128_intrawave_gfx942",
+     "groups along k begin anywhere in a block of scales, which mfma does not follow: grouping "
+     "must "
+     "not be along_k with block scales, got along_k; use a direct kernel"},
+    {"gemm_fp8_rcr_compv3_128x128x128_2x2x1_32x32x32_scalea1x128_scaleb1x128_intrawave_gfx942",
+     "with scale_b=1x128 a lane has at most 32 sums, got 64 (128x128 over 256 lanes)"},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x128_scalea1x32_scaleb1x32_bye8m0_intrawave_gfx950",
+     ""},
+    {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x128_scalea1x32_scaleb1x32_bye8m0_intrawave_gfx942",
+     "warp tiles of 32 bytes of k in a lane need scale_a=1x32 scale_b=1x32 scale_type=e8m0 and an "
+     "instruction mfma_scale, got 1x32, 1x32 and e8m0 on gfx942"},
+    {"gemm_fp8_rcr_compv4_128x128x128_2x4x1_16x16x32_scalea1x128_intrawave_gfx1201",
+     "sums of blocks are scaled beside mfma, and gfx1201 has none; use a direct kernel"},
     {"gemm_fp16_rcr_compv4_128x128x32_2x4x1_16x16x16_intrawave_gfx1100", ""},
     {"gemm_fp16_rcr_compv4_128x128x32_2x4x1_32x32x8_intrawave_gfx1100",
      "warp tiles of fp16 are 16x16x16, got 32x32x8"},

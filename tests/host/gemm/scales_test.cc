@@ -133,6 +133,25 @@ TEST(ScaleRules, SayWhatDoesNotGoWithScales) {
   }
 }
 
+// Kernels whose instruction multiplies by scales go with mxfp8 on gfx950 alone.
+TEST(ScaleKernels, MultiplyByScalesOnGfx950) {
+  const auto count = [](const char* target, const char* scales) {
+    const Problem p =
+        parse_problem(fmt::format("gemm m=512 n=512 k=512 a=fp8 out=bf16 {}", scales));
+    int found = 0;
+    for (const KernelSpec& spec : legal_candidates(p, load_target(target))) {
+      found += spec.algorithm.warp_tile == Shape3{16, 16, 128} ? 1 : 0;
+    }
+    return found;
+  };
+  constexpr const char* kMx = "scale_a=1x32 scale_b=1x32 scale_type=e8m0";
+  EXPECT_GT(count("gfx950", kMx), 0);
+  EXPECT_EQ(count("gfx942", kMx), 0);
+  EXPECT_EQ(count("gfx950", "scale_a=1x32 scale_b=1x32"), 0);
+  EXPECT_EQ(count("gfx950", "scale_a=1x128 scale_b=128x128 scale_type=e8m0"), 0);
+  EXPECT_EQ(count("gfx950", ""), 0);
+}
+
 // Every pair of scales with either type, but none with none.
 TEST(ScaleKernels, AreListedWhereAWishNamesThem) {
   const Target target = load_target("avx512");

@@ -15,6 +15,7 @@ struct MfmaShape {
   // Operands whose k is not contiguous.
   bool transposes_a = false, transposes_b = false;
   int lanes = 64;  // of a wave
+  int scales = 0;  // registers of a lane for scales of blocks: mfma_scale_registers()
 };
 
 constexpr int mfma_threads(const MfmaShape& s) { return s.lanes * s.wave_m * s.wave_n; }
@@ -44,6 +45,16 @@ constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, boo
   return units * unit / 4 * (s.prefetch + (transposes ? 1 : 0)) + units * 2;
 }
 
+// What scales of blocks take, of which B has one for each column or not, and sums of all blocks. An
+// instruction that multiplies by scales adds the sums itself, and has chunks that are twice as
+// long.
+constexpr int mfma_scale_registers(const MfmaShape& s, bool by_column, bool by_instruction) {
+  const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
+  const int sums = s.side * s.side / s.lanes;
+  if (by_instruction) return 6 * (blocks_m + blocks_n);
+  return blocks_m * blocks_n * sums + blocks_m + blocks_n * (by_column ? sums : 1);
+}
+
 // Registers that a lane needs, roughly: sums, chunks that are multiplied, operands, and the rest.
 constexpr int mfma_registers(const MfmaShape& s) {
   const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
@@ -51,7 +62,7 @@ constexpr int mfma_registers(const MfmaShape& s) {
   // Registers of a block's operand: waves of 32 lanes may hold all of it, and twice if it is small.
   const int held = s.lanes != 32 ? 4 : blocks_m + blocks_n <= 4 ? 16 : 8;
   const int rest = s.lanes != 32 ? 40 : 64;
-  return sums + (blocks_m + blocks_n) * held + rest +
+  return sums + (blocks_m + blocks_n) * held + rest + s.scales +
          mfma_operand_registers(s, s.tile_m, s.size_a, s.transposes_a) +
          mfma_operand_registers(s, s.tile_n, s.size_b, s.transposes_b);
 }

@@ -11,6 +11,7 @@
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/hip.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/scales.h"
 #include "tessera/families/tile/mfma.h"
 

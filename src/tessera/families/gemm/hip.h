@@ -1,6 +1,7 @@
 // Kernels for AMD GPUs: what the ways of mfma.cc, direct_hip.cc and stream_hip.cc share.
 #pragma once
 
+#include "tessera/device/hip/tile_sizes.h"
 #include "tessera/families/gemm/ways.h"
 
 namespace tessera::gemm {
@@ -18,6 +19,19 @@ Source hip_source(const KernelSpec& spec, const HipTemplate& from, const std::st
 Source emit_hip(const KernelSpec& spec, const Target& target);
 // The place of an entry besides the kernel: _check, _gather or _finish.
 std::uint8_t hip_entry(const GemmSignature& signature, std::string_view suffix);
+
+// ---- MFMA on operands with scales of blocks: mfma_scaled.cc ----
+
+// Whether gfx950's instruction multiplies by scales itself. Its warp tiles have 32 bytes of k in a
+// lane, twice as many as others.
+bool multiplies_by_mx(const Algorithm& algorithm);
+// The rules of such kernels, besides those of all.
+std::span<const Rule> mfma_scale_rules();
+bool mx_warp_tile_fits(const Case& c);
+// Registers of a lane for scales and for the sums of all blocks.
+int scale_registers(const Case& c, const device::MfmaShape& shape);
+// Own::add_own: the algorithms whose instruction multiplies by scales.
+void add_mx(const OwnQuery& query, std::vector<Algorithm>& all);
 
 // ---- launches of kernels of tiles ----
 

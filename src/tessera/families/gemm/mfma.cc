@@ -10,7 +10,9 @@
 #include <limits>
 #include <utility>
 
+#include "tessera/device/hip/gemm/gemm_arguments.h"
 #include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/hip.h"
 #include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
@@ -33,8 +35,10 @@ constexpr std::int64_t kMostCount = (std::int64_t{1} << 31) - 1024;  // leaves r
 constexpr std::int64_t kMostTileBytes = (std::int64_t{1} << 31) - 1024;
 
 device::MfmaShape shape_of(const Case& c) {
-  return tile::mfma_shape(c.algorithm, mfma_operands(c.signature, c.algorithm.pipeline),
-                          c.target.warp_size);
+  device::MfmaShape shape = tile::mfma_shape(
+      c.algorithm, mfma_operands(c.signature, c.algorithm.pipeline), c.target.warp_size);
+  shape.scales = scale_registers(c, shape);
+  return shape;
 }
 int registers(const Case& c) { return device::mfma_registers(shape_of(c)); }
 int lds_bytes(const Case& c) { return device::mfma_lds_bytes(shape_of(c)); }
@@ -59,6 +63,7 @@ int depth_of(const Case& c, int side) {
 }
 bool warp_tile_fits(const Case& c) {
   const Shape3& w = c.algorithm.warp_tile;
+  if (mx_warp_tile_fits(c)) return true;
   return w.m == w.n && is_side(c, w.m) && w.k == depth_of(c, w.m) && warp_tile_listed(c);
 }
 std::string warp_tile_does_not_fit(const Case& c) {
@@ -119,6 +124,8 @@ Verdict far_rows(std::string_view name, std::int64_t ld, std::int64_t most) {
 }
 
 constexpr Rule kMfmaRules[] = {
+    {[](const Case& c) { return tile::first_broken(mfma_scale_rules(), c) == nullptr; },
+     [](const Case& c) { return tile::first_broken(mfma_scale_rules(), c)->sentence(c); }},
     {has_matrix, [](const Case& c) { return no_instruction(c, matrix_name(c)); }},
     kStagesRule,
     kUnusedFieldsRule,
@@ -447,11 +454,13 @@ constexpr Way mfma_way(Pipeline pipeline) {
           .bind = bind_hip,
           .estimate = estimate_hip,
           .own = {.add_variants = mfma_variants,
+                  .add_own = pipeline == Pipeline::compv3 ? add_mx : nullptr,
                   .packed_bytes = mfma_packed_bytes,
                   .pack = pack_on_hip,
                   .bind_groups = bind_groups_on_hip,
                   .runs_lists = true,
                   .bind_outputs = bind_outputs_on_hip,
+                  .bind_scaled = bind_scaled_on_hip,
                   .served = mfma_served}};
 }
 

@@ -20,48 +20,31 @@
 
 #include "tessera/device/hip/epilogue.h"
 #include "tessera/device/hip/gemm/gemm_operands.h"
+#include "tessera/device/hip/gemm/mfma_sizes.h"
 #include "tessera/device/hip/gemm/no_groups.h"
+#include "tessera/device/hip/gemm/plain_sums.h"
 #include "tessera/device/hip/gemm/result_places.h"
 #include "tessera/device/hip/gemm/stream_shares.h"
 #include "tessera/device/hip/matrix.h"
 #include "tessera/device/hip/slices.h"
 #include "tessera/device/hip/tile_order.h"
-#include "tessera/device/hip/tile_sizes.h"
 
 namespace tessera::device {
 
-template <class C, class Operands = GemmOperands<C>, class Groups = NoGroups>
+template <class C, class Operands = GemmOperands<C>, class Groups = NoGroups,
+          class Scaling = PlainSums>
 struct MfmaGemm {
   using A = typename C::A;
   using B = typename C::B;
   using Acc = typename C::Acc;
   static constexpr int kSide = C::kWarpTileM;
-  using Op = MatrixOp<B, A, kSide>;
+  using Op = typename Scaling::template Op<B, A, kSide>;
   using Sum = typename Op::Sum;
 
-  static constexpr MfmaShape kShape = {C::kTileM,
-                                       C::kTileN,
-                                       C::kTileK,
-                                       C::kWaveM,
-                                       C::kWaveN,
-                                       kSide,
-                                       static_cast<int>(sizeof(A)),
-                                       static_cast<int>(sizeof(B)),
-                                       C::kBuffers,
-                                       C::kPrefetch,
-                                       Operands::kTransposesA,
-                                       Operands::kTransposesB,
-                                       kLanes};
-  static constexpr int kThreads = mfma_threads(kShape);
-  static constexpr int kLdsBytes = mfma_lds_bytes(kShape);
-#if defined(__gfx950__)
-  static constexpr int kLdsLimit = 160 * 1024;
-#else
-  static constexpr int kLdsLimit = 64 * 1024;
-#endif
-  static constexpr int kMinWaves = mfma_waves(kShape, kLdsLimit);
-  static constexpr int kMaxWaves = kMinWaves;
-  static_assert(kLdsBytes <= kLdsLimit, "the tiles fit into LDS");
+  using Sizes = MfmaSizes<C, Operands>;
+  static constexpr MfmaShape kShape = Sizes::kShape;
+  static constexpr int kThreads = Sizes::kThreads;
+  static constexpr int kMinWaves = Sizes::kMinWaves, kMaxWaves = kMinWaves;
 
   static constexpr bool kStreamK = requires { requires C::kStreamK; };
   static_assert(!kStreamK || (C::kSlices == 1 && !C::kAtomicSplit && !C::kPersistent),
@@ -86,6 +69,7 @@ struct MfmaGemm {
   static constexpr int kBlocksN = C::kTileN / C::kWaveN / kSide;
   static constexpr int kQuads = kSide * kSide / (4 * kLanes);  // of a block's sums in a lane
   static constexpr int kSumsALane = kBlocksM * kBlocksN * kQuads * 4;
+  using Scales = typename Scaling::template Scales<C, Op, kBlocksM, kBlocksN>;
   // Matrix instructions in the code.
   static constexpr int kMfmas = kBlocksM * kBlocksN * kSteps * Op::kParts * kTurns;
   static_assert(C::kWarpTileM == C::kWarpTileN, "a block of sums is square");
@@ -96,8 +80,9 @@ struct MfmaGemm {
   static_assert(kSteps * kStepChunks == LoadA::kChunks && kSteps > 0, "matrix steps cover kTileK");
   static_assert(!C::kDirectToLds || C::kBuffers > 1, "a tile is copied while another is read");
 
-  static __device__ __forceinline__ void run(const typename Groups::Arguments&) {
-    __shared__ __attribute__((aligned(1024))) static u8 memory[kLdsBytes];
+  template <class Arguments>
+  static __device__ __forceinline__ void run(const Arguments&) {
+    __shared__ __attribute__((aligned(1024))) static u8 memory[Sizes::kLdsBytes];
     if constexpr (Groups::kAny) return run_groups((Shared*)memory);
     if constexpr (kStreamK) return run_shares((Shared*)memory);
     u32 index = __builtin_amdgcn_workgroup_id_x();
@@ -168,6 +153,7 @@ struct MfmaGemm {
     } else {
       multiply_staged(a, b, begin, end);
     }
+    scales.finish(sums);
     barrier();
   }
 
@@ -198,7 +184,7 @@ struct MfmaGemm {
         a.fetch(staged_a[i]);
         b.fetch(staged_b[i]);
         barrier();
-        multiply_tile(lds);
+        multiply_tile(lds, tile + i);
       }
     }
   }
@@ -222,7 +208,7 @@ struct MfmaGemm {
       }
       barrier_between_copies();
       if (tile + kAhead < end) copy(a, b, to);
-      multiply_tile(from);
+      multiply_tile(from, tile);
       from = from == memory + kAhead * kStageBytes ? memory : from + kStageBytes;
     }
   }
@@ -240,15 +226,29 @@ struct MfmaGemm {
     typename Op::Lane a[kBlocksM], b[kBlocksN];
   };
 
-  __device__ __forceinline__ void multiply_tile(const Shared* lds) {
+  __device__ __forceinline__ void multiply_tile(const Shared* lds, int tile) {
     Fragment fragments[kFragments];
     if constexpr (kFragments == 2) read_step(lds, 0, fragments[0]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int next = step + kFragments - 1;
       if (next < kSteps) read_step(lds, next, fragments[next % kFragments]);
+      if constexpr (Scales::kAny) begin_scales(tile * C::kTileK, step * C::kWarpTileK);
       multiply_step(fragments[step % kFragments]);
+      if constexpr (Scales::kAny) scales.end((step + 1) * C::kWarpTileK, sums);
     }
+  }
+  // The scales of the step at `depth` of the tile that begins at k.
+  __device__ __forceinline__ void begin_scales(int k, int depth) {
+    if (!Scales::begins(depth)) return;
+    const GemmArguments& g = Groups::product(part);
+    scales.begin(g, part, at, {first_row(), first_column()}, lane, k + depth);
+  }
+  __device__ __forceinline__ int first_row() const {
+    return at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
+  }
+  __device__ __forceinline__ int first_column() const {
+    return at.column + wave / C::kWaveM * (C::kTileN / C::kWaveN);
   }
   __device__ __forceinline__ void read_step(const Shared* lds, int step, Fragment& to) const {
 #pragma unroll
@@ -277,7 +277,7 @@ struct MfmaGemm {
 #pragma unroll
       for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
         // B goes first: a lane then has neighbours along n of one row.
-        sums[i] = Op::step(part, from.b[i % kBlocksN], from.a[i / kBlocksN], sums[i]);
+        sums[i] = scales.step(part, from.b[i % kBlocksN], from.a[i / kBlocksN], sums[i], i);
       }
     }
     __builtin_amdgcn_s_setprio(0);
@@ -348,8 +348,6 @@ struct MfmaGemm {
     lane = fresh_thread<kThreads>() % kLanes;
     const Finish<C, GemmArguments> finish(g, at.batch);
     Shared* const staging = memory + wave * Staging::kBytes;
-    const int first_row = at.row + wave % C::kWaveM * (C::kTileM / C::kWaveM);
-    const int first_column = at.column + wave / C::kWaveM * (C::kTileN / C::kWaveN);
 #pragma unroll 1
     for (int pass = 0; pass < kPasses; ++pass) {
       stage(staging, pass);
@@ -359,8 +357,8 @@ struct MfmaGemm {
       for (int quad = lane; quad < kSide * kRowQuads; quad += kLanes) {
         const int row = Places::is_scattered() ? quad % kSide : quad / kRowQuads;
         const int column = Places::is_scattered() ? quad / kSide : quad % kRowQuads;
-        const i64 to_row = first_row + i * kSide + row;
-        const i64 to_column = first_column + j * kSide + column * 4;
+        const i64 to_row = first_row() + i * kSide + row;
+        const i64 to_column = first_column() + j * kSide + column * 4;
         const i64 columns = to_row < Operands::sizes(g).m ? g.n - to_column : 0;
         const Chunk words = load_shared<Chunk>(staging + Staging::place(row, column) * 16);
         const Place to = {to_row, to_column, static_cast<int>(columns < 4 ? columns : 4)};
@@ -391,6 +389,7 @@ struct MfmaGemm {
 
   HipTile at;
   [[no_unique_address]] typename Groups::Part part;
+  [[no_unique_address]] Scales scales;
   Shared* memory;
   int thread, lane, wave;
   int row_a, row_b;  // of the lane's first chunks

@@ -40,13 +40,17 @@ struct TileScales {
         from(place),
         rows(named) {}
 
-  // An element of a row of the tile, at a k of its product. A row of no index has no scale.
+  // The scale of a row in memory, at a k of its product.
+  __device__ __forceinline__ u32 word(i64 row, i64 k) const {
+    const i64 block = (from.k + k) / kAlongK;
+    const i64 along = v.quads != 0 ? block / 4 * v.stride_k + block % 4 : block * v.stride_k;
+    return data[row / kRows * v.stride_rows + along];
+  }
+  // An element of a row of the tile. A row of no index has no scale.
   __device__ __forceinline__ float apply(float value, int tile_row, i64 k) const {
     const i64 row = rows.row(from.row + tile_row);
     if (row < 0) return value;
-    const i64 block = (from.k + k) / kAlongK;
-    const i64 along = v.quads != 0 ? block / 4 * v.stride_k + block % 4 : block * v.stride_k;
-    const u32 word = data[row / kRows * v.stride_rows + along];
+    const u32 word = this->word(row, k);
     if constexpr (!kBytes) return value * bits<float>(word);
     const u32 power = word == 0 ? 0x00400000U : word == 255 ? 0x7fc00000U : word << 23;
     return value * bits<float>(power);
