@@ -91,8 +91,9 @@ bool is_shared(const Feature& feature) {
   return feature.group == FeatureGroup::problem || feature.group == FeatureGroup::hardware;
 }
 
+// Problems that differ in newer features have models under other keys.
 std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const Feature> features,
-                                     std::string_view what) {
+                                     std::span<const std::size_t> places, std::string_view what) {
   std::vector<std::size_t> indices;
   for (const TrainingRange& range : manifest.ranges) {
     const auto found = std::find_if(features.begin(), features.end(), [&](const Feature& feature) {
@@ -105,7 +106,7 @@ std::vector<std::size_t> find_ranges(const Manifest& manifest, std::span<const F
     }
     indices.push_back(static_cast<std::size_t>(found - features.begin()));
   }
-  for (std::size_t i = 0; i < features.size(); ++i) {
+  for (const std::size_t i : places) {
     if (features[i].group != FeatureGroup::problem) continue;
     const auto named = std::count(indices.begin(), indices.end(), i);
     if (named == 1) continue;
@@ -213,7 +214,7 @@ Model make_model(std::string_view manifest_json, std::string_view forest_bytes, 
   model.forest = parse_forest(forest_bytes, fmt::format("{}/{}", what, model.manifest.file));
   check_forest(model.manifest, model.forest, what);
   place_features(model.forest, places, use.features);
-  model.range_features = find_ranges(model.manifest, use.features, manifest_name);
+  model.range_features = find_ranges(model.manifest, use.features, places, manifest_name);
   for (const Feature& feature : use.features) model.shared.push_back(is_shared(feature) ? 1 : 0);
   note_wanted(model);
   return model;

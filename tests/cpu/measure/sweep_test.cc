@@ -97,6 +97,18 @@ TEST_F(SweepTest, StoresVerifiedTimesAndTheClock) {
   EXPECT_GE(data.clock.size(), 1U);
 }
 
+TEST_F(SweepTest, MeasuresGroupsAndScales) {
+  for (const char* line : {"gemm m=70 n=24 k=32 dtype=bf16 groups=5 grouping=contiguous",
+                           "gemm m=24 n=16 k=70 dtype=bf16 layout=crr groups=5 grouping=along_k",
+                           "gemm m=9 n=140 k=200 dtype=fp8 out=bf16 groups=3 grouping=masked "
+                           "scale_a=1x128 scale_b=128x128"}) {
+    problems = {parse_problem(line)};
+    const SweepReport report = run(1);
+    EXPECT_EQ(report.measured, 1U) << line;
+    EXPECT_EQ(report.outcomes.at(Outcome::ok), 1U) << line;
+  }
+}
+
 TEST_F(SweepTest, MeasuresWhatIsMissingAndNothingElse) {
   run(2);
   const std::vector<SweepRow> before = rows_of(a_name(0));

@@ -103,7 +103,7 @@ TEST(Model, OtherUseIsRefused) {
 
 TEST(Model, PredictsAlikeWithFeaturesThatAreNewSince) {
   const std::array features = {Feature{"new0", "1", "k", FeatureGroup::kernel}, kSmallFeatures[0],
-                               Feature{"new1", "1", "n", FeatureGroup::hardware}, kSmallFeatures[1],
+                               Feature{"new1", "1", "n", FeatureGroup::problem}, kSmallFeatures[1],
                                Feature{"new2", "1", "m + n", FeatureGroup::interaction}};
   const Model now =
       make_model(to_json(small_manifest()), kSmall, {"gemm", "avx512", features}, "small");

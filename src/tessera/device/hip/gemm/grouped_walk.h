@@ -24,7 +24,10 @@ struct GroupedTile {
   i64 row, column;
 };
 
-// A number in scalar registers, since it is the same for all lanes.
+// A word in scalar registers, since it is the same for all lanes, and so a number of the groups.
+__device__ __forceinline__ i64 group_number(const int* words, i64 at) {
+  return __builtin_amdgcn_readfirstlane(words[at]);
+}
 __device__ __forceinline__ i64 group_number(const GroupArguments& x, i64 at) {
   return __builtin_amdgcn_readfirstlane(number_at(x, at));
 }
