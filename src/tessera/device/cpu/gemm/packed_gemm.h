@@ -72,7 +72,7 @@ struct PackedGemm {
     w.starts = kBiasesB<Math> ? Operands::round_up(rows, kLanes) : 0;
     const i64 packed_rows =
         s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // A in place: only the last rows
-    w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
+    w.a = Operands::round_up(packed_rows * operands.words_of(depth), kLanes) + kPanelSlack;
     if (!s.sizes.preshuffled) {
       // One panel: the incomplete one when B is read in place, or each in turn.
       const i64 panels = s.packs_b && g.m > most_block_rows(s.tile_m) ? columns / s.columns : 1;
@@ -151,7 +151,7 @@ struct PackedGemm {
       for (i64 i = x.m.begin; i < x.m.end; i += s.rows) {
         t.b = panel;
         if (kBiasesB<Math>) t.start = x.starts + (i - x.m.begin);
-        t.words = Operands::words_of(depth);
+        t.words = operands.words_of(depth);
         t.a = x.a + (i - x.a_from) * t.words;
         if (!s.packs_a) {
           const bool there = i < x.a_from;
