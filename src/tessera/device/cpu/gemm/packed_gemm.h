@@ -165,7 +165,10 @@ struct PackedGemm {
         }
         const i64 rows = smaller(s.rows, x.m.end - i);
         t.ahead = {reinterpret_cast<const char*>(panel), 0, 0};
-        if (x.asks_ahead) t.ahead = operands.next_panel(g, j, x.k, i - x.m.begin, x.m);
+        if (x.asks_ahead) {
+          const i64 blocks = blocks_of(x.m.end - x.m.begin, s.rows);
+          t.ahead = operands.next_panel(g, j, x.k, (i - x.m.begin) / s.rows, blocks, panel);
+        }
         block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
       }
     }
