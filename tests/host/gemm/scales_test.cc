@@ -114,9 +114,12 @@ TEST(ScaleRules, SayWhatDoesNotGoWithScales) {
   EXPECT_EQ(refusal(kLine, a), "");
   Algorithm pairs = a;
   pairs.warp_tile = {12, 32, 2};
+  EXPECT_EQ(refusal(kLine, pairs), "");
+  pairs.tile.k = 96;
   EXPECT_EQ(refusal(kLine, pairs),
-            "elements with scales are packed as fp32: warp_tile_k must be 1 with scale_a=1x128 "
-            "and scale_b=128x128, got 2");
+            "pairs with scales are multiplied block by block: tile_k must be a multiple of 128 "
+            "with scale_a=1x128 and scale_b=128x128, got 96");
+  EXPECT_EQ(refusal("gemm m=8 n=8 k=8 a=fp8 scale_a=1x128 scale_b=1x32", pairs), "");
   Algorithm shared = a;
   shared.wave.k = 2;
   EXPECT_EQ(refusal(kLine, shared),

@@ -130,29 +130,41 @@ template <class Math, int kRows, int kVectors, int kPackedRows, class Out = u32,
 // The next smaller number of rows for which there is a register block: 12 and 14 -> 8 -> 4.
 constexpr int fewer_rows(int rows) { return rows > 8 ? 8 : rows > 4 ? rows / 2 : 0; }
 
-template <class Math, int kRows, int kVectors, int kPackedRows, bool kAsks>
+template <class Block, int kRows, int kVectors>
 [[gnu::always_inline]] inline void multiply_rows(const BlockTask& t, i64 rows) {
   if constexpr (fewer_rows(kRows) > 0) {
-    if (rows <= fewer_rows(kRows)) {
-      return multiply_rows<Math, fewer_rows(kRows), kVectors, kPackedRows, kAsks>(t, rows);
-    }
+    if (rows <= fewer_rows(kRows))
+      return multiply_rows<Block, fewer_rows(kRows), kVectors>(t, rows);
   }
-  multiply_block<Math, kRows, kVectors, kPackedRows, u32, kAsks>(t);
+  Block::template multiply<kRows, kVectors>(t);
 }
 
 // Multiplies a block of `rows` x `columns`, at most kRows x (kVectors * kLanes), by the smallest
 // register block for it: with fewer rows for a low one, with half the vectors for a narrow one.
-// Operands and output must have room for the register block that runs. Kernels share this function
-// as compiled code.
-template <class Math, int kRows, int kVectors, int kPackedRows, bool kAsks = false>
-void multiply_any(const BlockTask& t, i64 rows, int columns) {
+// Operands and output must have room for the register block that runs.
+template <class Block, int kRows, int kVectors>
+[[gnu::always_inline]] inline void multiply_smallest(const BlockTask& t, i64 rows, int columns) {
   constexpr int kHalf = kVectors / 2;
   if constexpr (kHalf > 0) {
     if (rows > fewer_rows(kRows) && columns <= kHalf * kLanes) {
-      return multiply_block<Math, kRows, kHalf, kPackedRows, u32, kAsks>(t);
+      return Block::template multiply<kRows, kHalf>(t);
     }
   }
-  multiply_rows<Math, kRows, kVectors, kPackedRows, kAsks>(t, rows);
+  multiply_rows<Block, kRows, kVectors>(t, rows);
+}
+
+template <class Math, int kPackedRows, bool kAsks>
+struct PlainBlock {
+  template <int kRows, int kVectors>
+  [[gnu::always_inline]] static void multiply(const BlockTask& t) {
+    multiply_block<Math, kRows, kVectors, kPackedRows, u32, kAsks>(t);
+  }
+};
+
+// Kernels share this function as compiled code.
+template <class Math, int kRows, int kVectors, int kPackedRows, bool kAsks = false>
+void multiply_any(const BlockTask& t, i64 rows, int columns) {
+  multiply_smallest<PlainBlock<Math, kPackedRows, kAsks>, kRows, kVectors>(t, rows, columns);
 }
 
 }  // namespace tessera::device

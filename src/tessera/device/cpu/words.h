@@ -129,6 +129,50 @@ template <class T, class Math>
   }
 }
 
+#if defined(__AVX512BW__)
+typedef u16 word_pairs __attribute__((vector_size(kVectorBytes)));
+typedef u8 byte_pairs __attribute__((vector_size(kVectorBytes / 2)));
+[[gnu::always_inline]] inline word_pairs widen(byte_pairs v) {
+#if defined(__clang__)
+  return __builtin_convertvector(v, word_pairs);
+#else
+  typedef char c32v __attribute__((vector_size(kVectorBytes / 2)));
+  typedef short i16v __attribute__((vector_size(kVectorBytes)));
+  return bits_as<word_pairs>(
+      __builtin_ia32_pmovzxbw512_mask(bits_as<c32v>(v), i16v{}, 0xffffffffU));
+#endif
+}
+
+// Elements of a table by the low bits of numbers.
+[[gnu::always_inline]] inline word_pairs entries(word_pairs table, word_pairs numbers) {
+  typedef short i16v __attribute__((vector_size(kVectorBytes)));
+  const i16v from = bits_as<i16v>(table), at = bits_as<i16v>(numbers);
+#if defined(__clang__)
+  return bits_as<word_pairs>(__builtin_ia32_permvarhi512(from, at));
+#else
+  return bits_as<word_pairs>(__builtin_ia32_permvarhi512_mask(from, at, i16v{}, 0xffffffffU));
+#endif
+}
+
+// The bf16 of fp8 or bf8, each in 16 bits: exponent and fraction move into place, and the bias is
+// added. What is below the least normal number comes from a table.
+template <class T>
+[[gnu::always_inline]] inline word_pairs pairs_of(word_pairs x) {
+  constexpr bool kIsFp8 = __is_same(T, fp8);
+  constexpr u16 kBias = (kIsFp8 ? 120 : 112) << 7, kShift = kIsFp8 ? 4 : 5;
+  constexpr u16 kNormal = kIsFp8 ? 0x78 : 0x7c, kSpecial = kIsFp8 ? 0x7f : 0x7c;
+  constexpr u16 kNone = kIsFp8 ? 0x7fc0 : 0x7f80;  // infinity, to which NaN add bits
+  constexpr word_pairs kSmall =
+      kIsFp8 ? word_pairs{0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60}
+             : word_pairs{0, 0x3780, 0x3800, 0x3840};
+  const word_pairs number = x & 0x7f;
+  const word_pairs usual = (number << kShift) + kBias;
+  const word_pairs finite = (number & kNormal) == 0 ? entries(kSmall, number) : usual;
+  const word_pairs bits = number >= kSpecial ? finite | kNone : finite;
+  return bits | ((x & 0x80) << 8);
+}
+#endif
+
 // kLanes words whose elements lie next to each other: word j holds p[j * kPerWord ...].
 template <class T, class Math>
 [[gnu::always_inline]] inline u32v load_words(const T* p) {
@@ -137,6 +181,10 @@ template <class T, class Math>
     return load<u32v>(p);
   } else if constexpr (sizeof(T) == 2) {  // fp16 or bf16, one per word
     return encode<T, Math>(widen(load<u16v>(p)));
+#if defined(__AVX512BW__)
+  } else if constexpr (Math::kPerWord == 2 && !is_int8<T>::value) {
+    return bits_as<u32v>(pairs_of<T>(widen(load<byte_pairs>(p))));
+#endif
   } else if constexpr (Math::kPerWord == 2) {  // 8-bit pairs
     const u32v pair = widen(load<u16v>(p));
     return encode<T, Math>(pair & 0xffU) | (encode<T, Math>(pair >> 8) << kBits);

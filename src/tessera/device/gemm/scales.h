@@ -36,13 +36,20 @@ inline float power_of(unsigned char byte) {
   return value;
 }
 
-// The scale of a row (of B: a column) at k, both counted from the matrix's first element.
-inline float scale_at(const ScaleView& v, i64 row, i64 k) {
+// How far the scales at k lie from those at the first block, and a scale by its place.
+inline i64 scale_offset(const ScaleView& v, i64 k) {
   const i64 block = (v.first_k + k) / v.block_k;
-  const i64 along_k = v.quads != 0 ? block / 4 * v.stride_k + block % 4 : block * v.stride_k;
-  const i64 at = (v.first_row + row) / v.block_rows * v.stride_rows + along_k;
+  return v.quads != 0 ? block / 4 * v.stride_k + block % 4 : block * v.stride_k;
+}
+inline float scale_number(const ScaleView& v, i64 at) {
   if (v.is_byte != 0) return power_of(static_cast<const unsigned char*>(v.data)[at]);
   return static_cast<const float*>(v.data)[at];
+}
+
+// The scale of a row (of B: a column) at k, both counted from the matrix's first element.
+inline float scale_at(const ScaleView& v, i64 row, i64 k) {
+  const i64 block = (v.first_row + row) / v.block_rows;
+  return scale_number(v, block * v.stride_rows + scale_offset(v, k));
 }
 
 // The first k behind `k` that has another scale.

@@ -46,6 +46,11 @@ bool reads_b_in_place(const Case& c) {
 // An operand can be read in place when its elements are the words that the kernel multiplies.
 bool is_word(DType dtype, const Case& c) { return size_of(dtype) * c.algorithm.warp_tile.k == 4; }
 
+// Whether register blocks multiply sums by scales. Otherwise elements take them when packed.
+bool scales_sums(const GemmSignature& s, const Algorithm& a) {
+  return has_scales(s) && a.warp_tile.k > 1;
+}
+
 std::string no_word(const Case& c, char operand, DType dtype) {
   return fmt::format("{} reads {} in place, which must be words of 4 bytes, got {} x {} bytes ({})",
                      to_string(c.algorithm.pipeline), operand, c.algorithm.warp_tile.k,
@@ -130,12 +135,16 @@ constexpr Rule kCpu[] = {
            lanes(c), operand_registers(c), c.target.name, c.target.vector_registers);
      }},
     kPackedBytesRule<1>,
-    {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.warp_tile.k == 1; },
+    {[](const Case& c) {
+       return !scales_sums(c.signature, c.algorithm) ||
+              c.algorithm.tile.k % elements_of_scale(c.signature) == 0;
+     },
      [](const Case& c) {
        return fmt::format(
-           "elements with scales are packed as fp32: warp_tile_k must be 1 with scale_a={} and "
-           "scale_b={}, got {}",
-           to_string(c.signature.scale_a), to_string(c.signature.scale_b), c.algorithm.warp_tile.k);
+           "pairs with scales are multiplied block by block: tile_k must be a multiple of {} with "
+           "scale_a={} and scale_b={}, got {}",
+           elements_of_scale(c.signature), to_string(c.signature.scale_a),
+           to_string(c.signature.scale_b), c.algorithm.tile.k);
      }},
     {[](const Case& c) { return !has_scales(c.signature) || c.algorithm.wave.k == 1; },
      [](const Case& c) {
@@ -201,6 +210,9 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
       yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
       yes_no(packs_a(a.pipeline)), yes_no(packs_b(a.pipeline)), yes_no(s.preshuffled_b));
   if (has_outputs(s)) text += outputs_text(s);
+  if (scales_sums(s, a)) {
+    text += fmt::format("  static constexpr int kScaledK = {};\n", elements_of_scale(s));
+  }
   return text + tile::epilogue_fields(s.epilogue) + "};\n";
 }
 
@@ -249,9 +261,16 @@ bool asks_ahead(const GemmSignature& s) {
 std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, const GemmSignature& s,
                                   int vector_bytes) {
   const Algorithm& a = spec.algorithm;
+  const std::string shape =
+      fmt::format("{}, {}, {}", t.math, a.warp_tile.m, a.warp_tile.n * 4 / vector_bytes);
+  if (scales_sums(s, a)) {
+    return {{"scaled_block.h",
+             {{"void", "multiply_scaled",
+               fmt::format("{}, {}", shape, elements_of_scale(s) / a.warp_tile.k),
+               "const BlockTask&, i64, int"}}}};
+  }
   const std::string arguments =
-      fmt::format("{}, {}, {}, {}", t.math, a.warp_tile.m, a.warp_tile.n * 4 / vector_bytes,
-                  packs_a(a.pipeline) ? a.warp_tile.m : 0);
+      fmt::format("{}, {}", shape, packs_a(a.pipeline) ? a.warp_tile.m : 0);
   const std::string_view asks = asks_ahead(s) ? ", true" : "";
   std::vector<Object> objects = {{"block.h",
                                   {{"void", "multiply_any", fmt::format("{}{}", arguments, asks),

@@ -1,5 +1,7 @@
 #include "tessera/families/gemm/scales.h"
 
+#include <algorithm>
+
 #include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
@@ -35,6 +37,14 @@ device::ScaledArguments scaled_arguments(const GemmProblem& p, const GemmOperand
   x.b.stride_rows = p.stride_scale_b_n, x.b.stride_k = p.stride_scale_b_k;
   x.b.batch_stride = has.b ? p.batch_stride_scale_b : 0;
   return x;
+}
+
+int elements_of_scale(const GemmSignature& s) {
+  std::int64_t least = block_of(GemmScale::by_1x128).k;
+  for (const GemmScale scale : {s.scale_a, s.scale_b}) {
+    if (scale != GemmScale::none) least = std::min<std::int64_t>(least, block_of(scale).k);
+  }
+  return static_cast<int>(least);
 }
 
 void list_scales(std::vector<GemmSignature>& all) {

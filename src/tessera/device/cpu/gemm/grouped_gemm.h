@@ -11,9 +11,9 @@
 
 namespace tessera::device {
 
-template <class T>
+template <class T, class Operands = PackedOperands<T>>
 struct GroupedGemm {
-  using Gemm = PackedGemm<T>;
+  using Gemm = PackedGemm<T, Operands>;
 
   const PackedShape<T>& s;
   const Gemm gemm{s};

@@ -24,8 +24,8 @@ struct OutputsGemm {
   using Gemm = PackedGemm<T>;
   using Operands = PackedOperands<T>;
   using A = typename T::A;
-  static constexpr i64 kMostRows = 512;            // at a time
-  static constexpr i64 kSumsBytes = i64{2} << 20;  // of these rows, where a few rows fit
+  static constexpr i64 kMostRows = 512;             // at a time
+  static constexpr i64 kSumsBytes = kPartialBytes;  // of these rows, where a few rows fit
   static constexpr i64 kGatheredBytes = i64{4} << 20;
 
   const PackedShape<T>& s;
@@ -49,7 +49,7 @@ struct OutputsGemm {
     return Operands::round_up(chunk_columns(g), kLanes) * columns_of_one();
   }
   i64 chunk_rows(const GemmArguments& g) const {
-    i64 rows = kMostRows;
+    i64 rows = Operands::round_up(kMostRows, s.rows);
     const i64 by_sums = kSumsBytes / (sums_columns(g) * 4 + 4);
     if (by_sums < rows) rows = by_sums;
     const i64 by_copy = kGatheredBytes / (g.k * i64{sizeof(A)} + 1);
@@ -208,8 +208,11 @@ struct OutputsGemm {
       const i64 begin = own.begin > first ? (own.begin - first) * s.rows : 0;
       const i64 end = smaller((own.end - first) * s.rows, p.gemm.m);
       first += blocks_of(p.gemm.m, s.rows);
-      for (i64 r = begin; r < end; r += step) {
-        run_rows(x, p, {r, smaller(r + step, end)}, columns, space);
+      if (begin >= end) return;
+      // Parts of about equal size: each packs B anew, also one of a few rows.
+      const i64 each = blocks_of(end - begin, blocks_of(end - begin, step));
+      for (i64 r = begin; r < end; r += Operands::round_up(each, s.rows)) {
+        run_rows(x, p, {r, smaller(r + Operands::round_up(each, s.rows), end)}, columns, space);
       }
     });
   }

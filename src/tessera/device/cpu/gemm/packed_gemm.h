@@ -72,7 +72,7 @@ struct PackedGemm {
     w.starts = kBiasesB<Math> ? Operands::round_up(rows, kLanes) : 0;
     const i64 packed_rows =
         s.packs_a ? rows : Operands::round_up(kPer, s.rows);  // A in place: only the last rows
-    w.a = Operands::round_up(packed_rows * Operands::words_of(depth), kLanes) + kPanelSlack;
+    w.a = Operands::round_up(packed_rows * operands.words_of(depth), kLanes) + kPanelSlack;
     if (!s.sizes.preshuffled) {
       // One panel: the incomplete one when B is read in place, or each in turn.
       const i64 panels = s.packs_b && g.m > most_block_rows(s.tile_m) ? columns / s.columns : 1;
@@ -151,7 +151,7 @@ struct PackedGemm {
       for (i64 i = x.m.begin; i < x.m.end; i += s.rows) {
         t.b = panel;
         if (kBiasesB<Math>) t.start = x.starts + (i - x.m.begin);
-        t.words = Operands::words_of(depth);
+        t.words = operands.words_of(depth);
         t.a = x.a + (i - x.a_from) * t.words;
         if (!s.packs_a) {
           const bool there = i < x.a_from;
@@ -165,7 +165,10 @@ struct PackedGemm {
         }
         const i64 rows = smaller(s.rows, x.m.end - i);
         t.ahead = {reinterpret_cast<const char*>(panel), 0, 0};
-        if (x.asks_ahead) t.ahead = operands.next_panel(g, j, x.k, i - x.m.begin, x.m);
+        if (x.asks_ahead) {
+          const i64 blocks = blocks_of(x.m.end - x.m.begin, s.rows);
+          t.ahead = operands.next_panel(g, j, x.k, (i - x.m.begin) / s.rows, blocks, panel);
+        }
         block(g, t, {i, j, columns}, rows, x.m, x.n, sink);
       }
     }

@@ -14,6 +14,7 @@ template <class T>
 struct PackedShape {
   i64 rows, columns;           // of a register block
   i64 tile_m, tile_n, tile_k;  // the cache block: rows, columns, k
+  int scaled_k;                // elements of k whose sums are scaled together; 0: none are
   int wave_m, wave_n, wave_k;  // most threads over m, n and k; 0: the caller's limit
   bool packs_a, packs_b;       // whether it is packed into panels; otherwise it is read in place
   bool asks_ahead;             // register blocks ask for what the next panel of B is packed of
