@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kLayerTokens = 40, kExperts = 8, kTopK = 2, kHidden = 48, kInner = 32;
 constexpr int kRows = kLayerTokens * kTopK;
-
 std::vector<float> numbers(int count, int seed) {
   std::vector<float> all(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
