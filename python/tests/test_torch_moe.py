@@ -229,6 +229,48 @@ class Experts(Case):
         own = tessera.torch.fused_moe(x, logits, w1, w2, top_k=2)
         self.assertLess((routed - own).abs().max().item(), 1e-5)
 
+    def quantised(self, weights):
+        """Weights of 8 bits, their scales, and what they stand for in fp64."""
+        experts, rows, columns = weights.shape
+        wide = torch.nn.functional.pad(weights.double(), (0, -columns % 128, 0, -rows % 128))
+        tiles = wide.view(experts, wide.shape[1] // 128, 128, wide.shape[2] // 128, 128)
+        scale = (tiles.abs().amax((2, 4)) / 448).float()
+        each = scale.double().repeat_interleave(128, 1).repeat_interleave(128, 2)
+        each = each[:, :rows, :columns]
+        small = (weights.double() / each).to(torch.float8_e4m3fn)
+        return small, scale, small.double() * each
+
+    def test_weights_of_8_bits(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            for hidden, inner in ((256, 128), (200, 70)):
+                x, ids, weights, w1, w2 = self.layer(dtype, hidden=hidden, inner=inner)
+                ids[2] = -1
+                (w1, w1_scale, wide1), (w2, w2_scale, wide2) = map(self.quantised, (w1, w2))
+                got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2,
+                                              w1_scale=w1_scale, w2_scale=w2_scale)
+                wanted = by_tokens(x.double(), ids, weights.double(), wide1, wide2)
+                # Roundings to 3 bits of x and of what lies between the products.
+                error = (got.double() - wanted).norm() / wanted.norm()
+                with self.subTest(dtype=dtype, hidden=hidden, inner=inner, seed=SEED):
+                    self.assertEqual((got.shape, got.dtype), (x.shape, dtype))
+                    self.assertTrue(torch.equal(got[2], torch.zeros_like(got[2])))
+                    self.assertLess(error.item(), 0.06)
+                logits = torch.randn(13, 6)
+                routed = tessera.torch.fused_moe(x, logits, w1, w2, top_k=2, w1_scale=w1_scale,
+                                                 w2_scale=w2_scale)
+                own = tessera.torch.fused_moe(x, tessera.torch.route(logits, 2), w1, w2, top_k=2,
+                                              w1_scale=w1_scale, w2_scale=w2_scale)
+                self.assertTrue(torch.equal(routed, own))
+        for scales, sentence in (
+                ((w1_scale, None), "w1_scale and w2_scale must be given together"),
+                ((w1_scale[:, 1:], w2_scale),
+                 "w1_scale must have the shape (6, 2, 2) and the type float32, one for each "
+                 "128 x 128 elements, got (6, 1, 2) of float32")):
+            with self.assertRaises(tessera.Error) as raised:
+                tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2, w1_scale=scales[0],
+                                        w2_scale=scales[1])
+            self.assertEqual(str(raised.exception), f"fused_moe: {sentence}")
+
     def test_refusals(self):
         x, ids, weights, w1, w2 = self.layer(torch.float32)
         call = tessera.torch.fused_moe

@@ -10,7 +10,7 @@ from .._abi import Error
 from .._checks import named
 from .._problem import Problem
 from .._routing import SLOTS, Rule
-from . import _routing, _run
+from . import _moe_scaled, _routing, _run
 from ._functions import ops
 from ._operators import Operator, register
 
@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
     inner: int
 
 
-def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor) -> Sizes:
+def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor, has_scales: bool = False) -> Sizes:
     if (x.dim(), ids.dim(), w1.dim(), w2.dim()) != (2, 2, 3, 3):
         raise Error("x, ids, w1 and w2 must have 2, 2, 3 and 3 dimensions, got "
                     f"{x.dim()}, {ids.dim()}, {w1.dim()} and {w2.dim()}")
@@ -38,7 +38,7 @@ def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor) -> Sizes:
         if tuple(tensor.shape) != wanted[name]:
             raise Error(f"{name} must have the shape {wanted[name]} beside x {tuple(x.shape)} and "
                         f"w2 {tuple(w2.shape)}, got {tuple(tensor.shape)}")
-        if tensor.dtype != x.dtype:
+        if tensor.dtype != x.dtype and not has_scales:
             raise Error(f"{name} must have x's type, {x.dtype}, got {tensor.dtype}")
     if ids.shape[0] != found.tokens:
         raise Error(f"the routing must have {found.tokens} rows, one for each token, got "
@@ -235,7 +235,8 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
               top_k: int, activation: str = "silu", router: str = "softmax",
               renormalize: bool = True, router_bias: Optional[Tensor] = None, num_groups: int = 1,
               top_groups: int = 1, scaling_factor: float = 1.0,
-              shared: Optional[Tuple[Tensor, Tensor]] = None) -> Tensor:
+              shared: Optional[Tuple[Tensor, Tensor]] = None, w1_scale: Optional[Tensor] = None,
+              w2_scale: Optional[Tensor] = None) -> Tensor:
     """The sum over a token's experts of weight * (act(x @ w1_gate.T) * (x @ w1_up.T)) @ w2.T.
 
     x: (tokens, hidden). routing: router_logits (tokens, experts), or (ids, weights), (tokens,
@@ -250,28 +251,33 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     bit by bit. On a GPU this takes five launches from logits: two for the router (one of few
     tokens), two products and the sum. With gradients, and where a GPU has no such kernels, x is
     copied once for each of a token's experts; of the latter a warning says why, once for each size.
-    ids are numbers of 32 bits. Returns (tokens, hidden) in x's type. Raises Error where shapes,
-    types or numbers do not fit.
+    ids are numbers of 32 bits. w1_scale, w2_scale: those of weights in float8_e4m3fn, in float32,
+    one for each 128 x 128 elements, (experts, 2 * inner / 128, hidden / 128) and (experts, hidden /
+    128, inner / 128), sizes rounded up. x and what lies between the products are then quantised by
+    128 elements of each row, and rows are copied by experts. Returns (tokens, hidden) in x's type.
+    Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "
                     f"{activation!r}")
     try:
         rule = Rule(top_k, router, renormalize, num_groups, top_groups, float(scaling_factor))
-        out = _experts(x, routing, router_bias, w1, w2, activation, rule)
+        scales = None if w1_scale is None and w2_scale is None else (w1_scale, w2_scale)
+        out = _experts(x, routing, router_bias, w1, w2, activation, rule, scales)
         return out if shared is None else out + _shared(x, *shared, activation)
     except Error as error:
         raise named("fused_moe", error) from None
 
 
 def _experts(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], bias: Optional[Tensor],
-             w1: Tensor, w2: Tensor, activation: str, rule: Rule) -> Tensor:
-    """With gradients, on copies of rows."""
+             w1: Tensor, w2: Tensor, activation: str, rule: Rule,
+             scales: Optional[Tuple[Optional[Tensor], Optional[Tensor]]] = None) -> Tensor:
+    """With gradients, and with weights of 8 bits, on copies of rows."""
     given = routing if isinstance(routing, tuple) else (routing,)
     has_gradients = _needs_gradients([x, *given, w1, w2])
     if len(given) == 1:
         _routing.check_rule(given[0], rule)
-        if not has_gradients:
+        if not has_gradients and scales is None:
             return ops.routed_moe(x, given[0], bias, w1, w2, activation, *rule)
         given = _routing.route(given[0], rule.top_k, router=rule.scoring, router_bias=bias,
                                **{name: getattr(rule, name) for name in Rule._fields[2:]})
@@ -279,9 +285,23 @@ def _experts(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], bias: Opt
     if ids.shape != weights.shape or ids.dim() != 2 or ids.shape[1] != rule.top_k:
         raise Error(f"ids and weights must have the shape (tokens, top_k={rule.top_k}), got "
                     f"{tuple(ids.shape)} and {tuple(weights.shape)}")
+    if scales is not None:
+        return _scaled(x, ids, weights, w1, w2, activation, scales)
     if has_gradients:
         return _on_copies(x, ids, weights, w1, w2, activation, _sizes(x, ids, w1, w2))
     return ops.fused_moe(x, ids, weights, w1, w2, activation)
+
+
+def _scaled(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str,
+            scales: Tuple[Optional[Tensor], Optional[Tensor]]) -> Tensor:
+    w1_scale, w2_scale = scales
+    if w1_scale is None or w2_scale is None:
+        raise Error("w1_scale and w2_scale must be given together")
+    _sizes(x, ids, w1, w2, True)
+    _moe_scaled.check_scales(w1, w2, w1_scale, w2_scale)
+    if 0 in (*x.shape, *ids.shape, w2.shape[2]):
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
+    return ops.scaled_moe(x, ids, weights, w1, w2, w1_scale, w2_scale, ACTIVATIONS[activation])
 
 
 def _shared(x: Tensor, w1: Tensor, w2: Tensor, activation: str) -> Tensor:
