@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Layers of experts beside what PyTorch's users have, paired in one process.
 
-    python3 bench/torch_moe.py [--device cuda] [--seed N] [--rounds 9] [--experts 128] [--logits]
+    python3 bench/torch_moe.py [--device cuda] [--seed N] [--experts 128] [--logits]
 
 The peers: on a CPU a loop over experts, as models of transformers have it; on a GPU the same by
 torch._grouped_mm on a copy of x sorted by experts. Routing is random, skewed as 1 / rank^1.2 over a
-random order of the experts. --logits: layers begin with the router's logits, and the peer's router is
-PyTorch's softmax and topk. --processor-time: of a CPU, the time of the process on processors, which
-other programs disturb less. A result is compared before it is timed. Prints tokens, the ratio
+random order of the experts. --logits: layers begin with the router's logits, and the peer's router
+is PyTorch's softmax and topk. --processor-time: of a CPU, the time of the process on processors,
+which other programs disturb less. A result is compared before it is timed. Prints tokens, the ratio
 (the peer's time over ours) with its spread, a quarter to three quarters, and microseconds of both.
 """
 import argparse
