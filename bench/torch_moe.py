@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Layers of experts beside what PyTorch's users have, paired in one process.
 
-    python3 bench/torch_moe.py [--device cuda] [--seed N] [--rounds 9] [--experts 128]
+    python3 bench/torch_moe.py [--device cuda] [--seed N] [--experts 128] [--logits]
 
 The peers: on a CPU a loop over experts, as models of transformers have it; on a GPU the same by
 torch._grouped_mm on a copy of x sorted by experts. Routing is random, skewed as 1 / rank^1.2 over a
-random order of the experts. A result is compared before it is timed. Prints tokens, the ratio
+random order of the experts. --logits: layers begin with the router's logits, and the peer's router
+is PyTorch's softmax and topk. --processor-time: of a CPU, the time of the process on processors,
+which other programs disturb less. A result is compared before it is timed. Prints tokens, the ratio
 (the peer's time over ours) with its spread, a quarter to three quarters, and microseconds of both.
 """
 import argparse
@@ -51,11 +53,19 @@ def routing(tokens, experts, top_k, device):
     return ids.to(device), torch.rand(tokens, top_k).to(device)
 
 
+def routed(logits, top_k):
+    weights, ids = logits.float().softmax(1).topk(top_k)
+    return ids, weights / weights.sum(1, keepdim=True)
+
+
+CLOCK = time.perf_counter
+
+
 def seconds(call, device):
     if device == "cpu":
-        start = time.perf_counter()
+        start = CLOCK()
         call()
-        return time.perf_counter() - start
+        return CLOCK() - start
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     call()
@@ -87,9 +97,12 @@ def measure(name, arguments):
     for tokens in sorted({1, arguments.most} | {int(arguments.most**random.random())
                                                for _ in range(arguments.draws)}):
         x = torch.randn(tokens, hidden, device=device, dtype=dtype)
-        ids, weights = routing(tokens, experts, top_k, device)
-        ours = lambda: tt.fused_moe(x, (ids, weights), w1, w2, top_k=top_k)
-        theirs = lambda: peer(x, ids, weights, w1, w2)
+        given = ids, weights = routing(tokens, experts, top_k, device)
+        if arguments.logits:
+            given = torch.randn(tokens, experts, device=device)  # in fp32 no two are equal
+        ours = lambda: tt.fused_moe(x, given, w1, w2, top_k=top_k)
+        theirs = (lambda: peer(x, *routed(given, top_k), w1, w2)) if arguments.logits else (
+            lambda: peer(x, ids, weights, w1, w2))
         worst = tt.worst_error(ours(), theirs())
         ratio, low, high, mine, other = paired(ours, theirs, device, arguments.rounds)
         print(f"{name}\ttokens={tokens}\tratio {ratio:.2f} ({low:.2f} to {high:.2f})\t"
@@ -104,8 +117,13 @@ def main():
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--most", type=int, default=4096, help="tokens")
     parser.add_argument("--experts", type=int, help="at most so many")
+    parser.add_argument("--logits", action="store_true")
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--layers", nargs="+", default=["Qwen3-30B-A3B"], choices=LAYERS)
     arguments = parser.parse_args()
+    if arguments.processor_time:
+        global CLOCK
+        CLOCK = time.process_time
     random.seed(arguments.seed), torch.manual_seed(arguments.seed)
     print(f"seed {arguments.seed}, PyTorch {torch.__version__}, {torch.get_num_threads()} threads")
     with torch.no_grad():

@@ -32,7 +32,10 @@ class RandomRoutes {
     p.tokens = draw(0, most_tokens);
     p.experts = draw(1, coin() ? most_experts : std::min<std::int64_t>(most_experts, 40));
     p.top_k = draw(1, std::min<std::int64_t>(p.experts, coin() ? 8 : 100));
-    if (p.scoring == RouteScoring::given) return p;
+    if (p.scoring == RouteScoring::given) {
+      p.top_k = draw(1, 12);  // ids may repeat
+      return p;
+    }
     if (coin()) draw_groups(p, most_experts);
     if (coin()) p.ld_logits = p.experts + draw(0, 30);
     p.renormalize = coin();

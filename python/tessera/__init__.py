@@ -33,6 +33,7 @@ from ._quantised import (gelu_mul_quantised, layer_norm_quantised, rms_norm_quan
 from ._record import record
 from ._range_plan import RangePlan
 from ._registry import KernelSet, Registry
+from ._routing import order_by_expert, route
 from ._scaled import scaled_matmul
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
            "evaluate", "explain", "gelu_mul", "gelu_mul_quantised", "gemm", "grouped_matmul",
            "layer_norm", "layer_norm_quantised", "matmul", "measurements", "on_compile",
-           "preload", "prepack", "record", "report", "rms_norm", "rms_norm_quantised", "run",
+           "order_by_expert", "preload", "prepack", "record", "report", "rms_norm",
+           "rms_norm_quantised", "route", "run",
            "scaled_matmul", "search", "select", "silu_mul", "silu_mul_quantised", "softmax",
            "sweep", "targets", "train"]

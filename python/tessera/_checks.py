@@ -97,7 +97,7 @@ def refusal(function: Callable[..., Any], arguments: Dict[str, Any], failure: Ex
 
 
 # A sentence that begins with the name of a function, or of an operation, gets no other before it.
-_NAMED = re.compile(r"\w+: |(gemm|norm|conv|fmha)\b")
+_NAMED = re.compile(r"\w+: |(gemm|norm|conv|fmha|route)\b")
 
 
 def named(function: str, error: Error) -> Error:

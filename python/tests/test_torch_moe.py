@@ -4,6 +4,7 @@ Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=
 TESSERA_TEST_SEED=N repeats a run.
 """
 import unittest
+import unittest.mock
 
 from test_torch import SEED, Case
 
@@ -147,6 +148,129 @@ class Experts(Case):
             traced(x, ids, weights, w1, w2),
             tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2)))
 
+    def test_logits_give_what_their_experts_give(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            x, _, _, w1, w2 = self.layer(dtype, experts=8)
+            for logits in (torch.randn(13, 8), torch.randn(13, 8).to(dtype), torch.randn(8, 13).T):
+                got = tessera.torch.fused_moe(x, logits, w1, w2, top_k=3)
+                routed = tessera.torch.route(logits, 3)
+                self.assertTrue(torch.equal(
+                    got, tessera.torch.fused_moe(x, routed, w1, w2, top_k=3)))
+
+    def test_routes(self):
+        logits, bias = torch.randn(13, 8), torch.randn(8)
+        for router, given in (("softmax", None), ("sigmoid", bias)):
+            ids, weights = tessera.torch.route(logits, 3, router=router, router_bias=given,
+                                               num_groups=4, top_groups=2)
+            wanted_ids, wanted = self.routed(logits.double(), router, given)
+            self.assertEqual((ids.dtype, weights.dtype), (torch.int64, torch.float32))
+            self.assertTrue(torch.equal(ids, wanted_ids))
+            self.assertLess((weights - wanted).abs().max().item(), 1e-6)
+            leaf, wide = logits.clone().requires_grad_(), logits.double().requires_grad_()
+            factors = torch.randn(13, 3)
+            _, mine = tessera.torch.route(leaf, 3, router=router, router_bias=given, num_groups=4,
+                                          top_groups=2)
+            _, other = self.routed(wide, router, given)
+            (mine * factors).sum().backward(), (other * factors.double()).sum().backward()
+            self.assertLess((leaf.grad - wide.grad).abs().max().item(), 1e-5)
+
+    def test_routes_are_traced(self):
+        logits = torch.randn(13, 8)
+        traced = torch.compile(lambda x: tessera.torch.route(x, 3), backend="eager",
+                               fullgraph=True)
+        for got, wanted in zip(traced(logits), tessera.torch.route(logits, 3)):
+            self.assertTrue(torch.equal(got, wanted))
+        for op, given in ((torch.ops.tessera.route, (3, "softmax", True, 1, 1, 1.0)),
+                          (torch.ops.tessera.route_in_order, (3, "sigmoid", False, 2, 1, 2.0))):
+            torch.library.opcheck(op.default, (logits, None, *given))
+        torch.library.opcheck(torch.ops.tessera.order_by_expert.default,
+                              (torch.randint(-1, 8, (5, 2), dtype=torch.int32), 8))
+
+    # A GPU runs the same launches; this layer is one that Hopper's kernels serve.
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
+    def test_on_a_gpu(self):
+        dtype = torch.bfloat16
+        for tokens in (1, 50, 700):
+            cpu = self.layer(dtype, tokens=tokens, hidden=256, inner=128, experts=16, top_k=4)
+            x, w1, w2 = (cpu[i].cuda() for i in (0, 3, 4))
+            logits = torch.randn(tokens, 16)
+            ids, weights = tessera.torch.route(logits, 4)
+            wanted = by_tokens(cpu[0].double(), ids, weights.double(), cpu[3].double(),
+                               cpu[4].double())
+            on_gpu = logits.cuda()
+            call = lambda: tessera.torch.fused_moe(x, on_gpu, w1, w2, top_k=4)
+            got = call()
+            self.compare(got.cpu(), wanted, dtype, tokens)
+            self.assertTrue(torch.equal(got, call()))
+            given = tessera.torch.fused_moe(x, (ids.cuda(), weights.cuda()), w1, w2, top_k=4)
+            self.compare(given.cpu(), wanted, dtype, ("given", tokens))
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = call()
+            graph.replay()
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(captured, got))
+
+    def test_kernels_that_lack_are_told(self):
+        """Where no kernel serves, rows are copied, and a warning says why."""
+        x, ids, weights, w1, w2 = self.layer(torch.float32)
+        refused = tessera.Error("gemm: no such kernel", "unsupported")
+        tessera.torch._run.forget()
+        with unittest.mock.patch.object(tessera.torch._moe, "_bind_products",
+                                        side_effect=refused):
+            with self.assertWarnsRegex(UserWarning, "by experts on cpu, because .*no such kernel"):
+                got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2)
+            logits = torch.randn(13, 6)
+            with self.assertWarns(UserWarning):
+                routed = tessera.torch.fused_moe(x, logits, w1, w2, top_k=2)
+        tessera.torch._run.forget()
+        wanted = by_tokens(x.double(), ids, weights.double(), w1.double(), w2.double())
+        self.compare(got, wanted, torch.float32, "copies")
+        own = tessera.torch.fused_moe(x, logits, w1, w2, top_k=2)
+        self.assertLess((routed - own).abs().max().item(), 1e-5)
+
+    def quantised(self, weights):
+        """Weights of 8 bits, their scales, and what they stand for in fp64."""
+        experts, rows, columns = weights.shape
+        wide = torch.nn.functional.pad(weights.double(), (0, -columns % 128, 0, -rows % 128))
+        tiles = wide.view(experts, wide.shape[1] // 128, 128, wide.shape[2] // 128, 128)
+        scale = (tiles.abs().amax((2, 4)) / 448).float()
+        each = scale.double().repeat_interleave(128, 1).repeat_interleave(128, 2)
+        each = each[:, :rows, :columns]
+        small = (weights.double() / each).to(torch.float8_e4m3fn)
+        return small, scale, small.double() * each
+
+    def test_weights_of_8_bits(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            for hidden, inner in ((256, 128), (200, 70)):
+                x, ids, weights, w1, w2 = self.layer(dtype, hidden=hidden, inner=inner)
+                ids[2] = -1
+                (w1, w1_scale, wide1), (w2, w2_scale, wide2) = map(self.quantised, (w1, w2))
+                got = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2,
+                                              w1_scale=w1_scale, w2_scale=w2_scale)
+                wanted = by_tokens(x.double(), ids, weights.double(), wide1, wide2)
+                # Roundings to 3 bits of x and of what lies between the products.
+                error = (got.double() - wanted).norm() / wanted.norm()
+                with self.subTest(dtype=dtype, hidden=hidden, inner=inner, seed=SEED):
+                    self.assertEqual((got.shape, got.dtype), (x.shape, dtype))
+                    self.assertTrue(torch.equal(got[2], torch.zeros_like(got[2])))
+                    self.assertLess(error.item(), 0.06)
+                logits = torch.randn(13, 6)
+                routed = tessera.torch.fused_moe(x, logits, w1, w2, top_k=2, w1_scale=w1_scale,
+                                                 w2_scale=w2_scale)
+                own = tessera.torch.fused_moe(x, tessera.torch.route(logits, 2), w1, w2, top_k=2,
+                                              w1_scale=w1_scale, w2_scale=w2_scale)
+                self.assertTrue(torch.equal(routed, own))
+        for scales, sentence in (
+                ((w1_scale, None), "w1_scale and w2_scale must be given together"),
+                ((w1_scale[:, 1:], w2_scale),
+                 "w1_scale must have the shape (6, 2, 2) and the type float32, one for each "
+                 "128 x 128 elements, got (6, 1, 2) of float32")):
+            with self.assertRaises(tessera.Error) as raised:
+                tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2, w1_scale=scales[0],
+                                        w2_scale=scales[1])
+            self.assertEqual(str(raised.exception), f"fused_moe: {sentence}")
+
     def test_refusals(self):
         x, ids, weights, w1, w2 = self.layer(torch.float32)
         call = tessera.torch.fused_moe
@@ -163,6 +287,10 @@ class Experts(Case):
              "fused_moe: top_k must be between 1 and the number of experts, 6, got 7"),
             (lambda: call(x, torch.randn(13, 6), w1, w2, top_k=2, num_groups=4),
              "fused_moe: num_groups must divide the number of experts, 6, got 4"),
+            (lambda: call(x, torch.randn(13, 5), w1, w2, top_k=2),
+             "fused_moe: router_logits must have 6 columns, one for each expert, got 5"),
+            (lambda: call(x, torch.randn(12, 6), w1, w2, top_k=2),
+             "fused_moe: the routing must have 13 rows, one for each token, got 12"),
         ]
         for refused, sentence in rows:
             with self.assertRaises(tessera.Error) as raised:

@@ -1,6 +1,7 @@
-"""Mixtures of experts: the operator torch.ops.tessera.fused_moe."""
+"""Mixtures of experts: the operators torch.ops.tessera.fused_moe and routed_moe."""
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -8,7 +9,8 @@ import torch
 from .._abi import Error
 from .._checks import named
 from .._problem import Problem
-from . import _routing, _run
+from .._routing import SLOTS, Rule
+from . import _moe_scaled, _routing, _run
 from ._functions import ops
 from ._operators import Operator, register
 
@@ -25,7 +27,7 @@ class Sizes(NamedTuple):
     inner: int
 
 
-def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor) -> Sizes:
+def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor, has_scales: bool = False) -> Sizes:
     if (x.dim(), ids.dim(), w1.dim(), w2.dim()) != (2, 2, 3, 3):
         raise Error("x, ids, w1 and w2 must have 2, 2, 3 and 3 dimensions, got "
                     f"{x.dim()}, {ids.dim()}, {w1.dim()} and {w2.dim()}")
@@ -36,14 +38,43 @@ def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor) -> Sizes:
         if tuple(tensor.shape) != wanted[name]:
             raise Error(f"{name} must have the shape {wanted[name]} beside x {tuple(x.shape)} and "
                         f"w2 {tuple(w2.shape)}, got {tuple(tensor.shape)}")
-        if tensor.dtype != x.dtype:
+        if tensor.dtype != x.dtype and not has_scales:
             raise Error(f"{name} must have x's type, {x.dtype}, got {tensor.dtype}")
     if ids.shape[0] != found.tokens:
-        raise Error(f"ids must have {found.tokens} rows, one for each token, got {ids.shape[0]}")
+        raise Error(f"the routing must have {found.tokens} rows, one for each token, got "
+                    f"{ids.shape[0]}")
     return found
 
 
-# ---- The two products ----------------------------------------------------------------------------
+# ---- The launches --------------------------------------------------------------------------------
+
+class Asked(NamedTuple):
+    """What is asked of a layer beside its tensors. rule: how experts are chosen; None: they are
+    given."""
+
+    activation: str
+    rule: Optional[Rule]
+
+
+class Layer(NamedTuple):
+    """The plans of a layer, and where its numbers lie: ids, weights, group_ends, row_index, slots
+    and the rows between the products, so many bytes behind the beginning of one memory."""
+
+    route: _run.Bound
+    up: _run.Bound
+    down: _run.Bound
+    offsets: Sequence[int]
+    bytes: int
+
+
+class Copies(NamedTuple):
+    """There are no kernels for the layer, and rows are copied by experts."""
+
+    why: str
+
+
+_ALIGNED = 256  # bytes
+
 
 def _common(a: Tensor, b: Tensor, out: Tensor, rows: int) -> Dict[str, Any]:
     """Rows go by experts; B is (experts, n, k)."""
@@ -55,70 +86,128 @@ def _common(a: Tensor, b: Tensor, out: Tensor, rows: int) -> Dict[str, Any]:
             "ld_out": out.stride(0), **words}
 
 
-def _bind(fields_of: Any, names: Sequence[str], tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    given = [(name, t) for name, t in zip(names, tensors) if t is not None]
-    _run.check_devices(given)
-    device = given[0][1].device
-    plan = _run.plan_for(Problem("gemm", **fields_of), device)
-    return _run.bind(plan, [names.index(x.name) for x in plan.operands], tensors, device)
-
-
 _UP = ("a", "b", "group_ends", "row_index", "out")
 _DOWN = ("a", "b", "d0", "group_ends", "row_index", "out")
 
 
-def _bind_up(activation: str, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    x, w1, _, row_index, out = tensors
-    assert x is not None and w1 is not None and row_index is not None and out is not None
-    fields = {**_common(x, w1, out, row_index.shape[0]), "indexing": "gathered",
-              "index_room": x.shape[0], "gate": ACTIVATIONS[activation]}
-    return _bind(fields, _UP, tensors)
+def _bind_product(fields: Dict[str, Any], names: Sequence[str], tensors: Sequence[Tensor]
+                  ) -> _run.Bound:
+    device = tensors[0].device
+    plan = _run.plan_for(Problem("gemm", **fields), device)
+    return _run.bind(plan, [names.index(x.name) for x in plan.operands], tensors, device)
 
 
-def _bind_down(_: None, tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
-    inner, w2, _, _, row_index, out = tensors
-    assert inner is not None and w2 is not None and row_index is not None and out is not None
-    fields = {**_common(inner, w2, out, row_index.shape[0]), "indexing": "scattered",
-              "index_room": out.shape[0], "epilogue": "row_scale", "d": "fp32"}
-    return _bind(fields, _DOWN, tensors)
+def _bind_products(activation: str, x: Tensor, w1: Tensor, w2: Tensor, made: Sequence[Tensor]
+                   ) -> Tuple[_run.Bound, _run.Bound]:
+    _, weights, ends, tokens, slots, inner = made
+    each = x.new_empty((slots.shape[0], x.shape[1]))
+    up = {**_common(x, w1, inner, slots.shape[0]), "indexing": "gathered",
+          "index_room": x.shape[0], "gate": ACTIVATIONS[activation]}
+    down = {**_common(inner, w2, each, slots.shape[0]), "indexing": "scattered",
+            "index_room": slots.shape[0], "epilogue": "row_scale", "d": "fp32"}
+    return (_bind_product(up, _UP, (x, w1, ends, tokens, inner)),
+            _bind_product(down, _DOWN, (inner, w2, weights.view(-1), ends, slots, each)))
 
 
-def _by_rows(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy where its rows are not at one distance, or overlap."""
-    bad = tensor.stride(-1) != 1 or (tensor.shape[-2] > 1 and tensor.stride(-2) < tensor.shape[-1])
-    return tensor.contiguous() if bad else tensor
+def _bind_layer(asked: Asked, tensors: Sequence[Optional[Tensor]]) -> Any:
+    """tensors: x, w1, w2, and logits and bias, or ids and weights."""
+    x, w1, w2, first, second = tensors
+    assert x is not None and w1 is not None and w2 is not None and first is not None
+    names = ("router_logits", "router_bias") if asked.rule else ("ids", "weights")
+    _run.check_devices([("x", x), *zip(names, (first, second)), ("w1", w1), ("w2", w2)])
+    top_k = asked.rule.top_k if asked.rule else first.shape[1]
+    experts = w1.shape[0]
+    made = _routing.new_results(x, SLOTS[2:], x.shape[0], top_k, experts)
+    made.append(x.new_empty((x.shape[0] * top_k, w2.shape[2])))
+    route = (_routing.bind_route((asked.rule, True), (first, second)) if asked.rule
+             else _routing.bind_order(experts, (first,)))
+    try:
+        up, down = _bind_products(asked.activation, x, w1, w2, made)
+    except Error as error:
+        if error.code != "unsupported":
+            raise
+        return _copying(x, str(error))
+    offsets, end = [], 0
+    for tensor in made:
+        offsets.append(end)
+        end += -(-tensor.numel() * tensor.itemsize // _ALIGNED) * _ALIGNED
+    return Layer(route, up, down, offsets, end)
+
+
+def _copying(x: Tensor, why: str) -> Copies:
+    warnings.warn(f"tessera.torch.fused_moe copies rows of {x.dtype} by experts on {x.device}, "
+                  f"because no kernel does without: {why}", stacklevel=2)
+    return Copies(why)
+
+
+def _launch_layer(layer: Layer, asked: Asked, x: Tensor, tensors: Sequence[Optional[Tensor]],
+                  top_k: int) -> Tensor:
+    """The route, both products, and the sum over each token's rows in their order."""
+    _, w1, w2, first, second = [0 if t is None else t.data_ptr() for t in tensors]
+    memory = x.new_empty(layer.bytes, dtype=torch.uint8)
+    base = memory.data_ptr()
+    ids, weights, ends, rows, slots, inner = [base + offset for offset in layer.offsets]
+    shape = x.shape[0], top_k, x.shape[1]
+    if asked.rule:
+        each = x.new_empty(shape)
+        _run.launch(layer.route, (first, second, ids, weights, ends, rows, slots), x)
+    else:
+        each, weights = x.new_zeros(shape), second  # ids of no expert add nothing
+        _run.launch(layer.route, (first, ends, rows, slots), x)
+    _run.launch(layer.up, (x.data_ptr(), w1, ends, rows, inner), x)
+    _run.launch(layer.down, (inner, w2, weights, ends, slots, each.data_ptr()), x)
+    return each.sum(1)
+
+
+def _run_layer(asked: Asked, x: Tensor, w1: Tensor, w2: Tensor, first: Tensor,
+               second: Optional[Tensor]) -> Tensor:
+    top_k = asked.rule.top_k if asked.rule else first.shape[1]
+    sizes = _sizes(x, first, w1, w2)._replace(top_k=top_k)
+    if asked.rule and first.shape[1] != sizes.experts:
+        raise Error(f"router_logits must have {sizes.experts} columns, one for each expert, got "
+                    f"{first.shape[1]}")
+    if 0 in (sizes.tokens, sizes.hidden, sizes.inner, top_k):
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
+    x, w1, w2 = _routing.by_rows(x), _routing.by_rows(w1), _routing.by_rows(w2)
+    tensors = (x, w1, w2, first, second)
+    layer: Any = _run.bound_of(_bind_layer, asked, tensors)
+    if isinstance(layer, Layer):
+        return _launch_layer(layer, asked, x, tensors, top_k)
+    if asked.rule:
+        first, second = ops.route(first, second, *asked.rule)
+    assert second is not None
+    return _on_copies(x, first, second, w1, w2, asked.activation, sizes)
 
 
 def _run_moe(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str
              ) -> Tensor:
     try:
-        sizes = _sizes(x, ids, w1, w2)
-        x, w1, w2 = _by_rows(x), _by_rows(w1), _by_rows(w2)
-        if x.is_cuda:  # no kernel of a GPU has gates and rows by index with groups
-            return _on_copies(x, ids, weights, w1, w2, activation, sizes)
-        order = _routing.by_expert(ids, sizes.experts)
-        rows = sizes.tokens * sizes.top_k
-        inner = x.new_empty((rows, sizes.inner))
-        each = x.new_zeros((rows, sizes.hidden))  # ids of no expert add nothing
-        if 0 not in (*inner.shape, *each.shape):
-            tokens = torch.div(order.slots, sizes.top_k, rounding_mode="floor")
-            _run.run(_bind_up, activation, (x, w1, order.ends, tokens, inner), x)
-            scale = weights.reshape(-1).float()
-            _run.run(_bind_down, None, (inner, w2, scale, order.ends, order.slots, each), x)
-        return each.view(sizes.tokens, sizes.top_k, sizes.hidden).sum(1)
+        return _run_layer(Asked(activation, None), x, w1, w2, ids.to(torch.int32).contiguous(),
+                          weights.float().contiguous())
     except Error as error:
         raise named("fused_moe", error) from None
 
 
-def _fake(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str
-          ) -> Tensor:
+def _run_routed(x: Tensor, logits: Tensor, bias: Optional[Tensor], w1: Tensor, w2: Tensor,
+                activation: str, *rule: Any) -> Tensor:
+    try:
+        return _run_layer(Asked(activation, Rule(*rule)), x, w1, w2,
+                          *_routing.readable(logits, bias))
+    except Error as error:
+        raise named("fused_moe", error) from None
+
+
+def _fake(x: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
+_REFUSAL = ("gradients come from the function tessera.torch.fused_moe(), not from the operator")
 register(Operator("fused_moe(Tensor x, Tensor ids, Tensor weights, Tensor w1, Tensor w2, "
-                  "str activation) -> Tensor", _run_moe, _fake,
-                  refusal="gradients come from the function tessera.torch.fused_moe(), not from "
-                          "the operator"))
+                  "str activation) -> Tensor", _run_moe, _fake, refusal=_REFUSAL))
+register(Operator("routed_moe(Tensor x, Tensor logits, Tensor? bias, Tensor w1, Tensor w2, "
+                  "str activation, int top_k, str scoring, bool renormalize, int num_groups, "
+                  "int top_groups, float scaling_factor) -> Tensor", _run_routed, _fake,
+                  refusal=_REFUSAL))
 
 
 # ---- On copies of rows ---------------------------------------------------------------------------
@@ -142,18 +231,12 @@ def _needs_gradients(tensors: List[Optional[Tensor]]) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
-def _experts(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str
-             ) -> Tensor:
-    if _needs_gradients([x, weights, w1, w2]):
-        return _on_copies(x, ids, weights, w1, w2, activation, _sizes(x, ids, w1, w2))
-    return ops.fused_moe(x, ids, weights, w1, w2, activation)
-
-
 def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tensor, w2: Tensor, *,
               top_k: int, activation: str = "silu", router: str = "softmax",
               renormalize: bool = True, router_bias: Optional[Tensor] = None, num_groups: int = 1,
               top_groups: int = 1, scaling_factor: float = 1.0,
-              shared: Optional[Tuple[Tensor, Tensor]] = None) -> Tensor:
+              shared: Optional[Tuple[Tensor, Tensor]] = None, w1_scale: Optional[Tensor] = None,
+              w2_scale: Optional[Tensor] = None) -> Tensor:
     """The sum over a token's experts of weight * (act(x @ w1_gate.T) * (x @ w1_up.T)) @ w2.T.
 
     x: (tokens, hidden). routing: router_logits (tokens, experts), or (ids, weights), (tokens,
@@ -165,30 +248,64 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
 
     x is not copied by experts: rows are gathered by index in the first product, and the second one
     stores each row at its place, so that a token's rows are added in one order, and results repeat
-    bit by bit. With gradients and on GPUs x is copied once for each of a token's experts. Returns
-    (tokens, hidden) in x's type. Raises Error where shapes, types or numbers do not fit.
+    bit by bit. On a GPU this takes five launches from logits: two for the router (one of few
+    tokens), two products and the sum. With gradients, and where a GPU has no such kernels, x is
+    copied once for each of a token's experts; of the latter a warning says why, once for each size.
+    ids are numbers of 32 bits. w1_scale, w2_scale: those of weights in float8_e4m3fn, in float32,
+    one for each 128 x 128 elements, (experts, 2 * inner / 128, hidden / 128) and (experts, hidden /
+    128, inner / 128), sizes rounded up. x and what lies between the products are then quantised by
+    128 elements of each row, and rows are copied by experts. Returns (tokens, hidden) in x's type.
+    Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "
                     f"{activation!r}")
     try:
-        if isinstance(routing, tuple):
-            ids, weights = routing
-        else:
-            ids, weights = _routing.route(routing, top_k, router=router, renormalize=renormalize,
-                                          router_bias=router_bias, num_groups=num_groups,
-                                          top_groups=top_groups, scaling_factor=scaling_factor)
-        if tuple(ids.shape) != tuple(weights.shape) or ids.dim() != 2 or ids.shape[1] != top_k:
-            raise Error(f"ids and weights must have the shape (tokens, top_k={top_k}), got "
-                        f"{tuple(ids.shape)} and {tuple(weights.shape)}")
-        out = _experts(x, ids, weights, w1, w2, activation)
+        rule = Rule(top_k, router, renormalize, num_groups, top_groups, float(scaling_factor))
+        scales = None if w1_scale is None and w2_scale is None else (w1_scale, w2_scale)
+        out = _experts(x, routing, router_bias, w1, w2, activation, rule, scales)
         return out if shared is None else out + _shared(x, *shared, activation)
     except Error as error:
         raise named("fused_moe", error) from None
+
+
+def _experts(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], bias: Optional[Tensor],
+             w1: Tensor, w2: Tensor, activation: str, rule: Rule,
+             scales: Optional[Tuple[Optional[Tensor], Optional[Tensor]]] = None) -> Tensor:
+    """With gradients, and with weights of 8 bits, on copies of rows."""
+    given = routing if isinstance(routing, tuple) else (routing,)
+    has_gradients = _needs_gradients([x, *given, w1, w2])
+    if len(given) == 1:
+        _routing.check_rule(given[0], rule)
+        if not has_gradients and scales is None:
+            return ops.routed_moe(x, given[0], bias, w1, w2, activation, *rule)
+        given = _routing.route(given[0], rule.top_k, router=rule.scoring, router_bias=bias,
+                               **{name: getattr(rule, name) for name in Rule._fields[2:]})
+    ids, weights = given
+    if ids.shape != weights.shape or ids.dim() != 2 or ids.shape[1] != rule.top_k:
+        raise Error(f"ids and weights must have the shape (tokens, top_k={rule.top_k}), got "
+                    f"{tuple(ids.shape)} and {tuple(weights.shape)}")
+    if scales is not None:
+        return _scaled(x, ids, weights, w1, w2, activation, scales)
+    if has_gradients:
+        return _on_copies(x, ids, weights, w1, w2, activation, _sizes(x, ids, w1, w2))
+    return ops.fused_moe(x, ids, weights, w1, w2, activation)
+
+
+def _scaled(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str,
+            scales: Tuple[Optional[Tensor], Optional[Tensor]]) -> Tensor:
+    w1_scale, w2_scale = scales
+    if w1_scale is None or w2_scale is None:
+        raise Error("w1_scale and w2_scale must be given together")
+    _sizes(x, ids, w1, w2, True)
+    _moe_scaled.check_scales(w1, w2, w1_scale, w2_scale)
+    if 0 in (*x.shape, *ids.shape, w2.shape[2]):
+        return torch.zeros_like(x, memory_format=torch.contiguous_format)
+    return ops.scaled_moe(x, ids, weights, w1, w2, w1_scale, w2_scale, ACTIVATIONS[activation])
 
 
 def _shared(x: Tensor, w1: Tensor, w2: Tensor, activation: str) -> Tensor:
     """The experts of all tokens: one group."""
     one = torch.zeros((x.shape[0], 1), dtype=torch.int32, device=x.device)
     weights = torch.ones((x.shape[0], 1), dtype=torch.float32, device=x.device)
-    return _experts(x, one, weights, w1.unsqueeze(0), w2.unsqueeze(0), activation)
+    return _experts(x, (one, weights), None, w1.unsqueeze(0), w2.unsqueeze(0), activation, Rule(1))

@@ -27,6 +27,8 @@ constexpr BadProblem kBadProblems[] = {
     {"route tokens=1 experts=1025 top_k=1", "route: experts must be between 1 and 1024, got 1025"},
     {"route tokens=1 experts=8 top_k=0",
      "route: top_k must be between 1 and the number of experts, 8, got 0"},
+    {"route tokens=1 experts=8 top_k=0 scoring=given order=1",
+     "route: top_k must be at least 1, got 0"},
     {"route tokens=1 experts=8 top_k=9",
      "route: top_k must be between 1 and the number of experts, 8, got 9"},
     {"route tokens=1073741824 experts=8 top_k=2",
@@ -74,7 +76,8 @@ TEST(RouteValidate, AcceptsWhatIsAllowed) {
        {"route tokens=0 experts=1 top_k=1", "route tokens=3 experts=1024 top_k=1024 order=1",
         "route tokens=3 experts=256 top_k=8 scoring=sigmoid bias=1 num_groups=8 top_groups=4 "
         "scaling_factor=-2.5 renormalize=0 ld_logits=300 dtype=fp16",
-        "route tokens=2147483647 experts=2 top_k=1 scoring=given order=1"}) {
+        "route tokens=2147483647 experts=2 top_k=1 scoring=given order=1",
+        "route tokens=3 experts=2 top_k=7 scoring=given order=1"}) {
     EXPECT_EQ(refusal(parse_problem(line)), "") << line;
   }
 }

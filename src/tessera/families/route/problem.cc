@@ -94,7 +94,8 @@ void validate(const Problem& problem) {
   if (p.experts < 1 || p.experts > device::kMostExperts) {
     refuse("experts must be between 1 and {}, got {}", device::kMostExperts, p.experts);
   }
-  if (p.top_k < 1 || p.top_k > p.experts) {
+  if (!chooses(p) && p.top_k < 1) refuse("top_k must be at least 1, got {}", p.top_k);
+  if (chooses(p) && (p.top_k < 1 || p.top_k > p.experts)) {
     refuse("top_k must be between 1 and the number of experts, {}, got {}", p.experts, p.top_k);
   }
   constexpr std::int64_t kMostSlots = std::numeric_limits<std::int32_t>::max();
