@@ -139,7 +139,7 @@ TEST_F(GpuGroupedOutputs, KernelsByTheCopyEngineAreCorrect) {
            "bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16{}_gatesilumul_cooperative_s4",
            "bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16{}_rowsgathered_bias_cooperative_s4",
            "bf16_rcr_tmaws_64x32x64_1x1x1_64x32x16{}_rowsgathered_cooperative_s8_swap",
-           "tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8{}_rowsgathered_cooperative_s4",
+           "tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8{}_gatesilumul_cooperative_s4",
            "int8_rcr_tmaws_128x128x128_2x1x1_64x128x32{}_rowsgathered_cooperative_s4",
            // scattered rows
            "bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_dfp32{}_rowsscattered_rowscale_cooperative_"

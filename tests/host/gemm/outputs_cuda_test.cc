@@ -57,6 +57,9 @@ const OutputRule kOutputRules[] = {
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_rowsgathered_cooperative_s4",
      "tmaws gathers rows whose k is contiguous: layout must be rcr or rrr with indexing=gathered, "
      "got crr"},
+    {"tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8_rowsgathered_cooperative_s4",
+     "the copy engine rounds fp32 to tf32, and threads that copy gathered rows do not; use a "
+     "cpasync kernel"},
     {"bf16_rcr_tmaws_256x128x64_2x1x1_64x128x16_rowsgathered_cooperative_s4",
      "the threads that copy gathered rows have registers for 128 rows of a tile beside 2 "
      "consumers, "

@@ -68,7 +68,7 @@ TEST_F(OutputsKernels, ByTheCopyEngineDoNotSpill) {
              "fp8_rcr_tmaws_128x256x128_2x1x1_64x256x32_outbf16{}_gatesilumul_rowsgathered_"
              "cooperative_s3",
              "int8_rcr_tmaws_128x128x128_2x1x1_64x128x32{}_rowsscattered_cooperative_s4",
-             "tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8{}_rowsgathered_cooperative_s4",
+             "tf32_rcr_tmaws_128x128x32_2x1x1_64x128x8{}_rowsscattered_cooperative_s4",
          }) {
       names.push_back(fmt::format(fmt::runtime(rest), grouping));
     }

@@ -111,18 +111,32 @@ double stream_seconds(const tile::GpuCase& c, const tile::GpuKernel& x) {
   return cycles / c.hertz;
 }
 
+namespace {
+
+// Threads store scattered rows 16 bytes at a time (src/tessera/device/cuda/tma_named_rows.h). The
+// cycles of a unit for each output are a guess.
+void store_scattered(tile::GpuCase& c, tile::GpuKernel& x) {
+  constexpr double kCycles = 0.2;
+  c.finished_cycles = kCycles;
+  x.stores_by_copy = 0;
+}
+
+}  // namespace
+
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target, int) {
-  const tile::GpuCase c = gpu_case(p, target);
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  tile::GpuCase c = gpu_case(p, target);
   if (p.m == 0 || p.n == 0 || p.batch == 0) return total_of(0, 0, c.launch_seconds, 1);
   tile::GpuKernel x = kernel_on(spec, p, target);
+  if (s.indexing == GemmIndexing::scattered) store_scattered(c, x);
   count_out(c, x);
   if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
   const Estimate found =
       total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
   const Estimate product = has_scales(p) ? with_scales(found, spec, p, target) : found;
-  if (!has_outputs(std::get<GemmSignature>(spec.signature)) || x.is_tmaws != 0) return product;
-  return with_output_steps(product, spec, p, c.bandwidth);
+  const bool has_steps = has_outputs(s) && x.is_tmaws == 0;
+  return has_steps ? with_output_steps(product, spec, p, c.bandwidth) : product;
 }
 
 }  // namespace tessera::gemm

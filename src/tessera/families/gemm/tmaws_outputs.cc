@@ -62,6 +62,14 @@ constexpr Rule kOutputRules[] = {
            to_string(c.signature.layout));
      }},
     {[](const Case& c) {
+       return c.signature.indexing != GemmIndexing::gathered || c.signature.a != DType::tf32;
+     },
+     [](const Case&) {
+       return std::string(
+           "the copy engine rounds fp32 to tf32, and threads that copy gathered rows do not; use a "
+           "cpasync kernel");
+     }},
+    {[](const Case& c) {
        return c.signature.indexing != GemmIndexing::gathered ||
               gathered_rows(c) <= most_gathered_rows(c.algorithm);
      },

@@ -3,15 +3,15 @@
 //
 // A, B and out are one tensor map each, in which a group is a range of rows or of k, or a matrix. A
 // tile whose rows go beyond its group's end reads rows of others, whose products are not stored.
-// The copy engine stores whole tiles; threads store the rows of others. Along k, group_tail.h takes
-// away what follows a group's end.
+// The copy engine stores whole tiles; threads store the rows of others (tma_named_rows.h). Along k,
+// group_tail.h takes away what follows a group's end.
 #pragma once
 
 #include "tessera/device/cuda/gemm/group_check.h"
 #include "tessera/device/cuda/gemm/group_tail.h"
 #include "tessera/device/cuda/gemm/group_walk.h"
 #include "tessera/device/cuda/tma_main_loop.h"
-#include "tessera/device/cuda/tma_store.h"
+#include "tessera/device/cuda/tma_named_rows.h"
 
 namespace tessera::device {
 
@@ -112,10 +112,10 @@ struct TmaGroupedGemm {
     block.loop.run_roles(block);
   }
 
-  // `copiers` as in TmaMainLoop::init_ring().
+  // `copiers` as in TmaMainLoop::init_ring(); where there are any, they copy A, which has no map.
   __device__ __forceinline__ void init(u32 copiers = 0) const {
     if (loop.is_producer() && loop.thread == 0 && arguments.groups.gemm.k > 0) {
-      tma_prefetch(&arguments.a_map);
+      if (copiers == 0) tma_prefetch(&arguments.a_map);
       tma_prefetch(&arguments.b_map);
     }
     if (threadIdx.x == 0) {
@@ -305,7 +305,15 @@ struct TmaGroupedGemm {
       }
       if (loop.thread == 0) stores_wait_read<0>();  // the area may still be on its way out
     }
-    store_of<StoredByThreads<C>>(g, phases).store(sums, place);
+    using ByThreads = Store<StoredByThreads<C>>;
+    const ByThreads by_threads = store_of<StoredByThreads<C>>(g, phases);
+    by_threads.for_each_pass(sums, place, [&](const StorePlace& at) {
+      if (at.row + ByThreads::kHeight <= g.m) {
+        by_threads.finish(at);
+      } else {  // the group ends here
+        NamedRows<ByThreads>{by_threads}.finish(at, [](i64 row) { return row; });
+      }
+    });
   }
 
   __device__ __forceinline__ StorePlace in_map(const GroupPart& part, StorePlace place) const {
