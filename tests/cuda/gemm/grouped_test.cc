@@ -367,7 +367,7 @@ TEST_F(GpuGroupedScaled, KernelsByWarpsAreCorrect) {
 constexpr const char* kScaledKernels[] = {
     "fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_groups{}_scalea1x128_scaleb128x128_cooperative_s4",
     "fp8_rcr_tmaws_128x96x128_2x1x1_64x96x32_groups{}_scalea1x128_scaleb1x128_cooperative_s4",
-    "fp8_rcr_tmaws_256x128x128_2x1x1_64x128x32_groups{}_scalea1x128_scaleb128x128_cooperative_s3",
+    "fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_groups{}_scalea1x128_scaleb128x128_cooperative_s4",
     "fp8_rcr_tmaws_64x64x128_1x1x1_64x64x32_groups{}_scalea1x128_scaleb128x128_cooperative_s4",
     "fp8_rcr_tmaws_128x64x128_2x1x1_64x64x32_groups{}_scalea1x128_scaleb128x128_cooperative_s5_"
     "swap",

@@ -29,7 +29,7 @@ Verdict tmaws_serves_outputs(const KernelSpec& spec, const GemmProblem& problem)
 // The algorithms for products with a gate of which few rows share an expert's columns.
 void add_gated(const OwnQuery& query, std::vector<Algorithm>& all);
 Source tmaws_outputs_source(const KernelSpec& spec, const std::string& shapes);
-Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& problem,
+Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            const GemmOperands& operands);
 
 }  // namespace tessera::gemm

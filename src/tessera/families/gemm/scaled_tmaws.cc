@@ -15,6 +15,7 @@ namespace tessera::gemm {
 namespace {
 
 constexpr int kMostScaledRegisters = 200;  // of a thread, for sums and scales; more spill
+constexpr int kMostOfGroups = 192;         // the same beside what finds groups
 constexpr int kMostScaledConsumers = 2;
 
 bool scales_of_128(const GemmSignature& s) {
@@ -43,6 +44,10 @@ int scaled_registers(const Case& c) {
   return tile::tmaws_accumulators(a) + a.tile.n / 2 + of_columns;
 }
 
+int most_registers(const GemmSignature& s) {
+  return has_groups(s) ? kMostOfGroups : kMostScaledRegisters;
+}
+
 constexpr Rule kScaledRules[] = {
     {[](const Case& c) { return !has_scales(c.signature) || scales_of_128(c.signature); },
      [](const Case& c) {
@@ -69,12 +74,12 @@ constexpr Rule kScaledRules[] = {
                           device::kScaledDepth, c.algorithm.tile.k);
      }},
     {[](const Case& c) {
-       return !has_scales(c.signature) || scaled_registers(c) <= kMostScaledRegisters;
+       return !has_scales(c.signature) || scaled_registers(c) <= most_registers(c.signature);
      },
      [](const Case& c) {
        return fmt::format(
            "needs {} registers a thread for sums, those of a stage and scales, at most {} fit",
-           scaled_registers(c), kMostScaledRegisters);
+           scaled_registers(c), most_registers(c.signature));
      }},
 };
 
@@ -121,7 +126,8 @@ int scaled_stages(const OwnQuery& query, Algorithm a) {
 
 void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
   a.stages = scaled_stages(query, a);
-  if (scaled_registers({query.signature, a, query.target}) > kMostScaledRegisters) return;
+  const int most = most_registers(query.signature);
+  if (scaled_registers({query.signature, a, query.target}) > most) return;
   const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
   if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
 }
@@ -134,7 +140,7 @@ void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
       if (is_alone && (shares || slices > 1)) continue;
-      if (tile.tile_m * tile.tile_n > kSharedTile && !shares && !is_alone) continue;
+      if (tile.tile_m * tile.tile_n > kSharedTile && !shares) continue;
       // Two blocks of 64 rows whose rows and columns all have scales of their own spill.
       if (tile.tile_m == 256 && query.signature.scale_b == GemmScale::by_1x128) continue;
       if (slices > 1 &&
@@ -178,7 +184,9 @@ void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all) {
   if (!scales_of_128(query.signature) || query.signature.layout != GemmLayout::rcr) return;
   for (const ScaledTile& tile : kScaledTiles) {
     add_scaled_tile(query, tile, false, all);
-    if (tile.tile_n <= kSkinnyTile || tile.tile_n == 128) add_scaled_tile(query, tile, true, all);
+    // Along k both operands have scales of rows: swapped, a square tile is the same and spills.
+    const bool is_square = query.signature.grouping != GemmGrouping::along_k && tile.tile_n == 128;
+    if (tile.tile_n <= kSkinnyTile || is_square) add_scaled_tile(query, tile, true, all);
   }
 }
 
