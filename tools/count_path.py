@@ -31,8 +31,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMITS = {
-    "cold": {"files": 120, "lines": 4290},
-    "warm": {"files": 21, "lines": 394},
+    "cold": {"files": 121, "lines": 4305},
+    "warm": {"files": 22, "lines": 417},
 }
 MODEL = "gemm_avx512_fp32"
 OF_GPUS = re.compile("cuda|hip|gpu|tmaws|wgmma|mfma")  # in names of files
