@@ -29,7 +29,8 @@ const std::string kShapes =
     "llama3_70b, llama3_8b, "
     "middle, mobilenet_v3, odd, odd_gpu, prefill_fp8, prefill_paged, prefill_ragged, qwen3, "
     "resnet50, resnet50_gemm, "
-    "resnext101, skinny, square, square_gpu, stable_diffusion, unet_sd15, video_3d, wavenet; a "
+    "resnext101, routers, skinny, square, square_gpu, stable_diffusion, unet_sd15, video_3d, "
+    "wavenet; a "
     "file of your own is named by its path)";
 const std::string kNoProblem =
     "give a problem, such as 'gemm m=128 n=3072 k=768', or a file after --shapes";
