@@ -155,7 +155,39 @@ class OutputsOfGemm : public EmulatedTest {
     }
     check_all(specs);
   }
+  // The same by MFMA; of what is asked, what the kernel takes.
+  void check_scaled_mfma(int each) {
+    std::vector<std::string> words = {"compv3_64x64x128_2x2x1_16x16x64",
+                                      "compv4_64x64x128_2x2x1_32x32x32"};
+    if (target_.name == "gfx950") words.push_back("compv3_64x64x128_2x2x1_16x16x128");
+    std::vector<KernelSpec> specs;
+    for (const std::string& shape : words) {
+      for (int i = 0; i < each; ++i) {
+        KernelSpec spec =
+            parse_name(fmt::format("gemm_fp8_rcr_{}_intrawave_{}", shape, target_.name));
+        do {
+          GemmProblem p = signature(one_in(2) ? DType::fp8 : DType::bf8);
+          add_scales(p);
+          if (one_in(2)) {
+            p.scale_a = p.scale_b = GemmScale::by_1x32, p.scale_type = GemmScaleType::e8m0;
+          }
+          spec.signature = signature_of(p);
+        } while (!family_.is_legal(spec, target_));
+        specs.push_back(spec);
+      }
+    }
+    check_all(each == 1 ? few(specs) : specs);
+  }
 };
+
+class ScaledOutputsByMfma : public OutputsOfGemm {};
+class LongScaledOutputsByMfma : public OutputsOfGemm {};
+INSTANTIATE_TEST_SUITE_P(Targets, ScaledOutputsByMfma, testing::Values("gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+INSTANTIATE_TEST_SUITE_P(Long, LongScaledOutputsByMfma, testing::Values("gfx942", "gfx950"),
+                         [](const auto& row) { return row.param; });
+TEST_P(ScaledOutputsByMfma, AreFinishedRowByRow) { check_scaled_mfma(1); }
+TEST_P(LongScaledOutputsByMfma, AreFinishedRowByRow) { check_scaled_mfma(5); }
 
 class LongOutputsOfGemm : public OutputsOfGemm {};
 

@@ -173,9 +173,13 @@ TEST(OutputsRules, ServeAmdWithGroups) {
             "which need slices=1 streamk=false, got slices=4 streamk=false");
 }
 
-TEST(OutputsRules, ServeBlockScalesByTheGeneralKernelOfAmd) {
+TEST(OutputsRules, ServeBlockScalesOnAmd) {
   const char* const line = "gemm m=8 n=8 k=8 dtype=fp8 out=bf16 gate=silu_mul scale_a=1x128";
   EXPECT_EQ(why_not(line, Pipeline::direct, load_target("gfx942")), "");
+  const KernelSpec mfma = parse_name(
+      "gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x64_outbf16_scalea1x128_gatesilumul_intrawave_"
+      "gfx942");
+  EXPECT_EQ(family().is_legal(mfma, load_target("gfx942")).reason, "");
   EXPECT_EQ(why_not(line, Pipeline::packab, load_target("avx512")),
             "avx512 has no packab kernels with block scales beside a gate, rows by index or "
             "quantised outputs");

@@ -78,11 +78,15 @@ std::string hip_pack_text(const std::string& name) {
 HipTemplate template_of(const KernelSpec& spec) {
   const auto& s = std::get<GemmSignature>(spec.signature);
   const bool is_general = spec.algorithm.pipeline == Pipeline::direct;
-  if (has_outputs(s)) return {"outputs_gemm.h", is_general ? "GeneralSums" : "MfmaSums"};
-  if (has_scales(s) && is_general) return {"scaled_gemm.h", "ScaledGemm"};
-  if (has_scales(s)) {
-    return {"mfma_scaled_gemm.h", multiplies_by_mx(spec.algorithm) ? "MxGemm" : "MfmaScaledGemm"};
+  const bool by_mx = has_scales(s) && multiplies_by_mx(spec.algorithm);
+  if (has_outputs(s)) {
+    return {"outputs_gemm.h", is_general      ? "GeneralSums"
+                              : by_mx         ? "MxMfmaSums"
+                              : has_scales(s) ? "ScaledMfmaSums"
+                                              : "MfmaSums"};
   }
+  if (has_scales(s) && is_general) return {"scaled_gemm.h", "ScaledGemm"};
+  if (has_scales(s)) return {"mfma_scaled_gemm.h", by_mx ? "MxGemm" : "MfmaScaledGemm"};
   if (has_groups(s)) {
     return {"grouped_gemm.h", is_general ? "GroupedGeneralGemm" : "GroupedMfmaGemm"};
   }

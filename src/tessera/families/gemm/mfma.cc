@@ -461,6 +461,7 @@ constexpr Way mfma_way(Pipeline pipeline) {
                   .runs_lists = true,
                   .bind_outputs = bind_outputs_on_hip,
                   .bind_scaled = bind_scaled_on_hip,
+                  .scales_outputs = true,
                   .served = mfma_served}};
 }
 

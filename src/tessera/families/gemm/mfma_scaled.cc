@@ -30,15 +30,20 @@ int depth_of_blocks(const GemmSignature& s) {
   return static_cast<int>(least);
 }
 
-// Beside the second set of sums; with more of them clang 22 spills.
+// Beside the second set of sums; with more of them clang 22 spills. So it does with half as many
+// where each column has a scale, which every sum reads, or where lanes transpose an operand, and
+// where tiles are long along k.
 constexpr int kMostScaledSums = 64;
-constexpr int kMostSumsByColumn = 32;  // where each column has a scale, which every sum reads
+constexpr int kUsualTileK = 128;
 bool scales_columns(const GemmSignature& s) {
   return s.scale_b != GemmScale::none && block_of(s.scale_b).rows == 1;
 }
 int most_sums(const Case& c) {
-  const bool by_column = scales_columns(c.signature) && !multiplies_by_mx(c.algorithm);
-  return by_column ? kMostSumsByColumn : kMostScaledSums;
+  if (multiplies_by_mx(c.algorithm)) return kMostScaledSums;
+  const tile::MfmaOperands operands = mfma_operands(c.signature, c.algorithm.pipeline);
+  const bool holds_more =
+      scales_columns(c.signature) || operands.transposes_a || operands.transposes_b;
+  return kMostScaledSums / (holds_more ? 2 : 1) / (c.algorithm.tile.k > kUsualTileK ? 2 : 1);
 }
 int scaled_sums(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / tile::block_lanes(c.algorithm, c.target);
@@ -97,9 +102,12 @@ constexpr Rule kScaleRules[] = {
     {[](const Case& c) { return !is_scaled_mfma(c) || scaled_sums(c) <= most_sums(c); },
      [](const Case& c) {
        return fmt::format(
-           "with scale_b={} a lane has at most {} sums, got {} ({}x{} over {} lanes)",
-           to_string(c.signature.scale_b), most_sums(c), scaled_sums(c), c.algorithm.tile.m,
-           c.algorithm.tile.n, tile::block_lanes(c.algorithm, c.target));
+           "with scale_b={}, layout={} and tile_k={} a lane has at most {} sums, got {} ({}x{} "
+           "over "
+           "{} lanes)",
+           to_string(c.signature.scale_b), to_string(c.signature.layout), c.algorithm.tile.k,
+           most_sums(c), scaled_sums(c), c.algorithm.tile.m, c.algorithm.tile.n,
+           tile::block_lanes(c.algorithm, c.target));
      }},
 };
 

@@ -168,14 +168,14 @@ struct MxSums {
     static __device__ __forceinline__ void finish(Sums&) {}
 
    private:
-    // Past the end of k elements are 0, and any number scales them.
+    // Past the end of k elements are 0, and any number scales them; nobody reads a row of no index.
     template <class Of, int kBlocks>
     static __device__ __forceinline__ void load(const Of& of, int row, i64 rows, int k, i64 end,
                                                 int (&to)[kBlocks]) {
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
-        to[i] = k < end ? static_cast<int>(of.word(of.from.row + within(row + i * kSide, rows), k))
-                        : 127;
+        const i64 own = of.rows.row(of.from.row + within(row + i * kSide, rows));
+        to[i] = k < end && own >= 0 ? static_cast<int>(of.word(own, k)) : 127;
       }
     }
   };

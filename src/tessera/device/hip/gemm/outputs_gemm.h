@@ -8,7 +8,7 @@
 
 #include "tessera/device/hip/eight_bits.h"
 #include "tessera/device/hip/gemm/grouped_gemm.h"
-#include "tessera/device/hip/gemm/scaled_gemm.h"
+#include "tessera/device/hip/gemm/mfma_scaled_gemm.h"
 #pragma clang force_cuda_host_device begin
 #include "tessera/device/norm.h"
 #pragma clang force_cuda_host_device end
@@ -60,6 +60,12 @@ template <class C>
 using GeneralSums = GeneralGemm<SumsOf<C>, SumsGroups<C>, ScalesOf<C>>;
 template <class C>
 using MfmaSums = MfmaGemm<SumsOf<C>, GemmOperands<C>, SumsGroups<C>>;
+template <class C>
+using ScaledMfmaSums = MfmaGemm<SumsOf<C>, GemmOperands<C>, SumsGroups<C>, ScaledSums>;
+#if defined(__gfx950__)
+template <class C>
+using MxMfmaSums = MfmaGemm<SumsOf<C>, GemmOperands<C>, SumsGroups<C>, MxSums>;
+#endif
 
 // ---- gathered rows ----
 
