@@ -59,6 +59,22 @@ class ScaledGemm : public EmulatedGemm {
     check_specs(some(specs, 2));
   }
 
+  // Kernels by MFMA that a problem is offered.
+  void check_offered(int count) {
+    std::vector<KernelSpec> specs;
+    for (int i = 0; i < count; ++i) {
+      const auto s = std::get<GemmSignature>(random_mfma(kUsualMfma).signature);
+      std::vector<KernelSpec> all =
+          family_.legal_candidates(gemm::problem_of(s, 512, 512, 512), target_);
+      std::erase_if(all, [](const KernelSpec& spec) {
+        return spec.algorithm.pipeline == Pipeline::direct || spec.algorithm.slices > 1;
+      });
+      specs.push_back(all[static_cast<std::size_t>(between(0, std::ssize(all) - 1))]);
+    }
+    check_specs(specs);
+  }
+  static constexpr const char* kUsualMfma = "compv4_64x64x128_2x2x1_32x32x32_intrawave";
+
   GemmProblem problem_with_scales(const KernelSpec& spec) {
     GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), between(1, 140),
                                      between(1, 70), between(0, 300));
@@ -132,6 +148,7 @@ TEST_P(LongScaledGemm, MultipliesEachElementByItsScale) { check_some(20); }
 
 TEST_P(ScaledMfma, ScalesSumsOfBlocks) { check_mfma(1); }
 TEST_P(LongScaledMfma, ScalesSumsOfBlocks) { check_mfma(4); }
+TEST_P(LongScaledMfma, OffersLeanKernels) { check_offered(24); }
 
 }  // namespace
 }  // namespace tessera

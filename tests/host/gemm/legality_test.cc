@@ -169,7 +169,7 @@ const IllegalName kVerdicts[] = {
      "must "
      "not be along_k with block scales, got along_k; use a direct kernel"},
     {"gemm_fp8_rcr_compv3_128x128x128_2x2x1_32x32x32_scalea1x128_scaleb1x128_intrawave_gfx942",
-     "with scale_b=1x128, layout=rcr and tile_k=128 a lane has at most 32 sums, got 64 (128x128 "
+     "with scale_b=1x128, layout=rcr and tile_k=128 a lane has at most 16 sums, got 64 (128x128 "
      "over "
      "256 lanes)"},
     {"gemm_fp8_rcr_compv3_64x64x128_2x2x1_16x16x128_scalea1x32_scaleb1x32_bye8m0_intrawave_gfx950",

@@ -30,9 +30,9 @@ int depth_of_blocks(const GemmSignature& s) {
   return static_cast<int>(least);
 }
 
-// Beside the second set of sums; with more of them clang 22 spills. So it does with half as many
-// where each column has a scale, which every sum reads, or where lanes transpose an operand, and
-// where tiles are long along k.
+// Beside the second set of sums; with more of them clang 22 spills. So it does with a quarter of
+// them where each column has a scale, which every sum reads, and with half as many where lanes
+// transpose an operand, or where tiles are long along k.
 constexpr int kMostScaledSums = 64;
 constexpr int kUsualTileK = 128;
 bool scales_columns(const GemmSignature& s) {
@@ -41,9 +41,9 @@ bool scales_columns(const GemmSignature& s) {
 int most_sums(const Case& c) {
   if (multiplies_by_mx(c.algorithm)) return kMostScaledSums;
   const tile::MfmaOperands operands = mfma_operands(c.signature, c.algorithm.pipeline);
-  const bool holds_more =
-      scales_columns(c.signature) || operands.transposes_a || operands.transposes_b;
-  return kMostScaledSums / (holds_more ? 2 : 1) / (c.algorithm.tile.k > kUsualTileK ? 2 : 1);
+  const bool transposes = operands.transposes_a || operands.transposes_b;
+  const int share = scales_columns(c.signature) ? 4 : transposes ? 2 : 1;
+  return kMostScaledSums / share / (c.algorithm.tile.k > kUsualTileK ? 2 : 1);
 }
 int scaled_sums(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / tile::block_lanes(c.algorithm, c.target);
