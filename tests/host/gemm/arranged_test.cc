@@ -53,6 +53,18 @@ TEST(Arranged, ListsEverySourceAndEveryDimension) {
   EXPECT_EQ(names, "a 24 a1 24 a2 24 b 20 b1 4 out 30 ");
 }
 
+TEST(Arranged, KernelsRefuseWhatDoesNotGoWithIt) {
+  const Target target = load_target("avx512");
+  KernelSpec spec =
+      gemm::general(parse_problem("gemm m=6 n=5 k=4 merge_a=add sources_a=3"), target);
+  std::get<GemmSignature>(spec.signature).preshuffled_b = true;
+  EXPECT_EQ(gemm::family().is_legal(spec, target).reason,
+            "arranged operands go with no groups, packed B, scales of blocks, gates, rows by index "
+            "or quantised outputs");
+  std::get<GemmSignature>(spec.signature).preshuffled_b = false;
+  EXPECT_EQ(gemm::family().is_legal(spec, target).reason, "");
+}
+
 TEST(Arranged, KernelsAreLegalOnEveryBackend) {
   const Problem problem = parse_problem("gemm m=6 n=5 k=4 merge_a=add sources_a=3");
   for (const char* name : {"avx512", "avx2", "sm90a", "gfx942", "gfx950", "gfx1201"}) {
