@@ -31,6 +31,7 @@
 #include "tessera/registry/registry.h"
 #include "tessera/runtime/runtime.h"
 #include "tessera/select/select.h"
+#include "tessera/spec/einsum.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/numeric.h"
 #include "tessera/spec/problem.h"

@@ -16,6 +16,7 @@ from ._conv import conv, conv_backward_data, conv_backward_weight, conv_problem
 from ._decode import decode
 from ._dispatcher import Dispatcher
 from ._doctor import Report, doctor
+from ._einsum import einsum
 from ._explain import Explanation
 from ._fmha_builder import FmhaProblemBuilder
 from ._functions import autotune, explain, gemm, on_compile, preload, run, select
@@ -43,7 +44,8 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "append_kv", "attention", "attention_backward", "attention_problem", "autotune",
            "command", "commands", "conv",
            "conv_backward_data", "conv_backward_weight", "conv_problem", "data", "decode", "doctor",
-           "evaluate", "explain", "gelu_mul", "gelu_mul_quantised", "gemm", "grouped_matmul",
+           "einsum", "evaluate", "explain", "gelu_mul", "gelu_mul_quantised", "gemm",
+           "grouped_matmul",
            "layer_norm", "layer_norm_quantised", "matmul", "measurements", "on_compile",
            "order_by_expert", "preload", "prepack", "record", "report", "rms_norm",
            "rms_norm_quantised", "route", "run",

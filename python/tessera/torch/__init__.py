@@ -12,6 +12,7 @@ from ._attention import attention, scaled_dot_product_attention
 from ._conv import Conv1d, Conv2d, Conv3d, channels_last, conv1d, conv2d, conv3d
 from ._conv_transpose import (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, conv_transpose1d,
                               conv_transpose2d, conv_transpose3d)
+from ._einsum import einsum
 from ._functions import layer_norm, linear, matmul, rms_norm, softmax
 from ._gated import gelu_mul, silu_mul
 from ._gated_linear import gated_linear
@@ -29,7 +30,8 @@ from ._scaled import scaled_grouped_mm, scaled_mm
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
            "Kept", "Layer", "Linear", "Report", "append_kv", "are_batch_invariant_kernels_enabled",
            "attention", "channels_last", "compare", "conv1d", "conv2d", "conv3d",
-           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fused_moe", "gated_linear",
+           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "einsum", "fused_moe",
+           "gated_linear",
            "gelu_mul", "gelu_mul_quantised", "grouped_mm", "layer_norm", "layer_norm_quantised",
            "linear", "matmul", "optimize", "rms_norm", "rms_norm_quantised", "route",
            "scaled_dot_product_attention", "scaled_grouped_mm", "scaled_mm", "silu_mul",

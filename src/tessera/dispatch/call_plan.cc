@@ -91,6 +91,7 @@ LaunchPlan::LaunchPlan(const Launch& launch)
       second_(launch.arguments.second()),
       steps_(launch.steps.begin(), launch.steps.end()),
       tensor_maps_(launch.tensor_maps.begin(), launch.tensor_maps.end()),
+      workspace_places_(launch.workspace_places.begin(), launch.workspace_places.end()),
       pointers_(launch.pointers.begin(), launch.pointers.end()),
       workspace_(launch.workspace),
       blocks_offset_(launch.blocks_offset),
@@ -130,6 +131,7 @@ Launch LaunchPlan::launch_at(const Addresses& at) const {
   launch.arguments.assign(arguments_, second_);
   for (const Step& step : steps_) launch.steps.push(step);
   for (const TensorMap& map : tensor_maps_) launch.tensor_maps.push(map);
+  for (const WorkspacePlace& place : workspace_places_) launch.workspace_places.push(place);
   for (const void* pointer : pointers_) launch.pointers.push(pointer);
   launch.workspace = workspace_;
   launch.blocks_offset = blocks_offset_;

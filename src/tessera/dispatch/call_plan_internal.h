@@ -68,6 +68,7 @@ class LaunchPlan {
   std::size_t second_;
   std::vector<Step> steps_;
   std::vector<TensorMap> tensor_maps_;
+  std::vector<WorkspacePlace> workspace_places_;
   std::vector<const void*> pointers_;
   Launch::Workspace workspace_;
   std::size_t blocks_offset_;

@@ -103,6 +103,13 @@ class ArgumentBlock {
   std::size_t second_ = 0;
 };
 
+// A word of the argument block that gets the address of a place in the workspace.
+struct WorkspacePlace {
+  std::size_t offset;            // into the argument block
+  std::size_t workspace_offset;  // bytes from the workspace's address
+  bool operator==(const WorkspacePlace&) const = default;
+};
+
 // One run of one entry of the binary. A CPU's steps have no geometry.
 struct Step {
   // How much of its grid a step needs.
@@ -143,6 +150,7 @@ struct Launch {
   std::size_t blocks_offset = 0;
   Workspace workspace;  // GPU only; the entries of a CPU's kernel compute the size themselves
   InlineVector<TensorMap, 20> tensor_maps;
+  InlineVector<WorkspacePlace, 10> workspace_places;  // GPU; besides Workspace::address_offset
   InlineVector<const void*, 24> pointers;  // GPU: all that the kernel accesses, to be checked
   std::int64_t parts = 1;  // into which the kernel cuts the longest sums, at most; it merges them
   int max_threads = 0;     // CPU: the most threads that the kernel can use; 0: no limit

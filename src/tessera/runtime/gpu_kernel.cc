@@ -225,6 +225,10 @@ void GpuKernel::fill_arguments(Gpu& gpu, const Launch& launch, Pointer workspace
     std::memcpy(arguments.bytes.data() + launch.workspace.address_offset, &workspace,
                 sizeof(workspace));
   }
+  for (const WorkspacePlace& place : launch.workspace_places) {
+    const Pointer address = workspace + place.workspace_offset;
+    std::memcpy(arguments.bytes.data() + place.offset, &address, sizeof(address));
+  }
   if (gpu.driver().encode_tiled == nullptr && launch.tensor_maps.size() > 0) {
     throw Error(ErrorCode::internal,
                 fmt::format("{}: has {} tensor maps, which {} does not know", name(),

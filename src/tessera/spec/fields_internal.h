@@ -14,6 +14,7 @@ namespace tessera {
 
 // The ends of the keys of arrays.
 inline constexpr std::array<std::string_view, kMaxD> kNumbered = {"0", "1", "2", "3"};
+inline constexpr std::array<std::string_view, kMaxSources - 1> kOfSources = {"1", "2", "3"};
 inline constexpr std::array<std::string_view, 3> kOfSize = {"d", "h", "w"};
 inline constexpr std::array<std::string_view, 3> kOfFilter = {"z", "y", "x"};
 inline constexpr std::array<std::string_view, 6> kOfImage = {"n", "g", "c", "d", "h", "w"};
@@ -47,22 +48,27 @@ struct Fields<GemmProblem> {
       field("batch_stride_scale_b", &S::batch_stride_scale_b), field("gate", &S::gate),
       field("gate_interleaved", &S::gate_interleaved), field("indexing", &S::indexing),
       field("index_room", &S::index_room), field("quant", &S::quant),
-      field("scales_by_column", &S::scales_by_column));
+      field("scales_by_column", &S::scales_by_column), field("dims", &S::dims),
+      field("merge_a", &S::merge_a), field("merge_b", &S::merge_b),
+      field("sources_a", &S::sources_a), field("sources_b", &S::sources_b),
+      fields("ld_a", &S::ld_more_a, kOfSources), fields("ld_b", &S::ld_more_b, kOfSources),
+      fields("batch_stride_a", &S::batch_stride_more_a, kOfSources),
+      fields("batch_stride_b", &S::batch_stride_more_b, kOfSources));
 };
 
 template <>
 struct Fields<GemmSignature> {
   using S = GemmSignature;
-  static constexpr auto kAll =
-      row_list(field("a", &S::a, kRequired), field("b", &S::b, follows(&S::a)),
-               field("acc", &S::acc, follows(&S::a, default_accumulator)),
-               field("out", &S::out, follows(&S::a, default_output)),
-               field("d", &S::d, follows(&S::out)), field("layout", &S::layout, kRequired),
-               field("epilogue", &S::epilogue), field("preshuffle", &S::preshuffled_b),
-               field("grouping", &S::grouping), field("scale_a", &S::scale_a),
-               field("scale_b", &S::scale_b), field("scale_type", &S::scale_type),
-               field("gate", &S::gate), field("gate_interleaved", &S::gate_interleaved),
-               field("indexing", &S::indexing), field("quant", &S::quant));
+  static constexpr auto kAll = row_list(
+      field("a", &S::a, kRequired), field("b", &S::b, follows(&S::a)),
+      field("acc", &S::acc, follows(&S::a, default_accumulator)),
+      field("out", &S::out, follows(&S::a, default_output)), field("d", &S::d, follows(&S::out)),
+      field("layout", &S::layout, kRequired), field("epilogue", &S::epilogue),
+      field("preshuffle", &S::preshuffled_b), field("grouping", &S::grouping),
+      field("scale_a", &S::scale_a), field("scale_b", &S::scale_b),
+      field("scale_type", &S::scale_type), field("gate", &S::gate),
+      field("gate_interleaved", &S::gate_interleaved), field("indexing", &S::indexing),
+      field("quant", &S::quant), field("arranged", &S::arranged));
 };
 
 template <>

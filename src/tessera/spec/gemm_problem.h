@@ -8,6 +8,7 @@
 
 #include "tessera/spec/dtype.h"
 #include "tessera/spec/epilogue.h"
+#include "tessera/spec/gemm_dims.h"
 #include "tessera/spec/norm_problem.h"
 #include "tessera/spec/packed.h"
 
@@ -48,6 +49,11 @@ std::string_view to_string(GemmGate gate);
 // scattered: the row of out, C and D tensors along m that is read and written; no two are equal.
 enum class GemmIndexing : std::uint8_t { none, gathered, scattered };
 std::string_view to_string(GemmIndexing indexing);
+
+// How the sources of an operand become one before the product: in fp32, rounded once to its type.
+enum class GemmMerge : std::uint8_t { none, add, multiply };
+std::string_view to_string(GemmMerge merge);
+inline constexpr int kMaxSources = 4;
 
 // out[b] = epilogue(alpha * A[b] x B[b] + beta * C[b], D0[b], ...), for b in [0, batch).
 // A is m x k, B is k x n, C, D and out are m x n, row-major. Strides count elements.
@@ -107,8 +113,25 @@ struct GemmProblem {
   // Outputs of 8 bits, see NormProblem: what shares a scale. out_scales goes along rows of out.
   NormQuant quant = NormQuant::none;
   bool scales_by_column = false;
+  // A contraction: m, n, k and batch are the products of its dimensions, which say all strides.
+  GemmDims dims;
+  // The sources of A and B, of which a and b are the first. In a contraction all sources of an
+  // operand have its strides; otherwise 0 is a stride like any other, and repeats elements.
+  GemmMerge merge_a = GemmMerge::none;
+  GemmMerge merge_b = GemmMerge::none;
+  std::int64_t sources_a = 1;
+  std::int64_t sources_b = 1;
+  std::array<std::int64_t, kMaxSources - 1> ld_more_a = {kPacked, kPacked, kPacked};
+  std::array<std::int64_t, kMaxSources - 1> ld_more_b = {kPacked, kPacked, kPacked};
+  std::array<std::int64_t, kMaxSources - 1> batch_stride_more_a = {kPacked, kPacked, kPacked};
+  std::array<std::int64_t, kMaxSources - 1> batch_stride_more_b = {kPacked, kPacked, kPacked};
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
+
+// Whether operands are arranged before the product, or out after it: contractions and sources.
+constexpr bool is_arranged(const GemmProblem& p) {
+  return p.dims.count != 0 || p.merge_a != GemmMerge::none || p.merge_b != GemmMerge::none;
+}
 
 // The rows of A and of out as they lie in memory, and the columns of out.
 constexpr std::int64_t stored_rows_a(const GemmProblem& p) {
@@ -177,6 +200,9 @@ struct GemmOperands {
   const std::int32_t* row_index = nullptr;  // one for each of m
   const void* out_scale = nullptr;          // fp32, one: quant=tensor
   void* out_scales = nullptr;  // fp32, one for each row of out, or for each 128 columns of a row
+  // The sources of A and B behind the first.
+  std::array<const void*, kMaxSources - 1> more_a{};
+  std::array<const void*, kMaxSources - 1> more_b{};
 };
 
 }  // namespace tessera

@@ -170,14 +170,7 @@ const std::string& read_json_string(const json& value, const JsonPlace& place) {
   return value.get_ref<const std::string&>();
 }
 
-Epilogue read_json_epilogue(const json& value, const JsonPlace& place) {
-  const std::string& text = read_json_string(value, place);
-  try {
-    return parse_epilogue(text);
-  } catch (const Error& error) {
-    throw Error(ErrorCode::parse_error, subject(place) + ": " + error.what());
-  }
-}
+std::string subject_of(const JsonPlace& place) { return subject(place); }
 
 nlohmann::ordered_json json_number(float value) { return number(value); }
 nlohmann::ordered_json json_number(double value) { return number(value); }

@@ -54,7 +54,18 @@ std::int64_t read_json_integer(const nlohmann::json& value, const JsonPlace& pla
                                std::int64_t most);
 double read_json_number(const nlohmann::json& value, const JsonPlace& place, Range range);
 const std::string& read_json_string(const nlohmann::json& value, const JsonPlace& place);
-Epilogue read_json_epilogue(const nlohmann::json& value, const JsonPlace& place);
+// "<what>: <path>", as messages begin.
+std::string subject_of(const JsonPlace& place);
+// What `parse` makes of a string; its errors get the place.
+template <class T>
+T read_json_by(T (*parse)(std::string_view), const nlohmann::json& value, const JsonPlace& place) {
+  const std::string& text = read_json_string(value, place);
+  try {
+    return parse(text);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::parse_error, subject_of(place) + ": " + error.what());
+  }
+}
 
 template <class T>
 struct IsVector : std::false_type {};
@@ -98,7 +109,9 @@ void read_json(const nlohmann::json& value, const JsonPlace& place, Rule rule, T
       refuse_json(place, "a shape such as \"128x256x64\"", value);
     }
   } else if constexpr (std::is_same_v<T, Epilogue>) {
-    out = read_json_epilogue(value, place);
+    out = read_json_by(parse_epilogue, value, place);
+  } else if constexpr (std::is_same_v<T, GemmDims>) {
+    out = read_json_by(parse_gemm_dims, value, place);
   } else if constexpr (IsVector<T>::value) {
     if (!value.is_array()) refuse_json(place, "a list", value);
     out.assign(value.size(), typename T::value_type{});
@@ -142,7 +155,8 @@ nlohmann::ordered_json write_json(const T& value, Defaults defaults) {
     return word_of(value);
   } else if constexpr (std::is_floating_point_v<T>) {
     return json_number(value);
-  } else if constexpr (std::is_same_v<T, Shape3> || std::is_same_v<T, Epilogue>) {
+  } else if constexpr (std::is_same_v<T, Shape3> || std::is_same_v<T, Epilogue> ||
+                       std::is_same_v<T, GemmDims>) {
     return to_string(value);
   } else if constexpr (IsVector<T>::value) {
     auto list = nlohmann::ordered_json::array();

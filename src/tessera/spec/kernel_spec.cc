@@ -26,7 +26,8 @@ Signature signature(const GemmProblem& p) {
                        .gate = p.gate,
                        .gate_interleaved = p.gate_interleaved,
                        .indexing = p.indexing,
-                       .quant = p.quant};
+                       .quant = p.quant,
+                       .arranged = is_arranged(p)};
 }
 
 Signature signature(const NormProblem& p) {

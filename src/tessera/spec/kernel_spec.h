@@ -85,6 +85,7 @@ struct GemmSignature {
   bool gate_interleaved = false;
   GemmIndexing indexing = GemmIndexing::none;
   NormQuant quant = NormQuant::none;
+  bool arranged = false;  // whether the kernel arranges operands, see is_arranged()
   friend bool operator==(const GemmSignature&, const GemmSignature&) = default;
 };
 

@@ -84,7 +84,7 @@ struct NameParts<GemmSignature> {
                part("a type of scales", &S::scale_type, "by"), part("a gate", &S::gate, "gate"),
                flag("interleaved", &S::gate_interleaved), part("an indexing", &S::indexing, "rows"),
                part("what shares a scale of the output", &S::quant, "quant"),
-               part("an epilogue op", &S::epilogue));
+               flag("arranged", &S::arranged), part("an epilogue op", &S::epilogue));
 };
 
 template <>

@@ -58,6 +58,14 @@ class Writer {
     add(epilogue.ops);
     add(epilogue.num_d);
   }
+  void add(const GemmDims& dims) {
+    add(dims.count);
+    for (const GemmDim& dim : dims) {
+      for (const std::int64_t number : {dim.size, dim.a, dim.b, dim.out, dim.c}) add(number);
+      add(dim.d);
+      add(dim.kind);
+    }
+  }
   const char* end() const { return to_; }
 
  private:
@@ -91,8 +99,8 @@ void for_gemm_rows(Visit&& visit) {
   Fields<GemmProblem>::kAll([&](const auto&... rows) { (one(rows), ...); });
 }
 
-// Scales, gates, indices and outputs of 8 bits are rare, and calls of others should not pay for
-// their bytes: a problem without them has one byte in their place.
+// Scales, gates, indices, outputs of 8 bits and arranged operands are rare, and calls of others
+// should not pay for their bytes: a problem without them has one byte in their place.
 void write_fields(const GemmProblem& p, Writer& writer) {
   static constexpr GemmProblem kNone;
   bool has_rare = false;
@@ -123,6 +131,8 @@ std::string_view to_string(GemmScale scale) { return word_of(scale); }
 std::string_view to_string(GemmScaleType type) { return word_of(type); }
 std::string_view to_string(GemmGate gate) { return word_of(gate); }
 std::string_view to_string(GemmIndexing indexing) { return word_of(indexing); }
+std::string_view to_string(GemmMerge merge) { return word_of(merge); }
+std::string_view to_string(GemmDimKind kind) { return word_of(kind); }
 std::string_view to_string(NormKind kind) { return word_of(kind); }
 std::string_view to_string(NormQuant quant) { return word_of(quant); }
 std::string_view to_string(RouteScoring scoring) { return word_of(scoring); }
@@ -218,6 +228,15 @@ void fill_scale_strides(GemmProblem& p) {
                      {&p.stride_scale_b_n, &p.stride_scale_b_k, &p.batch_stride_scale_b});
 }
 
+// Further sources lie as the first does where no stride is given.
+void fill_source_strides(GemmProblem& p) {
+  for (std::size_t i = 0; i < p.ld_more_a.size(); ++i) {
+    fill(p.ld_more_a[i], p.ld_a), fill(p.ld_more_b[i], p.ld_b);
+    fill(p.batch_stride_more_a[i], p.batch_stride_a);
+    fill(p.batch_stride_more_b[i], p.batch_stride_b);
+  }
+}
+
 }  // namespace
 
 GemmProblem with_strides(const GemmProblem& problem) {
@@ -242,6 +261,7 @@ GemmProblem with_strides(const GemmProblem& problem) {
     fill(p.batch_stride_d[i], shape == DShape::matrix ? product(rows_out, p.ld_d[i]) : length);
   }
   if (p.scale_a != GemmScale::none || p.scale_b != GemmScale::none) fill_scale_strides(p);
+  if (is_arranged(p)) fill_source_strides(p);
   return p;
 }
 

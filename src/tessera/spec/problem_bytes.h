@@ -8,7 +8,7 @@
 namespace tessera {
 
 // No problem has more bytes.
-inline constexpr std::size_t kMostProblemBytes = 1024;
+inline constexpr std::size_t kMostProblemBytes = 2048;
 
 // Writes the problem's fields, without what pads them, and returns how many bytes they are. Equal
 // problems of one operation have equal bytes, and others have not. Allocates nothing.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "tessera/spec/einsum.h"
 #include "tessera/spec/json_internal.h"
 
 namespace tessera {
@@ -33,6 +34,7 @@ std::string text_of(bool value) { return value ? "1" : "0"; }
 std::string text_of(std::int64_t value) { return std::to_string(value); }
 std::string text_of(float value) { return fmt::format("{}", value == 0 ? 0.0F : value); }
 std::string text_of(const Epilogue& value) { return to_string(value); }
+std::string text_of(const GemmDims& value) { return to_string(value); }
 template <Worded Enum>
 std::string text_of(Enum value) {
   return std::string(word_of(value));
@@ -46,6 +48,10 @@ bool read_text(std::string_view text, std::int64_t& value) { return read_number(
 bool read_text(std::string_view text, float& value) { return read_number(text, value); }
 bool read_text(std::string_view text, Epilogue& value) {
   value = parse_epilogue(text);
+  return true;
+}
+bool read_text(std::string_view text, GemmDims& value) {
+  value = parse_gemm_dims(text);
   return true;
 }
 template <Worded Enum>
@@ -288,6 +294,7 @@ Problem parse_problem(std::string_view line) {
   if (words.empty()) {
     refuse_problem("the line is empty, expected such as 'gemm m=128 n=3072 k=768 dtype=bf16'");
   }
+  if (words[0] == "einsum") return parse_einsum(line);
   Op op{};
   if (!read_word(words[0], op)) {
     refuse_problem(unknown_word(Words<Op>::kNoun, words[0], known_words<Op>()));

@@ -95,6 +95,20 @@ struct Words<GemmIndexing> {
 };
 
 template <>
+struct Words<GemmMerge> {
+  static constexpr std::string_view kNoun = "merge";
+  static constexpr auto kAll = std::to_array<std::string_view>({"none", "add", "multiply"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmMerge::multiply) + 1);
+};
+
+template <>
+struct Words<GemmDimKind> {
+  static constexpr std::string_view kNoun = "kind of dimension";
+  static constexpr auto kAll = std::to_array<std::string_view>({"g", "m", "n", "k"});
+  static_assert(kAll.size() == static_cast<std::size_t>(GemmDimKind::k) + 1);
+};
+
+template <>
 struct Words<NormKind> {
   static constexpr std::string_view kNoun = "kind";
   static constexpr auto kAll = std::to_array<std::string_view>(

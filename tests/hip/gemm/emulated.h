@@ -48,6 +48,10 @@ inline LaunchMemory make_workspace(Launch& launch) {
   std::fill_n(memory.workspace.begin(), memory.counter_bytes + wanted.clear_bytes, std::byte{0});
   void* const address = memory.workspace.data();
   std::memcpy(launch.arguments.data() + wanted.address_offset, &address, sizeof address);
+  for (const WorkspacePlace& place : launch.workspace_places) {
+    void* const at = memory.workspace.data() + place.workspace_offset;
+    std::memcpy(launch.arguments.data() + place.offset, &at, sizeof at);
+  }
   return memory;
 }
 

@@ -173,6 +173,7 @@ TEST(GemmWishes, EveryFieldNarrowsByItsWords) {
       {"gate_interleaved", {"true", "false"}},
       {"indexing", {"none", "gathered"}},
       {"quant", {"none", "row"}},
+      {"arranged", {"true", "false"}},
       {"pipeline", {"tmaws", "cp*", "stream"}},
       {"tile",
        {"1x*x*", "2x*x*", "4x*x*", "8x*x*", "16x*x*", "32x*x*", "64x*x*", "128x*x*", "192x*x*",

@@ -199,7 +199,8 @@ TEST(KernelSpecJson, IsThisText) {
     "gate": "none",
     "gate_interleaved": false,
     "indexing": "none",
-    "quant": "none"
+    "quant": "none",
+    "arranged": false
   },
   "algorithm": {
     "pipeline": "packb",
@@ -331,7 +332,24 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
                                          "batch_stride_scale_a",
                                          "batch_stride_scale_b",
                                          "index_room",
-                                         "scales_by_column"};
+                                         "scales_by_column",
+                                         "dims",
+                                         "merge_a",
+                                         "merge_b",
+                                         "sources_a",
+                                         "sources_b",
+                                         "ld_a1",
+                                         "ld_a2",
+                                         "ld_a3",
+                                         "ld_b1",
+                                         "ld_b2",
+                                         "ld_b3",
+                                         "batch_stride_a1",
+                                         "batch_stride_a2",
+                                         "batch_stride_a3",
+                                         "batch_stride_b1",
+                                         "batch_stride_b2",
+                                         "batch_stride_b3"};
   std::set<std::string> in_signature;
   const GemmSignature signature;
   for_each_field(signature, [&](const std::string& key, const auto&, const auto&, const Rule&) {
@@ -342,7 +360,7 @@ TEST(KernelSpec, SignatureHoldsEveryFieldThatALaunchDoesNotCarry) {
     EXPECT_NE(in_signature.contains(key), carried.contains(key)) << key;
     in_signature.erase(key);
   });
-  EXPECT_EQ(in_signature, std::set<std::string>());
+  EXPECT_EQ(in_signature, std::set<std::string>({"arranged"}));  // follows from dims and merges
 }
 
 TEST(KernelSpec, OperationsHaveTheReplacedSystemsWordsToo) {

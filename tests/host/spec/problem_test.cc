@@ -73,7 +73,9 @@ TEST(Problem, RefusesALineWithASentence) {
        "scale_b, scale_type, "
        "scale_quads, stride_scale_a_m, stride_scale_a_k, stride_scale_b_n, stride_scale_b_k, "
        "batch_stride_scale_a, batch_stride_scale_b, gate, gate_interleaved, indexing, index_room, "
-       "quant, scales_by_column"},
+       "quant, scales_by_column, dims, merge_a, merge_b, sources_a, sources_b, ld_a1, ld_a2, "
+       "ld_a3, ld_b1, ld_b2, ld_b3, batch_stride_a1, batch_stride_a2, batch_stride_a3, "
+       "batch_stride_b1, batch_stride_b2, batch_stride_b3"},
       {"gemm m=1 n=2 k=3 m=1", "m is given twice"},
       {"gemm m=1.5 n=2 k=3", "m must be an integer, got '1.5'"},
       {"gemm m= n=2 k=3", "m must be an integer, got ''"},
@@ -142,7 +144,12 @@ TEST(Problem, JsonHoldsEveryFieldButPackedStrides) {
   "indexing": "none",
   "index_room": 0,
   "quant": "none",
-  "scales_by_column": false
+  "scales_by_column": false,
+  "dims": "none",
+  "merge_a": "none",
+  "merge_b": "none",
+  "sources_a": 1,
+  "sources_b": 1
 })");
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include "host/spec/random_arranged.h"
 #include "host/spec/random_fmha.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/words_internal.h"
@@ -117,7 +118,8 @@ class RandomSpecs {
                          .gate = word<GemmGate>(),
                          .gate_interleaved = coin(),
                          .indexing = word<GemmIndexing>(),
-                         .quant = word<NormQuant>()};
+                         .quant = word<NormQuant>(),
+                         .arranged = coin()};
   }
 
   KernelSpec spec() {
@@ -169,6 +171,7 @@ class RandomSpecs {
     p.group_strides = coin();
     p.group_int64 = coin();
     scales_and_outputs(p);
+    draw_arranged(*this, p);
     return p;
   }
 

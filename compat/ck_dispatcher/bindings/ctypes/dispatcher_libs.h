@@ -82,6 +82,36 @@ CK_API int dispatcher_run_tensorquant_gemm(const void* A, const void* B, const v
                                            int64_t stride_A, int64_t stride_B, int64_t stride_C,
                                            int k_batch, float* time_ms);
 
+/* ---- libdispatcher_contraction_lib.so: tensors in the host's memory, without gaps. All of them
+ * return 0; -1 error; -2 no kernel. How many dimensions, sources and D tensors there are, and what
+ * is done with them, CMake says: DISPATCHER_NUM_DIM_G, _M, _N, _K, DISPATCHER_NUM_A, _B, _D and
+ * DISPATCHER_A_OP, _B_OP, _CDE_OP. AddScale adds; its factor is 1. */
+
+CK_API int dispatcher_contraction_initialize(void); /* 0, also when it was done before; -1 error */
+CK_API void dispatcher_contraction_cleanup(void);
+CK_API const char* dispatcher_contraction_last_error(void);
+CK_API int dispatcher_get_num_dim_g(void);
+CK_API int dispatcher_get_num_dim_m(void);
+CK_API int dispatcher_get_num_dim_n(void);
+CK_API int dispatcher_get_num_dim_k(void);
+CK_API int dispatcher_get_num_a_tensors(void);
+CK_API int dispatcher_get_num_b_tensors(void);
+CK_API int dispatcher_get_num_d_tensors(void);
+/* A is G... x M... x K..., B is G... x N... x K..., E and the D tensors are G... x M... x N...,
+ * of any numbers of dimensions up to 6 of each kind. k_batch changes nothing. Ds is not read where
+ * there are no D tensors. */
+CK_API int dispatcher_run_batched_contraction(const void* A, const void* B, void* E,
+                                              const int64_t* G_dims, int num_g,
+                                              const int64_t* M_dims, int num_m,
+                                              const int64_t* N_dims, int num_n,
+                                              const int64_t* K_dims, int num_k, int k_batch,
+                                              float* time_ms, const void* const* Ds);
+/* Sources of A are M x K, of B N x K, E and D tensors M x N; all row-major. Sources are merged in
+ * fp32 and rounded once. */
+CK_API int dispatcher_run_multi_abd_gemm(const void* const* As, const void* const* Bs,
+                                         const void* const* Ds, void* E, int64_t M, int64_t N,
+                                         int64_t K, float* time_ms);
+
 /* ---- libdispatcher_conv_lib.so: tensors where the kernels run */
 
 /* direction: 0 forward (X, W, Y), 1 backward data (dY, W, dX), 2 backward weight (X, dY, dW) */

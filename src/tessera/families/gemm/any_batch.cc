@@ -107,6 +107,9 @@ GemmProblem without_sizes(const GemmProblem& given) {
 
 Verdict is_batch_invariant(const KernelSpec& spec, const Target&) {
   const Algorithm& a = spec.algorithm;
+  if (std::get<GemmSignature>(spec.signature).arranged) {
+    return {"batch invariant kernels read operands where they lie, got arranged ones"};
+  }
   if (a.streamk) {
     return {
         "batch invariant kernels must cut K by its length alone, got streamk, which cuts it where "
@@ -130,6 +133,7 @@ std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const 
 // Where rows are contiguous, their number is a stride, of which an odd one shows whether any
 // serves.
 AnyBatch any_batch(const Problem& problem) {
+  if (is_arranged(std::get<GemmProblem>(problem))) return {problem, {problem}, {problem}};
   GemmProblem p = without_sizes(std::get<GemmProblem>(problem));
   const std::int64_t more = a_is_row_major(p.layout) ? 0 : 1;
   const auto with = [&](const Batch& batch, std::int64_t rows) {

@@ -34,6 +34,7 @@ Verdict features_fit(const Problem& problem) {
   if (p.gate != GemmGate::none) return {"no feature describes gates"};
   if (p.indexing != GemmIndexing::none) return {"no feature describes rows by index"};
   if (p.quant != NormQuant::none) return {"no feature describes quantised outputs"};
+  if (is_arranged(p)) return {"no feature describes arranged operands"};
   if (!p.pointer_arrays) return {};
   return {"no feature describes pointer_arrays"};
 }

@@ -39,6 +39,7 @@ std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem, c
                                const Operands& operands, void* packed);
 Problem unpacked(const Problem& problem);
 
+Source emit(const KernelSpec& spec, const Target& target);
 Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& target,
                   int threads);
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,

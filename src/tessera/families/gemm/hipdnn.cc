@@ -309,6 +309,7 @@ std::string cannot_say(const KernelSpec& spec, const Target& target) {
     return "its graph is one node, matmul, which has no gate, rows by index or quantised output";
   }
   if (s.grouping != GemmGrouping::none) return "a graph has no word for groups of unequal sizes";
+  if (s.arranged) return "its graph is one node, matmul, which arranges no operands";
   if (num_ops(s.epilogue) > 0) {
     return fmt::format("its graph is one node, matmul, which has no epilogue, got {}",
                        to_string(s.epilogue));

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/arranged.h"
 #include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/outputs.h"
@@ -120,6 +121,11 @@ void add_with(std::vector<GemmSignature>& all, std::initializer_list<Word> words
   }
 }
 
+void add_arranged(const KernelFilter& wanted, std::vector<GemmSignature>& all) {
+  if (!wanted.has("arranged")) return;
+  add_with(all, {true}, [](GemmSignature& s, bool arranged) { s.arranged = arranged; });
+}
+
 void add_outputs(const KernelFilter& wanted, std::vector<GemmSignature>& all) {
   if (wanted.has("gate") || wanted.has("gate_interleaved")) {
     using enum GemmGate;
@@ -195,6 +201,7 @@ std::vector<GemmSignature> wanted_signatures(DType operand, GemmLayout layout, c
   std::vector<GemmSignature> all = signatures_of(operand, layout, target);
   if (wanted.fields.has("grouping")) add_groupings(all);
   add_outputs(wanted.fields, all);
+  add_arranged(wanted.fields, all);
   const KernelFilter& fields = wanted.fields;
   if (fields.has("scale_a") || fields.has("scale_b") || fields.has("scale_type")) list_scales(all);
   if (wanted.chains.empty()) {
@@ -323,6 +330,11 @@ std::span<const Way* const> Types::ways() {
                                       &kCpasyncWay, &kStreamGpu, &kCompv3,    &kCompv4,
                                       &kMem,        &kAsync,     &kDirectHip, &kStreamHip};
   return kAll;
+}
+
+GemmProblem Types::for_ways(const GemmProblem& problem) {
+  const GemmProblem p = with_strides(problem);
+  return is_arranged(p) ? dense_product(p).problem : p;
 }
 
 std::string Types::no_way(const KernelSpec& spec, const Target& target) {
@@ -458,9 +470,16 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   return found;
 }
 
+Source emit(const KernelSpec& spec, const Target& target) {
+  return arranged_source(tile::emit<Types>(spec, target), spec, target);
+}
+
 Launch bind(const KernelSpec& spec, const Problem& problem, const Target& target,
             const Operands& operands) {
   const auto& p = std::get<GemmProblem>(problem);
+  if (is_arranged(p)) {
+    return bind_arranged(spec, with_strides(p), target, std::get<GemmOperands>(operands));
+  }
   if (!has_groups(p) && !has_outputs(p) && !has_scales(p)) {
     return tile::bind<Types>(spec, problem, target, operands);
   }

@@ -430,9 +430,11 @@ Source cpu_source(const KernelSpec& spec, const Target& target, const CpuTemplat
 Source cpu_source_around(const std::string& config, const KernelSpec& spec,
                          const CpuTemplate& kernel, std::span<const tile::CpuObject> objects) {
   const std::string name = name_of(spec);
+  const bool arranged = std::get<GemmSignature>(spec.signature).arranged;
+  const std::string product = fmt::format("{}Kernel<Config>", kernel.name);
   std::string text = banner(spec, "cpu");
   text += fmt::format(
-      "#include \"tessera/device/cpu/gemm/{}_kernel.h\"\n"
+      "{}#include \"tessera/device/cpu/gemm/{}_kernel.h\"\n"
       "\n"
       "namespace {{\n"
       "\n"
@@ -444,9 +446,10 @@ Source cpu_source_around(const std::string& config, const KernelSpec& spec,
       "\n"
       "extern \"C\" {{\n"
       "[[gnu::visibility(\"default\")]] extern const CpuKernel {};\n"
-      "const CpuKernel {} = {}Kernel<Config>::kernel();\n"
+      "const CpuKernel {} = {}::kernel();\n"
       "}}\n",
-      kernel.file, config, name, name, kernel.name);
+      arranged ? "#include \"tessera/device/cpu/gemm/arranged_kernel.h\"\n" : "", kernel.file,
+      config, name, name, arranged ? fmt::format("ArrangedKernel<{}::kernel>", product) : product);
   Source source{.name = name,
                 .extension = ".cc",
                 .text = std::move(text),

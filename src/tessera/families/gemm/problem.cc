@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "tessera/base/error.h"
+#include "tessera/families/gemm/arranged.h"
 #include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/groups.h"
 #include "tessera/families/gemm/ways.h"
@@ -90,12 +91,15 @@ constexpr std::size_t kOperandOutScales = kOperandOutScale + 1;
 constexpr std::size_t kOperandSizes = kOperandOutScales + 1;  // of m; n and k follow
 constexpr std::size_t kOperandLds = kOperandSizes + 3;        // of a, b, c, out, d0 to d3
 
-constexpr std::array<std::string_view, kOperandLds + 4 + kMaxD> kOperandNames = {
+static_assert(kOperandMoreA == kOperandLds + 4 + kMaxD);
+
+constexpr std::array<std::string_view, kOperandMoreB + kMaxSources - 1> kOperandNames = {
     "a",           "b",           "c",           "d0",          "d1",         "d2",
     "d3",          "out",         "group_ends",  "group_index", "group_rows", "bad_group",
     "scale_a",     "scale_b",     "row_index",   "out_scale",   "out_scales", "group_m",
     "group_n",     "group_k",     "group_ld_a",  "group_ld_b",  "group_ld_c", "group_ld_out",
-    "group_ld_d0", "group_ld_d1", "group_ld_d2", "group_ld_d3"};
+    "group_ld_d0", "group_ld_d1", "group_ld_d2", "group_ld_d3", "a1",         "a2",
+    "a3",          "b1",          "b2",          "b3"};
 
 // A matrix of `rows` runs of `row` contiguous elements; a run is a row or a column.
 struct Runs {
@@ -305,6 +309,8 @@ const void* added_pointer(const GemmOperands& o, std::size_t operand) {
 }
 
 const void* group_pointer(const GemmOperands& o, std::size_t operand) {
+  if (operand >= kOperandMoreB) return o.more_b.at(operand - kOperandMoreB);
+  if (operand >= kOperandMoreA) return o.more_a.at(operand - kOperandMoreA);
   if (operand >= kOperandLds) return o.group_lds.at(operand - kOperandLds);
   if (operand >= kOperandSizes) return o.group_sizes.at(operand - kOperandSizes);
   const std::array<const void*, 9> pointers = {o.group_ends, o.group_index, o.group_rows,
@@ -324,7 +330,11 @@ void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
   if (operand == kOperandRowIndex) o.row_index = words;
   if (operand == kOperandOutScale) o.out_scale = data;
   if (operand == kOperandOutScales) o.out_scales = data;
-  if (operand >= kOperandLds) {
+  if (operand >= kOperandMoreB) {
+    o.more_b.at(operand - kOperandMoreB) = data;
+  } else if (operand >= kOperandMoreA) {
+    o.more_a.at(operand - kOperandMoreA) = data;
+  } else if (operand >= kOperandLds) {
     o.group_lds.at(operand - kOperandLds) = words;
   } else if (operand >= kOperandSizes) {
     o.group_sizes.at(operand - kOperandSizes) = words;
@@ -333,8 +343,11 @@ void set_group_pointer(GemmOperands& o, std::size_t operand, void* data) {
 
 }  // namespace
 
+std::string_view operand_name(std::size_t operand) { return kOperandNames.at(operand); }
+
 Tensors tensors(const Problem& problem) {
   const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  if (is_arranged(p)) return arranged_tensors(p);
   Tensors all;
   add_a(p, all);
   add_b(p, all);
@@ -453,6 +466,25 @@ void check_arrays(const GemmProblem& given) {
   for (std::size_t i = 0; i < kMaxD; ++i) check(kDNames[i], given.batch_stride_d[i]);
 }
 
+// Sources may repeat elements, so that their strides are any.
+bool is_merged(const GemmProblem& p, const Tensor& tensor) {
+  if (tensor.name != "a" && tensor.name != "b") return false;
+  const bool is_a = tensor.name == "a";
+  if ((is_a ? p.merge_a : p.merge_b) == GemmMerge::none) return false;
+  const std::int64_t ld = is_a ? p.ld_a : p.ld_b;
+  const std::int64_t batch = is_a ? p.batch_stride_a : p.batch_stride_b;
+  if (ld < 0) refuse("ld_{} must be at least 0, got {}", tensor.name, ld);
+  if (batch < 0) refuse("batch_stride_{} must be at least 0, got {}", tensor.name, batch);
+  return true;
+}
+
+// Of a contraction's operands, whose strides arranged_reason() has looked at.
+void check_ends(const Tensors& all) {
+  for (const Tensor& tensor : all) {
+    if (tensor.is_too_long()) refuse("the last byte of {} must be below 2^63", tensor.name);
+  }
+}
+
 }  // namespace
 
 void validate(const Problem& problem) {
@@ -465,6 +497,7 @@ void validate(const Problem& problem) {
     if (const Verdict fits = extras_fit(signature); !fits) refuse("{}", fits.reason);
   }
   if (std::string why = groups_reason(given); !why.empty()) refuse("{}", why);
+  if (std::string why = arranged_reason(given); !why.empty()) refuse("{}", why);
   if (has_extras(given)) {
     if (std::string why = extras_reason(given); !why.empty()) refuse("{}", why);
   }
@@ -473,6 +506,7 @@ void validate(const Problem& problem) {
                                  given.clamp_hi};
   if (std::string why = tile::scalars_reason(scalars); !why.empty()) refuse("{}", why);
   check_arrays(given);
+  if (given.dims.count != 0) return check_ends(tensors(given));
   GemmProblem p = with_strides(given);
   p.preshuffled_b = false;  // the strides describe B before it was packed
   const std::string layout(to_string(p.layout));
@@ -483,12 +517,14 @@ void validate(const Problem& problem) {
   add_out(p, all);
   add_d(p, all);
   for (const Tensor& tensor : all) {
+    if (is_merged(p, tensor)) continue;
     check_strides(tensor, tensor.name == "a"   ? "the row length of A for " + layout
                           : tensor.name == "b" ? "the row length of B for " + layout
                           : tensor.name == "out" && p.gate != GemmGate::none ? "n / 2 with a gate"
                                                                              : "n");
   }
   check_output_batches(p);
+  if (is_arranged(p)) check_ends(tensors(p));
 }
 
 namespace {
@@ -521,7 +557,7 @@ constinit const Family kFamily = {
     .candidates = candidates,
     .legal_candidates = legal_candidates,
     .general = general,
-    .emit = tile::emit<Types>,
+    .emit = emit,
     .estimate = estimate,
     .features = features,
     .features_fit = features_fit,

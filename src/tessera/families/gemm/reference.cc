@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/parallel.h"
+#include "tessera/families/gemm/arranged.h"
 #include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/groups.h"
@@ -376,6 +377,7 @@ Reference reference(const Problem& problem, const Operands& operands,
   const GemmProblem p = as_stored(problem);
   require_plain_b(p);
   const auto& o = std::get<GemmOperands>(operands);
+  if (is_arranged(p)) return arranged_reference(p, o, limits);
   if (has_groups(p)) return grouped_reference(p, o, limits);
   const device::ScaledArguments scales =
       has_scales(p) ? scaled_arguments(p, o) : device::ScaledArguments{};
@@ -405,6 +407,7 @@ Reference scaled_reference(const GemmProblem& p, const GemmOperands& o,
 
 Mismatch compare(const Problem& problem, const Operands& operands, const Reference& reference) {
   const GemmProblem p = as_stored(problem);
+  if (is_arranged(p)) return arranged_compare(p, std::get<GemmOperands>(operands), reference);
   if (has_groups(p)) return grouped_compare(p, std::get<GemmOperands>(operands), reference);
   if (has_outputs(p)) {
     return outputs_compare(p, std::get<GemmOperands>(operands), reference, scale_strides(p));

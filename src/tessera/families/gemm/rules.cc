@@ -163,6 +163,18 @@ constexpr Rule kCommon[] = {
            "outputs: wave_k must be 1, got {}",
            c.algorithm.wave.k);
      }},
+    {[](const Case& c) { return !c.signature.arranged || !c.by_cktile; },
+     [](const Case&) { return std::string("CK Tile's kernels arrange no operands"); }},
+    {[](const Case& c) {
+       const GemmSignature& s = c.signature;
+       return !s.arranged ||
+              (s.grouping == GemmGrouping::none && !s.preshuffled_b && !has_extras(s));
+     },
+     [](const Case&) {
+       return std::string(
+           "arranged operands go with no groups, packed B, scales of blocks, gates, rows by index "
+           "or quantised outputs");
+     }},
     {[](const Case& c) { return unserved(c) == nullptr; },
      [](const Case& c) {
        return fmt::format("{} has no {} kernels with {}", c.target.name,

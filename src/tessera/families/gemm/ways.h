@@ -81,6 +81,8 @@ struct Types {
   };
   static std::span<const tile::Way<Types>* const> ways();
   static std::span<const Rule> common_rules();
+  // Of arranged problems: the product that is left.
+  static GemmProblem for_ways(const GemmProblem& problem);
   static std::string no_way(const KernelSpec& spec, const Target& target);
   static device::GemmArguments arguments(const GemmProblem& problem, const Operands& operands) {
     return gemm_arguments(problem, std::get<GemmOperands>(operands));

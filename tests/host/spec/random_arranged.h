@@ -1,0 +1,42 @@
+// Contractions and sources of random GEMM problems, which need not be valid.
+#pragma once
+
+#include "tessera/spec/gemm_problem.h"
+
+namespace tessera {
+
+// `random` draws integers, coins, words and strides.
+template <class Random>
+GemmDim draw_dim(Random& random) {
+  using enum GemmDimKind;
+  GemmDim dim;
+  dim.kind = random.template word<GemmDimKind>();
+  dim.size = random.integer(0, 99);
+  if (dim.kind != n) dim.a = random.integer(0, 99);
+  if (dim.kind != m) dim.b = random.integer(0, 99);
+  if (dim.kind == k) return dim;
+  dim.out = random.integer(0, 99);
+  dim.c = random.stride();
+  for (std::int64_t& d : dim.d) d = random.stride();
+  return dim;
+}
+
+template <class Random>
+void draw_arranged(Random& random, GemmProblem& p) {
+  const auto count =
+      random.coin() ? 0 : static_cast<std::size_t>(random.integer(1, std::int64_t{kMostDims}));
+  for (std::size_t i = 0; i < count; ++i) p.dims.all.at(i) = draw_dim(random);
+  p.dims.count = static_cast<std::uint8_t>(count);
+  for (GemmMerge* merge : {&p.merge_a, &p.merge_b}) {
+    *merge = random.template word<GemmMerge>();
+  }
+  for (std::int64_t* sources : {&p.sources_a, &p.sources_b}) {
+    *sources = random.integer(1, kMaxSources);
+  }
+  for (auto* strides :
+       {&p.ld_more_a, &p.ld_more_b, &p.batch_stride_more_a, &p.batch_stride_more_b}) {
+    for (std::int64_t& one : *strides) one = random.stride();
+  }
+}
+
+}  // namespace tessera
