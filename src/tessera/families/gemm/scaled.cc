@@ -53,7 +53,7 @@ double promotion(const GemmSignature& s, const Algorithm& a) {
 
 // Kernels by mma read scales from L2 where a block of k ends, and only other blocks of threads hide
 // that. Not measured.
-constexpr double kScaleCycles = 600;
+constexpr double kWaitCycles = 600;
 
 double waits_for_scales(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                         int depth) {
@@ -65,7 +65,7 @@ double waits_for_scales(const KernelSpec& spec, const GemmProblem& p, const Targ
                      static_cast<double>(p.batch);
   const double turns = std::ceil(all / (blocks * std::max(1, target.units)));
   const double hertz = std::max(target.clock_ghz, 0.1) * 1e9;
-  return turns * static_cast<double>(tiles(p.k, depth)) * kScaleCycles / hertz;
+  return turns * static_cast<double>(tiles(p.k, depth)) * kWaitCycles / hertz;
 }
 
 // Where there is one matrix for all groups, so are its scales.
