@@ -35,6 +35,7 @@ int depth_of_blocks(const GemmSignature& s) {
 // transpose an operand, or where tiles are long along k.
 constexpr int kMostScaledSums = 64;
 constexpr int kUsualTileK = 128;
+constexpr int kSimds = 4;  // of a CU
 bool scales_columns(const GemmSignature& s) {
   return s.scale_b != GemmScale::none && block_of(s.scale_b).rows == 1;
 }
@@ -43,7 +44,9 @@ int most_sums(const Case& c) {
   const tile::MfmaOperands operands = mfma_operands(c.signature, c.algorithm.pipeline);
   const bool transposes = operands.transposes_a || operands.transposes_b;
   const int share = scales_columns(c.signature) ? 4 : transposes ? 2 : 1;
-  return kMostScaledSums / share / (c.algorithm.tile.k > kUsualTileK ? 2 : 1);
+  const bool shares_simds = tile::all_waves(c.algorithm) > kSimds;  // and their registers
+  return kMostScaledSums / share / (c.algorithm.tile.k > kUsualTileK ? 2 : 1) /
+         (shares_simds ? 2 : 1);
 }
 int scaled_sums(const Case& c) {
   return c.algorithm.tile.m * c.algorithm.tile.n / tile::block_lanes(c.algorithm, c.target);
