@@ -12,7 +12,7 @@ namespace {
 
 using Numbers = std::vector<float>;
 
-Numbers numbers(int count, int seed) {
+Numbers values(int count, int seed) {
   Numbers all(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i] = static_cast<float>((i * 31 + static_cast<std::size_t>(seed)) % 17) / 16 - 0.4F;
@@ -29,7 +29,7 @@ float contract(tessera::Dispatcher& dispatcher) {
   einsum.like = tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rcr, 0, 0, 0);
   const tessera::GemmProblem problem = tessera::einsum_problem(einsum);
   std::printf("%s\n", to_string(tessera::Problem(problem)).c_str());
-  const Numbers a = numbers(kX * kH * kY * kK, 1), b = numbers(kN * kH * kK, 2);
+  const Numbers a = values(kX * kH * kY * kK, 1), b = values(kN * kH * kK, 2);
   Numbers out(kX * kN * kY);
   dispatcher.run(problem, tessera::GemmOperands{.a = a.data(), .b = b.data(), .out = out.data()});
   float most = 0;
@@ -52,8 +52,8 @@ float sum_of_three(tessera::Dispatcher& dispatcher) {
       tessera::gemm_problem(tessera::DType::fp32, tessera::GemmLayout::rrr, kM, kN, kK);
   problem.merge_a = tessera::GemmMerge::add, problem.sources_a = 3;
   problem.ld_more_a[1] = 0;
-  const Numbers a = numbers(kM * kK, 1), a1 = numbers(kM * kK, 2), a2 = numbers(kK, 3);
-  const Numbers b = numbers(kK * kN, 4);
+  const Numbers a = values(kM * kK, 1), a1 = values(kM * kK, 2), a2 = values(kK, 3);
+  const Numbers b = values(kK * kN, 4);
   Numbers out(kM * kN);
   dispatcher.run(
       problem,

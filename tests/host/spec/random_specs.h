@@ -4,8 +4,8 @@
 #include <cstring>
 #include <random>
 
-#include "host/spec/random_arranged.h"
 #include "host/spec/random_fmha.h"
+#include "host/spec/random_gemm.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/words_internal.h"
 
@@ -170,24 +170,9 @@ class RandomSpecs {
     p.check_groups = coin();
     p.group_strides = coin();
     p.group_int64 = coin();
-    scales_and_outputs(p);
+    draw_scales_and_outputs(*this, p);
     draw_arranged(*this, p);
     return p;
-  }
-
-  void scales_and_outputs(GemmProblem& p) {
-    for (GemmScale* scale : {&p.scale_a, &p.scale_b}) *scale = word<GemmScale>();
-    p.scale_type = word<GemmScaleType>();
-    for (std::int64_t* one :
-         {&p.stride_scale_a_m, &p.stride_scale_a_k, &p.stride_scale_b_n, &p.stride_scale_b_k,
-          &p.batch_stride_scale_a, &p.batch_stride_scale_b}) {
-      *one = stride();
-    }
-    p.gate = word<GemmGate>();
-    p.indexing = word<GemmIndexing>();
-    p.index_room = integer(0, 9);
-    p.quant = word<NormQuant>();
-    for (bool* flag : {&p.scale_quads, &p.gate_interleaved, &p.scales_by_column}) *flag = coin();
   }
 
   NormProblem norm() {

@@ -1,4 +1,4 @@
-// Contractions and sources of random GEMM problems, which need not be valid.
+// Scales, outputs, contractions and sources of random GEMM problems, which need not be valid.
 #pragma once
 
 #include "tessera/spec/gemm_problem.h"
@@ -6,6 +6,24 @@
 namespace tessera {
 
 // `random` draws integers, coins, words and strides.
+template <class Random>
+void draw_scales_and_outputs(Random& random, GemmProblem& p) {
+  for (GemmScale* scale : {&p.scale_a, &p.scale_b}) *scale = random.template word<GemmScale>();
+  p.scale_type = random.template word<GemmScaleType>();
+  for (std::int64_t* one :
+       {&p.stride_scale_a_m, &p.stride_scale_a_k, &p.stride_scale_b_n, &p.stride_scale_b_k,
+        &p.batch_stride_scale_a, &p.batch_stride_scale_b}) {
+    *one = random.stride();
+  }
+  p.gate = random.template word<GemmGate>();
+  p.indexing = random.template word<GemmIndexing>();
+  p.index_room = random.integer(0, 9);
+  p.quant = random.template word<NormQuant>();
+  for (bool* flag : {&p.scale_quads, &p.gate_interleaved, &p.scales_by_column}) {
+    *flag = random.coin();
+  }
+}
+
 template <class Random>
 GemmDim draw_dim(Random& random) {
   using enum GemmDimKind;
