@@ -64,6 +64,8 @@ const OutputRule kOutputRules[] = {
      "the threads that copy gathered rows have registers for 128 rows of a tile beside 2 "
      "consumers, "
      "got 256"},
+    {"bf16_rcr_tmaws_128x192x64_2x1x1_64x192x16_gatesilumul_rowsgathered_pingpong_s4",
+     "needs 192 accumulators a thread, at most 160 fit beside a gate or rows by index"},
     {"bf16_rcr_tmaws_128x16x64_1x1x1_64x16x16_rowsgathered_cooperative_s4",
      "the threads that copy gathered rows have registers for 64 rows of a tile beside 1 consumer, "
      "got 128"},

@@ -41,6 +41,8 @@ int most_gathered_rows(const Algorithm& a) {
   return a.wave.m == 1 ? kOfOneWarp : a.wave.m == 2 ? kOfOneWarpgroup : 0;
 }
 
+constexpr int kMostSums = 160;  // of a thread; with more the compiler spills
+
 constexpr Rule kOutputRules[] = {
     {[](const Case& c) { return c.signature.quant == NormQuant::none; },
      [](const Case& c) {
@@ -79,6 +81,12 @@ constexpr Rule kOutputRules[] = {
            "consumer{}, got {}",
            most_gathered_rows(c.algorithm), c.algorithm.wave.m, c.algorithm.wave.m == 1 ? "" : "s",
            gathered_rows(c));
+     }},
+    {[](const Case& c) { return tile::tmaws_accumulators(c.algorithm) <= kMostSums; },
+     [](const Case& c) {
+       return fmt::format(
+           "needs {} accumulators a thread, at most {} fit beside a gate or rows by index",
+           tile::tmaws_accumulators(c.algorithm), kMostSums);
      }},
     {[](const Case& c) { return !has_gate(c) || num_ops(c.signature.epilogue) == 0; },
      [](const Case& c) {
