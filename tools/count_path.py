@@ -31,8 +31,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMITS = {
-    "cold": {"files": 121, "lines": 4305},
-    "warm": {"files": 22, "lines": 417},
+    "cold": {"files": 125, "lines": 4410},
+    "warm": {"files": 23, "lines": 430},
 }
 MODEL = "gemm_avx512_fp32"
 OF_GPUS = re.compile("cuda|hip|gpu|tmaws|wgmma|mfma")  # in names of files

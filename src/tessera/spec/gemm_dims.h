@@ -33,8 +33,8 @@ inline constexpr std::size_t kMostDims = 8;
 
 // In the order g, m, n, k, and within a kind from the outermost to the innermost dimension.
 struct GemmDims {
+  std::uint8_t count = 0;  // of `all`, the first `count` exist
   std::array<GemmDim, kMostDims> all{};
-  std::uint8_t count = 0;  // the first `count` exist
   const GemmDim* begin() const { return all.data(); }
   const GemmDim* end() const { return all.data() + count; }
   friend constexpr bool operator==(const GemmDims& x, const GemmDims& y) {

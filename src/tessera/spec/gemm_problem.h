@@ -113,8 +113,6 @@ struct GemmProblem {
   // Outputs of 8 bits, see NormProblem: what shares a scale. out_scales goes along rows of out.
   NormQuant quant = NormQuant::none;
   bool scales_by_column = false;
-  // A contraction: m, n, k and batch are the products of its dimensions, which say all strides.
-  GemmDims dims;
   // The sources of A and B, of which a and b are the first. In a contraction all sources of an
   // operand have its strides; otherwise 0 is a stride like any other, and repeats elements.
   GemmMerge merge_a = GemmMerge::none;
@@ -125,6 +123,9 @@ struct GemmProblem {
   std::array<std::int64_t, kMaxSources - 1> ld_more_b = {kPacked, kPacked, kPacked};
   std::array<std::int64_t, kMaxSources - 1> batch_stride_more_a = {kPacked, kPacked, kPacked};
   std::array<std::int64_t, kMaxSources - 1> batch_stride_more_b = {kPacked, kPacked, kPacked};
+  // A contraction: m, n, k and batch are the products of its dimensions, which say all strides.
+  // They come last, so that a look at a problem without them reads no memory of theirs.
+  GemmDims dims;
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 

@@ -100,8 +100,9 @@ void for_gemm_rows(Visit&& visit) {
 }
 
 // Scales, gates, indices, outputs of 8 bits and arranged operands are rare, and calls of others
-// should not pay for their bytes: a problem without them has one byte in their place.
-void write_fields(const GemmProblem& p, Writer& writer) {
+// should not pay for their bytes: a problem without them has one byte in their place. Flattened,
+// because the compiler makes calls of so many rows by itself, which take twice as long.
+[[gnu::flatten]] void write_fields(const GemmProblem& p, Writer& writer) {
   static constexpr GemmProblem kNone;
   bool has_rare = false;
   for_gemm_rows<false>([&](const auto& row) { writer.add(p.*row.member); });

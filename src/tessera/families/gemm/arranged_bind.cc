@@ -220,7 +220,7 @@ std::string cuda_entry(const std::string& name, std::string_view suffix, std::st
       name, suffix, call);
 }
 
-std::string hip_entry(const std::string& name, std::string_view suffix, std::string_view call) {
+std::string arranging_hip_entry(const std::string& name, std::string_view suffix, std::string_view call) {
   return fmt::format(
       "__attribute__((global, amdgpu_flat_work_group_size({0}, {0})))\n"
       "void {1}{2}(\n"
@@ -236,7 +236,7 @@ std::string hip_entry(const std::string& name, std::string_view suffix, std::str
 Source arranged_source(Source product, const KernelSpec& spec, const Target& target) {
   if (!is_arranged(spec) || target.backend == "cpu") return product;
   const std::string name = name_of(spec);
-  const auto entry = target.backend == "cuda" ? cuda_entry : hip_entry;
+  const auto entry = target.backend == "cuda" ? cuda_entry : arranging_hip_entry;
   product.text +=
       fmt::format("\n#include \"tessera/device/{}/gemm/arrange.h\"\n\nextern \"C\" {{\n",
                   target.backend) +
