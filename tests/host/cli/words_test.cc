@@ -25,7 +25,8 @@ const std::string kTargets =
     "that ends in .json)";
 const std::string kShapes =
     " (known: bert, bert_base, convnext, decode_128k, decode_32k, decode_8k, decode_fp8, "
-    "deepseek_v3, demo, efficientnet, experts, experts_scaled, fused, fused_experts, gpt2, gradients, latent, "
+    "deepseek_v3, demo, efficientnet, experts, experts_scaled, fused, fused_experts, gpt2, "
+    "gradients, latent, "
     "llama3_70b, llama3_8b, "
     "middle, mobilenet_v3, odd, odd_gpu, prefill_fp8, prefill_paged, prefill_ragged, qwen3, "
     "resnet50, resnet50_gemm, "

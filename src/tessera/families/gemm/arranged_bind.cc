@@ -220,7 +220,8 @@ std::string cuda_entry(const std::string& name, std::string_view suffix, std::st
       name, suffix, call);
 }
 
-std::string arranging_hip_entry(const std::string& name, std::string_view suffix, std::string_view call) {
+std::string arranging_hip_entry(const std::string& name, std::string_view suffix,
+                                std::string_view call) {
   return fmt::format(
       "__attribute__((global, amdgpu_flat_work_group_size({0}, {0})))\n"
       "void {1}{2}(\n"
