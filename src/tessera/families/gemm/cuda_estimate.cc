@@ -121,6 +121,19 @@ void store_scattered(tile::GpuCase& c, tile::GpuKernel& x) {
   x.stores_by_copy = 0;
 }
 
+// Threads store the tiles at groups' ends. Kernels with many sums lack registers for that, and with
+// sizes as routers give them they took 1.1 to 1.4 times as long as others on an H200
+// (docs/performance/hopper_grouped_gemm.md).
+double slowed_at_ends(const GemmSignature& s, const Algorithm& a) {
+  constexpr int kMostSums = 128;
+  constexpr double kSlowed = 1.2;
+  const bool shares_rows =
+      s.grouping == GemmGrouping::contiguous || s.grouping == GemmGrouping::indexed;
+  const bool is_slowed =
+      shares_rows && a.pipeline == Pipeline::tmaws && tile::tmaws_accumulators(a) > kMostSums;
+  return is_slowed ? kSlowed : 1;
+}
+
 }  // namespace
 
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target, int) {
@@ -132,8 +145,8 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   count_out(c, x);
   if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
-  const Estimate found =
-      total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
+  Estimate found = total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
+  found.seconds *= slowed_at_ends(s, spec.algorithm);
   const Estimate product = has_scales(p) ? with_scales(found, spec, p, target) : found;
   if (!has_outputs(s) || x.is_tmaws != 0) return product;
   return with_output_steps(product, spec, p, c.bandwidth);
