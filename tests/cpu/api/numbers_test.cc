@@ -25,7 +25,7 @@ TEST(ApiNumbers, HaveAWordOrAreRefused) {
   };
   const std::vector<Case> cases = {
       {[] { to_string(bad<DType>()); }, refusal("dtype", 7)},
-      {[] { to_string(bad<Op>()); }, refusal("operation", 3)},
+      {[] { to_string(bad<Op>()); }, refusal("operation", 4)},
       {[] { to_string(bad<GemmLayout>()); }, refusal("layout", 3)},
       {[] { to_string(bad<ConvDirection>()); }, refusal("direction", 2)},
       {[] { to_string(bad<ConvLayout>()); }, refusal("layout", 1)},
@@ -167,7 +167,7 @@ TEST_F(ApiTest, OptionsWithNumbersThatHaveNoValueAreRefused) {
                            {.strategy = bad<tune::SearchStrategy>()});
             }),
             refusal("search: strategy", 2));
-  EXPECT_EQ(error_of([] { family_of(bad<Op>()); }), refusal("operation", 3));
+  EXPECT_EQ(error_of([] { family_of(bad<Op>()); }), refusal("operation", 4));
   EXPECT_EQ(error_of([&] {
               const std::vector<KernelSpec> specs = family_of(p).candidates(p, target);
               const std::size_t features = family_of(p).features().size();

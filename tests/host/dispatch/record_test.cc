@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -123,11 +124,13 @@ TEST_F(Records, ManyThreadsCountEveryCall) {
   EXPECT_EQ(calls, std::int64_t{kThreads * kCalls});
 }
 
-// Writes rows without end, and counts each three times.
-[[noreturn]] void write_for_ever(const fs::path& file, const Target& target) {
+// Writes rows without end, and counts each three times. `begun` is a pipe that gets a byte when the
+// first row is in the file.
+[[noreturn]] void write_for_ever(const fs::path& file, const Target& target, int begun) {
   Recorder& recorder = Recorder::of(file);
   for (int m = 1;; ++m) {
     Tally& tally = recorder.add_miss(target, row_of(m));
+    if (m == 1 && write(begun, "", 1) != 1) _exit(1);
     for (int i = 0; i < 3; ++i) recorder.count(tally);
   }
 }
@@ -153,11 +156,16 @@ pid_t in_child(const Body& body) {
 
 TEST_F(Records, TwoProcessesWriteAtOnceAndOneIsKilled) {
   constexpr int kRows = 60;
-  const pid_t endless = in_child([&] { write_for_ever(file, target); });
+  std::array<int, 2> begun{};
+  ASSERT_EQ(pipe(begun.data()), 0);
+  const pid_t endless = in_child([&] { write_for_ever(file, target, begun[1]); });
   const pid_t whole = in_child([&] { write_rows(file, target, kRows); });
   int status = -1;
   ASSERT_EQ(waitpid(whole, &status, 0), whole);
   EXPECT_EQ(status, 0);
+  char byte = 0;
+  ASSERT_EQ(read(begun[0], &byte, 1), 1);
+  for (const int end : begun) close(end);
   std::this_thread::sleep_for(std::chrono::microseconds(drawn(0, 20'000)));
   kill(endless, SIGKILL);
   ASSERT_EQ(waitpid(endless, &status, 0), endless);
