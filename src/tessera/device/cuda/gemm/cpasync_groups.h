@@ -16,7 +16,10 @@ struct CpasyncGroups {
   using Math = Engine<C>;
   using Acc = typename C::Acc;
   static constexpr int kThreads = Dense::kThreads;
-  static constexpr int kMinBlocks = Dense::kMinBlocks;
+  // The numbers of the walk find no room beside the sums of int8 (100 bytes were spilled).
+  static constexpr int kOfWalk = kSame<typename C::A, int8> ? 16 : 0;
+  static constexpr int kFitRegisters = 65536 / ((Math::kRegisters + kOfWalk) * kThreads);
+  static constexpr int kMinBlocks = larger(1, smaller(Dense::kMinBlocks, kFitRegisters));
   static constexpr GroupElements kElements = {sizeof(typename C::A), sizeof(typename C::B),
                                               sizeof(typename C::D), sizeof(typename C::Out)};
 
