@@ -1,11 +1,11 @@
 """Products of groups of unequal sizes: the operator torch.ops.tessera.grouped_mm."""
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
-from .. import _arrays, _grouped, _grouped_lists
+from .. import _arrays, _grouped
 from .._abi import Error
 from .._checks import named
 from .._problem import Problem
@@ -65,14 +65,14 @@ def run(a: Tensor, b: Tensor, offs: Tensor) -> Tensor:
         ends, out = _ends(offs), _out(a, b, offs)
         if options.grouping != "along_k":
             out.zero_()
-        tensors = tuple(_laid(x) for x in (a, b))
+        tensors = tuple(laid(x) for x in (a, b))
         _run.run(_bind, options, (*tensors, ends, out), a)
         return out
     except Error as error:
         raise named("grouped_mm", error) from None
 
 
-def _laid(tensor: Tensor) -> Tensor:
+def laid(tensor: Tensor) -> Tensor:
     """The tensor, or a copy where no problem says its strides."""
     return tensor.contiguous() if _run._lies_badly(tensor) else tensor
 
@@ -97,52 +97,6 @@ register(Operator("grouped_mm(Tensor a, Tensor b, Tensor offs) -> Tensor", run, 
                   _backward, refusal="the product of groups has no forward-mode derivative"))
 
 
-# ---- Lists ---------------------------------------------------------------------------------------
-
-def _multiply_lists(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tuple[Tensor, ...]:
-    laid = [[_laid(x.detach()) for x in some] for some in (a, b)]
-    given = _grouped_lists.Given(laid[0], laid[1], None, None)
-    stream = None if a[0].is_cpu else torch.cuda.current_stream(a[0].device)
-    return tuple(_grouped_lists.run(given, {}, None, 1.0, stream, None))
-
-
-class _Lists(torch.autograd.Function):
-    """All of a, then all of b. The gradients are two products of lists."""
-
-    @staticmethod
-    def forward(ctx: Any, count: int, *tensors: Tensor) -> Tuple[Tensor, ...]:
-        ctx.count = count
-        ctx.save_for_backward(*tensors)
-        return _multiply_lists(tensors[:count], tensors[count:])
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Tuple[Any, ...]:
-        tensors, count = ctx.saved_tensors, ctx.count
-        a, b = tensors[:count], tensors[count:]
-        needs = ctx.needs_input_grad[1:]
-        none = (None,) * count
-        rows = [grad.contiguous() for grad in grads]
-        d_a = _multiply_lists(rows, _turned(b)) if any(needs[:count]) else none
-        d_b = _multiply_lists(_turned(a), rows) if any(needs[count:]) else none
-        return (None, *d_a, *d_b)
-
-
-def _turned(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    return [x.contiguous().mT for x in tensors]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _grouped_lists_mm(a: Sequence[Tensor], b: Sequence[Tensor]) -> List[Tensor]:
-    if len(a) != len(b):
-        raise Error(f"grouped_mm: mat_a and mat_b must be lists of one length, got {len(a)} and "
-                    f"{len(b)}")
-    try:
-        return list(_Lists.apply(len(a), *a, *b)) if a else []
-    except Error as error:
-        raise named("grouped_mm", error) from None
-
-
 def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Optional[Tensor] = None,
                bias: Optional[Tensor] = None, out_dtype: Optional[torch.dtype] = None) -> Any:
     """The products of groups, with the shapes and the meaning of torch._grouped_mm.
@@ -163,7 +117,8 @@ def grouped_mm(mat_a: Any, mat_b: Any, *, offs: Optional[Tensor] = None,
     if isinstance(mat_a, (list, tuple)) and isinstance(mat_b, (list, tuple)):
         if offs is not None or out_dtype is not None:
             raise Error("grouped_mm: offs and out_dtype must be None with lists")
-        return _grouped_lists_mm(mat_a, mat_b)
+        from . import _lists  # brings PyTorch's compiler along, which other calls do without
+        return _lists.multiply(mat_a, mat_b)
     if offs is None and mat_a.dim() == mat_b.dim() == 3:
         out = ops.matmul(mat_a, mat_b)
     elif offs is None:
