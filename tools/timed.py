@@ -24,8 +24,8 @@ BUDGETS = {
     "library": 150,  # compiling the library, the command line and the worker
     "tests": 195,    # compiling the test programs and examples
     "kernels": 130,  # building the kernels that are shipped, of GPUs a sample
-    # Running the tests of this family, on the emulator of AMD's GPUs too. Groups, scales, gates and
-    # rows by index compile kernels of their own for each target, which takes 60 s of it.
+    # Running the tests of this family, on the emulator of AMD's GPUs too. Groups, scales, gates,
+    # rows by index and contractions compile kernels of their own for each target.
     "gemm": 200,
     "norm": 26,
     "conv": 60,
