@@ -46,17 +46,12 @@ def _whole_numbers(name: str, given: Any) -> Any:
     return found
 
 
-def _host_row(name: str, given: Any) -> Any:
-    found = _whole_numbers(name, given)
-    if found.ndim != 1:
-        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
-    return found
-
-
 def _row(name: str, given: Any) -> Tuple[Any, Optional[List[int]]]:
     if not _arrays.is_on_host(given):
         return given, None
-    found = _host_row(name, given)
+    found = _whole_numbers(name, given)
+    if found.ndim != 1:
+        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
     return sys.modules["numpy"].ascontiguousarray(found, "int32"), found.tolist()
 
 
@@ -64,7 +59,9 @@ def wide_row(name: str, given: Any) -> Any:
     """An array of one dimension, of int32 or int64. One that is of these is taken as it is."""
     if not _arrays.is_on_host(given):
         return given
-    found = _host_row(name, given)
+    found = _whole_numbers(name, given)
+    if found.ndim != 1:
+        raise Error(f"{name} must have 1 dimension, got {found.ndim}")
     numpy = sys.modules["numpy"]
     word = "int32" if numpy.can_cast(found.dtype, "int32") else "int64"
     return numpy.ascontiguousarray(found, word)

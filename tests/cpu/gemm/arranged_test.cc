@@ -7,22 +7,17 @@
 #include <tuple>
 
 #include "arranged.h"
+#include "cpu/gemm/kernel_test.h"
 #include "cpu/gemm/sample.h"
-#include "cpu/gemm/tile_registry.h"
-#include "cpu/guarded.h"
 #include "tessera/families/operands.h"
 
 namespace tessera {
 namespace arranged_test {
 namespace {
 
-using tile_registry::registry;
-using tile_registry::target_named;
+using gemm_kernel::GemmKernelTest;
+using gemm_kernel::Kernels;
 using tile_registry::targets;
-
-struct Kernels {
-  std::vector<KernelSpec> usual, others;
-};
 
 Kernels kernels() {
   Kernels all;
@@ -40,23 +35,8 @@ Kernels kernels() {
   return all;
 }
 
-class ArrangedKernel : public testing::TestWithParam<KernelSpec> {
+class ArrangedKernel : public GemmKernelTest {
  protected:
-  const KernelSpec& spec = GetParam();
-  const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
-  const Target& target = target_named(spec.target);
-  const Family& family = family_of(Op::gemm);
-  std::uint64_t seed = testing_support::seed_of_run();
-  std::mt19937_64 random{seed};
-  std::shared_ptr<const runtime::LoadedKernel> kernel = registry().get(spec);
-
-  void launch(const Problem& p, const Operands& operands, int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    kernel->launch(family.bind(spec, p, target, operands), options);
-  }
-
   void check(const GemmProblem& p) {
     const int threads = static_cast<int>(arranged::draw(random, 1, 3));
     SCOPED_TRACE(fmt::format("seed {}: {} threads={}", seed, to_string(Problem(p)), threads));

@@ -6,8 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "cpu/gemm/kernel_test.h"
 #include "cpu/gemm/sample.h"
-#include "cpu/gemm/tile_registry.h"
 #include "grouped.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/families/operands.h"
@@ -16,8 +16,8 @@ namespace tessera {
 namespace grouped_test {
 namespace {
 
-using tile_registry::registry;
-using tile_registry::target_named;
+using gemm_kernel::GemmKernelTest;
+using gemm_kernel::Kernels;
 using tile_registry::targets;
 
 constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::indexed,
@@ -25,10 +25,6 @@ constexpr GemmGrouping kGroupings[] = {GemmGrouping::contiguous, GemmGrouping::i
                                        GemmGrouping::lists};
 
 // A kernel of the sample, made for groups. The others of a usual run have one grouping each.
-struct Kernels {
-  std::vector<KernelSpec> usual, others;
-};
-
 Kernels kernels() {
   Kernels all;
   std::size_t next = 0;
@@ -48,20 +44,8 @@ Kernels kernels() {
   return all;
 }
 
-class GroupedKernel : public testing::TestWithParam<KernelSpec> {
+class GroupedKernel : public GemmKernelTest {
  protected:
-  const KernelSpec& spec = GetParam();
-  const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
-  const Target& target = target_named(spec.target);
-  const Family& family = family_of(Op::gemm);
-  std::uint64_t seed = testing_support::seed_of_run();
-  std::mt19937_64 random{seed};
-  std::shared_ptr<const runtime::LoadedKernel> kernel = registry().get(spec);
-
-  std::int64_t draw(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  }
-
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups) {
     GemmProblem p = gemm::problem_of(signature, m, n, k);
     p.groups = groups;
@@ -87,13 +71,6 @@ class GroupedKernel : public testing::TestWithParam<KernelSpec> {
       if (!d_uses(p.epilogue)[i].is_vector()) p.ld_d[i] += draw(0, 5);
       p.batch_stride_d[i] = draw(0, 3) == 0 ? 0 : 60 * p.ld_d[i];
     }
-  }
-
-  void launch(const Problem& p, const Operands& operands, int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    kernel->launch(family.bind(spec, p, target, operands), options);
   }
 
   void check(const GemmProblem& p, int threads) {

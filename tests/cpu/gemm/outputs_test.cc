@@ -7,9 +7,8 @@
 #include <set>
 #include <tuple>
 
+#include "cpu/gemm/kernel_test.h"
 #include "cpu/gemm/sample.h"
-#include "cpu/gemm/tile_registry.h"
-#include "cpu/guarded.h"
 #include "grouped.h"
 #include "outputs.h"
 #include "tessera/families/gemm/gemm.h"
@@ -20,8 +19,8 @@ namespace tessera {
 namespace outputs_test {
 namespace {
 
-using tile_registry::registry;
-using tile_registry::target_named;
+using gemm_kernel::GemmKernelTest;
+using gemm_kernel::Kernels;
 using tile_registry::targets;
 
 // What is asked besides a sample's signature.
@@ -59,10 +58,6 @@ GemmSignature with(GemmSignature s, const Asked& asked, std::size_t next) {
   return s;
 }
 
-struct Kernels {
-  std::vector<KernelSpec> usual, others;
-};
-
 Kernels kernels() {
   Kernels all;
   std::size_t next = 0;
@@ -82,29 +77,10 @@ Kernels kernels() {
   return all;
 }
 
-class OutputsKernel : public testing::TestWithParam<KernelSpec> {
+class OutputsKernel : public GemmKernelTest {
  protected:
-  const KernelSpec& spec = GetParam();
-  const GemmSignature& signature = std::get<GemmSignature>(spec.signature);
-  const Target& target = target_named(spec.target);
-  const Family& family = family_of(Op::gemm);
-  std::uint64_t seed = testing_support::seed_of_run();
-  std::mt19937_64 random{seed};
-  std::shared_ptr<const runtime::LoadedKernel> kernel = registry().get(spec);
-
-  std::int64_t draw(std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
-  }
-
   GemmProblem problem(std::int64_t m, std::int64_t n, std::int64_t k) {
     return outputs::problem_of(signature, m, n, k, random);
-  }
-
-  void launch(const Problem& p, const Operands& operands, int threads) {
-    const OpenMpLimit limit(threads);
-    runtime::LaunchOptions options;
-    options.threads = threads;
-    kernel->launch(family.bind(spec, p, target, operands), options);
   }
 
   void check(const GemmProblem& p, int threads) {

@@ -338,9 +338,7 @@ GemmProblem Types::for_ways(const GemmProblem& problem) {
 }
 
 std::string Types::no_way(const KernelSpec& spec, const Target& target) {
-  return fmt::format(
-      "{}: this build emits GEMM kernels for cpu, cuda and hip targets, {} is a {} target",
-      name_of(spec), target.name, target.backend);
+  return tile::no_backend("GEMM kernels", spec, target);
 }
 
 const Types::Own& own_of(const KernelSpec& spec, const Target& target) {

@@ -101,9 +101,7 @@ std::span<const Way* const> Types::ways() {
 std::span<const tile::Rule<Case>> Types::common_rules() { return kCommonRules; }
 
 std::string Types::no_way(const KernelSpec& spec, const Target& target) {
-  return fmt::format(
-      "{}: this build emits norm kernels for cpu, cuda and hip targets, {} is a {} target",
-      name_of(spec), target.name, target.backend);
+  return tile::no_backend("norm kernels", spec, target);
 }
 
 // What networks use: all of one type, or half precision with weights or probabilities in fp32.

@@ -42,9 +42,7 @@ std::span<const Way* const> Types::ways() {
 std::span<const tile::Rule<Case>> Types::common_rules() { return kCommonRules; }
 
 std::string Types::no_way(const KernelSpec& spec, const Target& target) {
-  return fmt::format(
-      "{}: this build emits routers for cpu, cuda and hip targets, {} is a {} target",
-      name_of(spec), target.name, target.backend);
+  return tile::no_backend("routers", spec, target);
 }
 
 // Softmax without a bias and sigmoid with one are what models use.

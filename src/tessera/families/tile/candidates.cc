@@ -59,6 +59,11 @@ void remember(KnownLists& known, KnownList list) {
 
 }  // namespace
 
+std::string no_backend(std::string_view what, const KernelSpec& spec, const Target& target) {
+  return fmt::format("{}: this build emits {} for cpu, cuda and hip targets, {} is a {} target",
+                     name_of(spec), what, target.name, target.backend);
+}
+
 std::string foreign_reason(Op op, const KernelSpec& spec, const Target& target) {
   if (op_of(spec) != op) {
     return fmt::format("a {0} kernel needs a {0} signature, got {1}", to_string(op),

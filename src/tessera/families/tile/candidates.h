@@ -13,6 +13,9 @@ namespace tessera::tile {
 // Why the spec is none of this operation and target; empty when it is.
 std::string foreign_reason(Op op, const KernelSpec& spec, const Target& target);
 
+// That kernels, called `what`, are made for no such target.
+std::string no_backend(std::string_view what, const KernelSpec& spec, const Target& target);
+
 // Whether the target's space for the operation lists the pipeline.
 bool has_pipeline(Op op, const Target& target, Pipeline pipeline);
 
