@@ -23,7 +23,10 @@ inline GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, st
                               std::int64_t k, std::mt19937_64& random) {
   const std::int64_t columns = signature.gate == GemmGate::none ? n : n + n % 2;
   GemmProblem p = gemm::problem_of(signature, m, columns, k);
-  if (p.grouping != GemmGrouping::none) p.groups = draw(random, 0, 9);
+  if (p.grouping != GemmGrouping::none) {
+    p.groups = draw(random, 0, 9);
+    p.group_int64 = p.grouping != GemmGrouping::lists && draw(random, 0, 1) == 1;
+  }
   if (p.grouping == GemmGrouping::none && p.indexing == GemmIndexing::none)
     p.batch = draw(random, 1, 3);
   if (p.indexing != GemmIndexing::none) p.index_room = m + draw(random, p.m > 0 ? 1 : 0, 40);

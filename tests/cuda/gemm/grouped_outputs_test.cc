@@ -32,6 +32,7 @@ class GpuGroupedOutputs : public GpuTest {
       p.batch = p.indexing == GemmIndexing::none ? draw(1, 3) : 1;
     } else {
       p.groups = draw(0, 4) == 0 ? draw(1, has_matrices ? 20 : 300) : draw(1, 9);
+      p.group_int64 = draw(0, 1) == 1;
     }
     if (p.layout == GemmLayout::crr || p.layout == GemmLayout::ccr) p.m = unit * draw(1, 20);
     if (p.indexing != GemmIndexing::none) p.index_room = p.m + draw(0, 40);

@@ -260,14 +260,14 @@ struct OutputsFinish {
 
   static __device__ __forceinline__ i64 group_of_row(const GroupArguments& x, i64 row) {
     if constexpr (C::kGrouping == Grouping::indexed) {
-      const i64 group = x.numbers[row];
+      const i64 group = number_at(x, row);
       return group < x.groups ? group : -1;
     } else {
       i64 low = 0;  // the first group that ends behind the row
       i64 high = x.groups;
       while (low < high) {
         const i64 middle = (low + high) / 2;
-        if (x.numbers[middle] > row) {
+        if (number_at(x, middle) > row) {
           high = middle;
         } else {
           low = middle + 1;
@@ -284,7 +284,7 @@ struct OutputsFinish {
       const i64 matrix = index / x.gemm.m;
       const i64 row = index % x.gemm.m;
       if constexpr (C::kGrouping == Grouping::masked) {
-        if (row >= x.numbers[matrix]) return no_row();
+        if (row >= number_at(x, matrix)) return no_row();
       }
       return {{matrix, 0, x.gemm.m}, row};
     }

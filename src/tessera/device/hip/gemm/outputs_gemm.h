@@ -148,10 +148,10 @@ struct OutputRows {
   static __device__ __forceinline__ i64 group_of(const GroupArguments& x, i64 matrix, i64 row) {
     if constexpr (kGrouping == Grouping::along_k) return matrix;
     if constexpr (kGrouping == Grouping::masked) {
-      return row < group_number(x.numbers, matrix) ? matrix : -1;
+      return row < group_number(x, matrix) ? matrix : -1;
     }
     if constexpr (kGrouping == Grouping::indexed) {
-      const i64 group = group_number(x.numbers, row);
+      const i64 group = group_number(x, row);
       return group < x.groups ? group : -1;
     }
     if constexpr (kGrouping == Grouping::contiguous) {
@@ -159,7 +159,7 @@ struct OutputRows {
 #pragma unroll 1
       while (low < high) {
         const i64 middle = low + (high - low) / 2;
-        const bool ends = group_number(x.numbers, middle) > row;
+        const bool ends = group_number(x, middle) > row;
         (ends ? high : low) = ends ? middle : middle + 1;
       }
       return low < x.groups ? low : -1;
