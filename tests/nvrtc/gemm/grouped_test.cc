@@ -41,7 +41,8 @@ TEST_F(GroupedKernels, OfFp32HardlySpill) {
   for (const char* rest : {"fp32_rcr_cpasync_128x128x32_2x4x1_8x8x1_groupscontiguous_s3",
                            "fp32_crr_cpasync_128x128x32_2x4x1_8x8x1_groupsalongk_s3",
                            "fp32_ccr_cpasync_64x64x32_2x2x1_8x4x1_groupsindexed_multidadd2_s3",
-                           "fp32_rrr_cpasync_128x128x32_2x4x1_8x8x1_groupsmasked_bias_gelu_s3"}) {
+                           "fp32_rrr_cpasync_128x128x32_2x4x1_8x8x1_groupsmasked_bias_gelu_s3",
+                           "fp32_crr_cpasync_128x128x32_2x4x1_8x8x1_groupslists_bias_gelu_s3"}) {
     names.push_back(named(rest));
   }
   expect_spills(sources(names), kMostBytes);
@@ -59,6 +60,22 @@ TEST_F(GroupedKernels, ByWarpsDoNotSpill) {
            "fp8_bf8_rrr_cpasync_64x64x128_2x2x1_16x8x16_groupsindexed_s3",
            "int8_rcr_cpasync_128x128x128_2x4x1_16x8x32_groupscontiguous_s3",
            "int8_crr_cpasync_64x64x128_2x2x1_16x8x32_outint8_groupsmasked_s3"}) {
+    names.push_back(named(rest));
+  }
+  expect_no_spills(sources(names));
+}
+
+TEST_F(GroupedKernels, OfListsDoNotSpill) {
+  std::vector<std::string> names;
+  for (const char* rest : {"fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groupslists_s3",
+                           "tf32_rrr_cpasync_128x128x32_2x4x1_16x8x8_groupslists_s3",
+                           "fp16_ccr_cpasync_128x128x64_2x4x1_16x8x16_groupslists_multidadd2_s3",
+                           "bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_groupslists_s3",
+                           "bf16_crr_cpasync_128x128x64_2x4x1_16x8x16_outfp32_groupslists_s3",
+                           "fp8_rcr_cpasync_128x128x128_2x4x1_16x8x16_groupslists_s3",
+                           "fp8_bf8_rrr_cpasync_64x64x128_2x2x1_16x8x16_groupslists_s3",
+                           "int8_rcr_cpasync_128x128x128_2x4x1_16x8x32_groupslists_s3",
+                           "int8_crr_cpasync_64x64x128_2x2x1_16x8x32_outint8_groupslists_s3"}) {
     names.push_back(named(rest));
   }
   expect_no_spills(sources(names));

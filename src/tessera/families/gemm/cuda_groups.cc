@@ -29,12 +29,14 @@ std::string group_check_text(const KernelSpec& spec) {
 
 std::string group_check_text(const KernelSpec& spec, std::string_view arguments,
                              std::string_view groups) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
   return fmt::format(
-      "__global__ void __launch_bounds__(GroupCheck::kThreads)\n"
-      "{}_prepare(const __grid_constant__ {} arguments) {{\n"
-      "  GroupCheck::run({});\n"
+      "__global__ void __launch_bounds__({0}::kThreads)\n"
+      "{1}_prepare(const __grid_constant__ {2} arguments) {{\n"
+      "  {0}::run({3});\n"
       "}}\n",
-      name_of(spec), arguments, groups);
+      s.grouping == GemmGrouping::lists ? "ListCheck" : "GroupCheck", name_of(spec), arguments,
+      groups);
 }
 
 std::string grouping_text(const KernelSpec& spec) {
@@ -58,7 +60,7 @@ bool computes_groups(const GemmProblem& p) { return p.m > 0 && p.n > 0 && matric
 void begin_groups(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o,
                   Launch& launch) {
   if (computes_groups(p)) list_pointers(p, gemm_arguments(p, o), launch);
-  if (numbers_count(p) > 0) launch.pointers.push(numbers_of(p, o));
+  if (numbers_count(p) > 0) list_numbers(p, o, launch);
   if (!p.check_groups) return;
   launch.pointers.push(o.bad_group);
   launch.steps.push(group_check_step(prepare_entry(spec)));

@@ -33,15 +33,6 @@ double most_tiles(const GemmProblem& p, const Algorithm& a) {
   }
 }
 
-void list_numbers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
-  if (!is_list(p)) return launch.pointers.push(numbers_of(p, o));
-  for (const std::int32_t* const sizes : o.group_sizes) launch.pointers.push(sizes);
-  if (!p.group_strides) return;
-  for (const std::int32_t* const lds : o.group_lds) {
-    if (lds != nullptr) launch.pointers.push(lds);
-  }
-}
-
 }  // namespace
 
 // With numbers to report there is always something to write.

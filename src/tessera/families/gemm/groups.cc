@@ -154,6 +154,15 @@ const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o) {
   return static_cast<const std::int32_t*>(numbers);
 }
 
+void list_numbers(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  if (!is_list(p)) return launch.pointers.push(numbers_of(p, o));
+  for (const std::int32_t* const sizes : o.group_sizes) launch.pointers.push(sizes);
+  if (!p.group_strides) return;
+  for (const std::int32_t* const lds : o.group_lds) {
+    if (lds != nullptr) launch.pointers.push(lds);
+  }
+}
+
 std::string groups_reason(const GemmProblem& p) {
   if (!has_groups(p)) return without_grouping_reason(p);
   if (p.groups < 0 || p.groups > kMostNumber) {

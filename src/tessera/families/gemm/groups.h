@@ -32,6 +32,8 @@ inline std::int64_t matrices(const GemmProblem& p, bool of_groups) {
 std::string_view numbers_name(GemmGrouping grouping);
 std::int64_t numbers_count(const GemmProblem& p);
 const std::int32_t* numbers_of(const GemmProblem& p, const GemmOperands& o);
+// Adds its pointer to those of a launch; of lists those of all sizes and distances.
+void list_numbers(const GemmProblem& p, const GemmOperands& o, Launch& launch);
 
 // The sentence about a problem whose groups do not fit it; empty when they do.
 std::string groups_reason(const GemmProblem& p);

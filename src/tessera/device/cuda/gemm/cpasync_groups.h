@@ -1,11 +1,12 @@
 // The kernels of cpasync_gemm.h on groups of unequal sizes, of any type, layout, stride and number:
 // out = epilogue(alpha * A x B + beta * C) for each group. Blocks walk along the slots of
-// group_slots.h. The host never reads the groups' numbers.
+// group_slots.h, for lists as list_walk.h says. The host never reads the groups' numbers.
 #pragma once
 
 #include "tessera/device/cuda/gemm/cpasync_gemm.h"
 #include "tessera/device/cuda/gemm/group_check.h"
 #include "tessera/device/cuda/gemm/group_slots.h"
+#include "tessera/device/cuda/gemm/list_walk.h"
 
 namespace tessera::device {
 
@@ -15,6 +16,7 @@ struct CpasyncGroups {
   using Dense = CpasyncGemm<C, Engine>;
   using Math = Engine<C>;
   using Acc = typename C::Acc;
+  using Walk = ListWalk<C::kTileM, C::kTileN>;
   static constexpr int kThreads = Dense::kThreads;
   // The numbers of the walk find no room beside the sums of int8 (100 bytes were spilled).
   static constexpr int kOfWalk = kSame<typename C::A, int8> ? 16 : 0;
@@ -29,6 +31,16 @@ struct CpasyncGroups {
                                              const More&... more) {
     const GroupArguments& x = arguments.groups;
     if (found_bad_group(x)) return;
+    if constexpr (C::kGrouping == Grouping::lists) {
+      run_lists(x);
+    } else {
+      run_slots(x, more...);
+    }
+  }
+
+ private:
+  template <class... More>
+  static __device__ __forceinline__ void run_slots(const GroupArguments& x, const More&... more) {
     const GroupSlots<C::kGrouping, C::kTileM> slots = {x};
     const u64 columns = static_cast<u64>((x.gemm.n + C::kTileN - 1) / C::kTileN);
 #pragma unroll 1
@@ -38,8 +50,12 @@ struct CpasyncGroups {
                           [&](const GroupTile& tile) { compute(x, tile, column, more...); });
     }
   }
+  static __device__ __forceinline__ void run_lists(const GroupArguments& x) {
+    Walk walk;
+#pragma unroll 1
+    while (walk.next(x)) compute_of_list(x, walk);
+  }
 
- private:
   template <class... More>
   static __device__ __forceinline__ void compute(const GroupArguments& x, const GroupTile& tile,
                                                  i64 column, const More&... more) {
@@ -52,6 +68,24 @@ struct CpasyncGroups {
     math.put(sums);
     __syncthreads();
     Dense::Output::store(g, corner, sums, threadIdx.x);
+    __syncthreads();
+  }
+
+  // What a group has of its own is read again for the output, because there are no registers to
+  // keep it beside the sums.
+  static __device__ __forceinline__ void compute_of_list(const GroupArguments& x,
+                                                         const Walk& walk) {
+    extern __shared__ __align__(1024) char shared[];
+    Acc* sums = reinterpret_cast<Acc*>(shared);
+    Math math(threadIdx.x);
+    ListTile tile = walk.tile();
+    math.accumulate(product_of_list(x, tile.group), {0, tile.row, tile.column},
+                    shared_address(shared));
+    math.put(sums);
+    __syncthreads();
+    tile = walk.tile();
+    Dense::Output::store(product_of_list(x, tile.group), {0, tile.row, tile.column}, sums,
+                         threadIdx.x);
     __syncthreads();
   }
 };

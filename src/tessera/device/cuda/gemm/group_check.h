@@ -12,6 +12,20 @@ __device__ __forceinline__ bool found_bad_group(const GroupArguments& x) {
   return x.bad_group != nullptr && x.bad_group[0] != 0;
 }
 
+// What a thread found; the first of all is reported. `first` is kNoPlace for all threads before any
+// is here.
+inline constexpr u64 kNoPlace = ~u64{0};
+__device__ __forceinline__ void report_first(const GroupArguments& x, const BadGroup& bad,
+                                             u64& first) {
+  if (bad.found) atomicMin(&first, static_cast<u64>(bad.place));
+  __syncthreads();
+  if (first == kNoPlace) {
+    if (threadIdx.x == 0) report(no_bad_group(), x.bad_group);
+  } else if (bad.found && static_cast<u64>(bad.place) == first) {
+    report(bad, x.bad_group);
+  }
+}
+
 // One block; each thread looks at an equal part of the numbers.
 struct GroupCheck {
   static constexpr int kThreads = 1024;
@@ -24,16 +38,9 @@ struct GroupCheck {
     const i64 each = (count + kThreads - 1) / kThreads;
     const i64 from = min(i64{threadIdx.x} * each, count);
     const i64 to = min(from + each, count);
-    if (threadIdx.x == 0) first = ~u64{0};
+    if (threadIdx.x == 0) first = kNoPlace;
     const int before = most_before(x, from, to, maxima);
-    const BadGroup bad = first_bad_between(x, from, to, before);
-    if (bad.found) atomicMin(&first, static_cast<u64>(bad.place));
-    __syncthreads();
-    if (first == ~u64{0}) {
-      if (threadIdx.x == 0) report(no_bad_group(), x.bad_group);
-    } else if (bad.found && static_cast<u64>(bad.place) == first) {
-      report(bad, x.bad_group);
-    }
+    report_first(x, first_bad_between(x, from, to, before), first);
   }
 
  private:
@@ -55,6 +62,20 @@ struct GroupCheck {
     if (lane == 0) before = 0;
     for (u32 warp = 0; warp < threadIdx.x / 32; ++warp) before = max(before, maxima[warp]);
     return before;
+  }
+};
+
+// The same for lists. Sizes do not depend on each other, so that threads look at neighbours.
+struct ListCheck {
+  static constexpr int kThreads = GroupCheck::kThreads;
+
+  static __device__ __forceinline__ void run(const GroupArguments& x) {
+    __shared__ u64 first;
+    if (threadIdx.x == 0) first = kNoPlace;
+    __syncthreads();
+    BadGroup bad = no_bad_group();
+    for (i64 i = threadIdx.x; i < 3 * x.groups && !bad.found; i += kThreads) bad = bad_size(x, i);
+    report_first(x, bad, first);
   }
 };
 

@@ -1,0 +1,182 @@
+// Kernels for lists on a GPU, whose groups have sizes and pointers of their own: random groups of
+// any type, layout and alignment against the fp64 reference; empty ones; many; sizes that do not
+// fit; NaN behind a group's sizes; and graphs that are replayed with other sizes.
+#include <cstring>
+
+#include "cuda/gemm/grouped_gpu_test.h"
+
+namespace tessera {
+namespace {
+
+class GpuGroupedLists : public GroupedGpuTest {
+ protected:
+  GpuGroupedLists() { groupings_ = {"lists"}; }
+
+  static std::int32_t* sizes_of(const measure::OwnedOperands& owned, std::size_t which) {
+    return const_cast<std::int32_t*>(std::get<GemmOperands>(owned.operands).group_sizes.at(which));
+  }
+
+  void run_and_expect_right(const GemmProblem& p, measure::OwnedOperands& owned,
+                            const std::string& kernel) {
+    measure::reset_outputs(owned);
+    const std::vector<std::byte> before = grouped::bytes_of_out(owned);
+    run_at(Edge::last, kernel, p, owned);
+    expect_right(p, owned, before);
+  }
+
+  // NaN in the part of a group's matrix that lies outside of its own lines and their lengths.
+  struct Part {
+    std::int64_t lines, length;
+  };
+  static void fill_outside(const void* data, std::int64_t bytes, std::int64_t ld, const Part& all,
+                           const Part& own) {
+    auto* const to = static_cast<std::byte*>(const_cast<void*>(data));
+    for (std::int64_t line = 0; line < all.lines; ++line) {
+      const std::int64_t from = line < own.lines ? own.length : 0;
+      std::memset(to + (line * ld + from) * bytes, 0xff,
+                  static_cast<std::size_t>((all.length - from) * bytes));
+    }
+  }
+  static void fill_outside_of_groups(const GemmProblem& p, const GemmOperands& o) {
+    const device::GroupArguments x = gemm::group_arguments(p, o);
+    const auto part = [](bool by_rows, std::int64_t rows, std::int64_t k) {
+      return by_rows ? Part{rows, k} : Part{k, rows};
+    };
+    const bool a_rows = a_is_row_major(p.layout), b_columns = !b_is_row_major(p.layout);
+    for (std::int64_t i = 0; i < p.groups; ++i) {
+      const device::GemmArguments g = device::product_of_list(x, i);
+      fill_outside(g.a, size_of(p.a), p.ld_a, part(a_rows, p.m, p.k), part(a_rows, g.m, g.k));
+      fill_outside(g.b, size_of(p.b), p.ld_b, part(b_columns, p.n, p.k), part(b_columns, g.n, g.k));
+    }
+  }
+};
+
+constexpr const char* kListKernels[] = {
+    "fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groups{}_s3",
+    "fp32_crr_cpasync_128x128x32_2x4x1_8x8x1_groups{}_bias_gelu_s3",
+    "tf32_rrr_cpasync_64x64x32_2x2x1_16x8x8_groups{}_s3",
+    "fp16_ccr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_multidadd2_s3",
+    "bf16_rcr_cpasync_128x128x64_2x4x1_16x8x16_groups{}_s3",
+    "bf16_crr_cpasync_64x64x64_2x2x1_16x8x16_outfp32_groups{}_s3",
+    "bf16_rrr_cpasync_32x128x64_2x4x1_16x8x16_groups{}_add_relu_s3",
+    "bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_rowscale_colscale_bias_clamp_s3",
+    "fp8_rcr_cpasync_64x64x128_2x2x1_16x8x16_groups{}_s3",
+    "fp8_bf8_rrr_cpasync_64x64x128_2x2x1_16x8x16_outbf16_groups{}_s3",
+    "bf8_crr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3",
+    "int8_rcr_cpasync_64x64x128_2x2x1_16x8x32_groups{}_s3",
+    "int8_crr_cpasync_64x64x128_2x2x1_16x8x32_outint8_groups{}_s3"};
+
+TEST_F(GpuGroupedLists, OfAnyTypeAndLayoutAreCorrect) {
+  check_all({std::begin(kListKernels), std::end(kListKernels)}, 1, 8);
+}
+
+TEST_F(GpuGroupedLists, OfWholeUnitsAreCorrect) {
+  check_all({std::begin(kListKernels), std::end(kListKernels)}, 16, 4);
+}
+
+// What a dispatcher chooses.
+TEST_F(GpuGroupedLists, ChosenKernelsAreCorrect) {
+  for (const char* line :
+       {"gemm m=300 n=277 k=131 dtype=bf16 groups=1 grouping=lists",
+        "gemm m=500 n=384 k=1024 dtype=bf16 groups=8 grouping=lists epilogue=bias",
+        "gemm m=70 n=66 k=30 dtype=bf16 groups=4096 grouping=lists",
+        "gemm m=9 n=7 k=35 groups=20000 grouping=lists check_groups=1",
+        "gemm m=100 n=200 k=65 dtype=fp16 groups=6 grouping=lists beta=1 group_strides=1",
+        "gemm m=100 n=200 k=0 dtype=bf16 groups=6 grouping=lists epilogue=bias"}) {
+    const Problem problem = parse_problem(line);
+    const ReadyKernel& ready = dispatcher_->kernel_for(problem);
+    check(name_of(ready.spec), std::get<GemmProblem>(problem));
+    if (HasFailure()) return;
+  }
+}
+
+// Blocks pass many groups without a tile between those that have some.
+TEST_F(GpuGroupedLists, GroupsBetweenEmptyOnesAreFound) {
+  const KernelSpec spec = kernels({"bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3"}).front();
+  ASSERT_NO_FATAL_FAILURE(build({spec}));
+  for (const std::int64_t last : {255, 256, 257, 1499}) {
+    GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), 150, 133, 40);
+    p.groups = 1500;
+    measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
+    for (std::size_t which = 0; which < 3; ++which) {
+      std::fill_n(sizes_of(owned, which), p.groups, which == 1 ? 133 : 0);
+    }
+    for (const std::int64_t group : {std::int64_t{0}, last - 1, last}) {
+      sizes_of(owned, 0)[group] = 150, sizes_of(owned, 2)[group] = 40;
+    }
+    SCOPED_TRACE(last);
+    run_and_expect_right(p, owned, name_of(spec));
+  }
+}
+
+TEST_F(GpuGroupedLists, SizesThatDoNotFitAreReported) {
+  const KernelSpec spec = kernels({"bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3"}).front();
+  ASSERT_NO_FATAL_FAILURE(build({spec}));
+  GemmProblem p = gemm::problem_of(std::get<GemmSignature>(spec.signature), 24, 16, 40);
+  p.groups = 2500, p.check_groups = true;
+  for (int count = 1; count <= 3; ++count) {
+    measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
+    grouped::fill_numbers(p, owned.operands, random_);
+    for (int i = 0; i < count; ++i) {
+      sizes_of(owned, static_cast<std::size_t>(draw(0, 2)))[draw(0, p.groups - 1)] =
+          draw(0, 1) == 0 ? 41 : -1;
+    }
+    const device::BadGroup bad = device::first_bad_group(
+        gemm::group_arguments(with_strides(p), std::get<GemmOperands>(owned.operands)));
+    ASSERT_TRUE(bad.found);
+    expect_report(p, owned, name_of(spec), bad);
+  }
+}
+
+// Without a check they count as the least or the greatest size.
+TEST_F(GpuGroupedLists, SizesThatDoNotFitAreClamped) {
+  const std::vector<KernelSpec> specs =
+      kernels({"fp32_crr_cpasync_64x64x32_2x2x1_8x4x1_groups{}_s3",
+               "bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3"});
+  ASSERT_NO_FATAL_FAILURE(build(specs));
+  for (const KernelSpec& spec : specs) {
+    SCOPED_TRACE(name_of(spec));
+    GemmProblem p =
+        gemm::problem_of(std::get<GemmSignature>(spec.signature), draw(1, 150), draw(1, 150), 70);
+    p.groups = 40;
+    measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
+    for (std::size_t which = 0; which < 3; ++which) {
+      for (std::int64_t i = 0; i < p.groups; ++i) {
+        sizes_of(owned, which)[i] = static_cast<std::int32_t>(
+            draw(0, 2) == 0 ? static_cast<std::int64_t>(random_()) : draw(-5, 200));
+      }
+    }
+    run_and_expect_right(p, owned, name_of(spec));
+  }
+}
+
+TEST_F(GpuGroupedLists, IsCapturedAndReplayedWithOtherSizes) {
+  replay(kernels({"bf16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3",
+                  "fp32_crr_cpasync_128x128x32_2x4x1_8x8x1_groups{}_bias_gelu_s3"}));
+}
+
+// A group's products end with its own sizes, whatever lies behind them.
+TEST_F(GpuGroupedLists, NanOutsideOfAGroupStaysThere) {
+  const std::vector<KernelSpec> specs =
+      kernels({"fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groups{}_s3",
+               "tf32_crr_cpasync_64x64x32_2x2x1_16x8x8_groups{}_s3",
+               "bf16_crr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3",
+               "fp16_rcr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3",
+               "fp8_rrr_cpasync_64x64x64_2x2x1_16x8x16_groups{}_s3"});
+  ASSERT_NO_FATAL_FAILURE(build(specs));
+  for (const KernelSpec& spec : specs) {
+    SCOPED_TRACE(name_of(spec));
+    GemmProblem p = with_strides(gemm::problem_of(std::get<GemmSignature>(spec.signature),
+                                                  draw(60, 160), draw(60, 160), draw(30, 200)));
+    p.groups = 9;
+    p.batch_stride_a = p.batch_stride_b = p.batch_stride_c = p.batch_stride_out = kPacked;
+    p.batch_stride_d.fill(kPacked);
+    measure::OwnedOperands owned = measure::random_operands(Problem(p), random_());
+    grouped::fill_numbers(p, owned.operands, random_);
+    fill_outside_of_groups(with_strides(p), std::get<GemmOperands>(owned.operands));
+    run_and_expect_right(p, owned, name_of(spec));
+  }
+}
+
+}  // namespace
+}  // namespace tessera
