@@ -6,6 +6,7 @@ packages is imported.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import sys
@@ -276,6 +277,19 @@ def from_host(array: Any, like: Any, refusal: str) -> Any:
     if not is_on_host(like):
         raise Error(f"{refusal} for an array of {package}")
     return array
+
+
+def on_stream(like: Any, stream: Optional[int]) -> Any:
+    """A context in which arrays beside `like` are made for the work of a stream, so that a package
+    that gives their memory to others waits until this work is done. None: the default stream."""
+    package = package_of(like)
+    if is_on_host(like) or package not in ("torch", "cupy"):
+        return contextlib.nullcontext()
+    cuda = sys.modules[package].cuda
+    if package == "cupy":
+        return cuda.ExternalStream(stream) if stream else cuda.Stream.null
+    return cuda.stream(cuda.ExternalStream(stream, like.device) if stream
+                       else cuda.default_stream(like.device))
 
 
 def check_output(view: View, what: str) -> None:

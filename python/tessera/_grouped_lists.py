@@ -177,8 +177,9 @@ def _launch(dispatcher: Dispatcher, fields: Dict[str, Any], arrays: Dict[str, An
     plan = dispatcher._plans.get(key)
     if plan is None:
         plan = dispatcher._keep(key, dispatcher.plan(Problem("gemm", **fields)))
-    placed = {name: _arrays.from_host(x.view("int32"), like, _REFUSAL)
-              for name, x in arrays.items()}
     launch = _abi.LaunchOptions(stream=stream) if stream else None
-    plan.launch_at([_arrays.view_of(placed[x.name], x.name, stream).address
-                    for x in plan.operands], launch)
+    with _arrays.on_stream(like, stream):
+        placed = {name: _arrays.from_host(x.view("int32"), like, _REFUSAL)
+                  for name, x in arrays.items()}
+        plan.launch_at([_arrays.view_of(placed[x.name], x.name, stream).address
+                        for x in plan.operands], launch)

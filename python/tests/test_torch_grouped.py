@@ -86,6 +86,26 @@ class Grouped(Case):
         with self.assertRaisesRegex(tessera.Error, "lists of one length, got 1 and 2"):
             tessera.torch.grouped_mm([torch.ones(1, 1)], [torch.ones(1, 1)] * 2)
 
+    @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
+    def test_lists_on_a_gpu(self):
+        sizes = [[self.random.randrange(1, 300) for _ in range(3)] for _ in range(40)]
+        a = [torch.randn(m, k, device="cuda", dtype=torch.bfloat16) for m, k, _ in sizes]
+        b = [torch.randn(k, n, device="cuda", dtype=torch.bfloat16) for _, k, n in sizes]
+        torch.cuda.synchronize()
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            found = [tessera.torch.grouped_mm(a, b)]
+        found.append(tessera.grouped_matmul(a, b, stream=side))
+        for _ in range(20):  # arrays of other calls come to lie where those of this one lay
+            found.append(tessera.grouped_matmul(a[::-1], b[::-1], stream=side)[::-1])
+        side.synchronize()
+        for x, y, *products in zip(a, b, *found):
+            wanted = x.double() @ y.double()
+            for product in products:
+                with self.subTest(seed=SEED, shape=tuple(wanted.shape)):
+                    self.assertLess((product.double() - wanted).abs().max().item(),
+                                    self.tolerance(x, y, torch.bfloat16))
+
     def test_beside_pytorch(self):
         for what, a, b in self.operands(torch.bfloat16):
             offs = torch.tensor([16, 16, 32, 48], dtype=torch.int32)

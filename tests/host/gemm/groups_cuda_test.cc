@@ -72,6 +72,8 @@ const ServedRow kServed[] = {
      "tmaws counts its tiles up to 2147482624, got up to 4000000000 of 128x256"},
     {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=2147483647 grouping=contiguous", ""},
     {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=3 grouping=masked batch_stride_a=325", ""},
+    {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=2147483647 grouping=lists", ""},
+    {kByWarps, "gemm m=5 n=7 k=65 dtype=bf16 groups=3 grouping=lists group_strides=1 ld_a=67", ""},
 };
 INSTANTIATE_TEST_SUITE_P(All, GroupsOnHopper, testing::ValuesIn(kServed));
 
@@ -81,8 +83,9 @@ TEST(GroupsOnAnyProblem, HaveAGeneralKernel) {
        {DType::fp32, DType::tf32, DType::fp16, DType::bf16, DType::fp8, DType::bf8, DType::int8}) {
     for (const GemmLayout layout :
          {GemmLayout::rcr, GemmLayout::rrr, GemmLayout::crr, GemmLayout::ccr}) {
-      for (const GemmGrouping grouping : {GemmGrouping::contiguous, GemmGrouping::indexed,
-                                          GemmGrouping::masked, GemmGrouping::along_k}) {
+      for (const GemmGrouping grouping :
+           {GemmGrouping::contiguous, GemmGrouping::indexed, GemmGrouping::masked,
+            GemmGrouping::along_k, GemmGrouping::lists}) {
         GemmProblem p = gemm_problem(type, layout, 131, 77, 67);
         p.groups = 5, p.grouping = grouping;
         const KernelSpec spec = general(p, hopper());
@@ -118,6 +121,18 @@ TEST(GroupsOnHopperEnumeration, ListsBothWaysWhereAWishNamesTheGrouping) {
   }
 }
 
+// Lists have one way alone.
+TEST(GroupsOnHopperEnumeration, ListsOneWayForLists) {
+  const auto count = [](const char* pipeline) {
+    const std::vector<Wish> wishes = {{"a", "bf16"},          {"layout", "rcr"},
+                                      {"pipeline", pipeline}, {"variant", "standard"},
+                                      {"stages", "4"},        {"grouping", "lists"}};
+    return family().enumerate(hopper(), wishes).size();
+  };
+  EXPECT_EQ(count("tmaws"), 0U);
+  EXPECT_GT(count("cpasync"), 0U);
+}
+
 // ---- text ----
 
 TEST(GroupsOnHopperText, HasTheGroupingAndTheCheck) {
@@ -132,6 +147,16 @@ TEST(GroupsOnHopperText, HasTheGroupingAndTheCheck) {
     }
     EXPECT_EQ(source.entries, (std::vector<std::string>{"", "_prepare"}));
   }
+}
+
+TEST(GroupsOnHopperText, OfListsLooksAtEverySize) {
+  GemmProblem p = gemm_problem(DType::bf16, GemmLayout::rcr, 8, 8, 8);
+  p.groups = 2, p.grouping = GemmGrouping::lists;
+  const std::string text = family().emit(kernel_for(kByWarps, p), hopper()).text;
+  for (const char* part : {"mma_groups.h", "kGrouping = Grouping::lists;", "ListCheck::run"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(text.find("GroupCheck::run"), std::string::npos);
 }
 
 // ---- launches ----
@@ -175,6 +200,21 @@ TEST(GroupsOnHopperLaunch, HasAStepThatChecksNumbersOnlyWhereItIsAskedFor) {
         bound(pattern, "gemm m=8 n=8 k=64 dtype=bf16 groups=0 grouping=masked").launch.steps.size(),
         0U);
   }
+}
+
+// The kernel reads three sizes and, with strides, the distances of A, B and out.
+TEST(GroupsOnHopperLaunch, OfListsNamesEveryArrayThatTheKernelReads) {
+  const auto pointers = [](const char* more) {
+    const Bound x = bound(
+        kByWarps,
+        fmt::format("gemm m=400 n=512 k=64 dtype=bf16 groups=3 grouping=lists{}", more).c_str());
+    EXPECT_EQ(x.arguments.groups.sizes[2], reinterpret_cast<const std::int32_t*>(some_place));
+    EXPECT_EQ(x.launch.steps[x.launch.steps.size() - 1].grid[0], 3U * 7U * 8U);
+    return x.launch.pointers.size();
+  };
+  EXPECT_EQ(pointers(""), 3U + 3U);
+  EXPECT_EQ(pointers(" group_strides=1"), 3U + 3U + 3U);
+  EXPECT_EQ(pointers(" check_groups=1 beta=1"), 4U + 3U + 1U);
 }
 
 // As many blocks as there can be tiles at most: whole ones of the room, and one more of each group.

@@ -256,6 +256,13 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
   EXPECT_EQ(reason("gemm_fp32_rcr_cpasync_64x64x32_2x2x1_8x4x1_groupsindexed_splitordered1_slices2_"
                    "s2_sm90a"),
             "cpasync does not cut the K of groups into slices, got slices=2 with grouping=indexed");
+  EXPECT_EQ(
+      reason("gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupslists_cooperative_s4_sm90a"),
+      "sm90a has no tmaws kernels for groups with sizes and pointers of their own, got "
+      "grouping=lists");
+  EXPECT_EQ(reason("gemm_fp8_rcr_cpasync_64x64x128_2x2x1_16x8x16_groupslists_scalea1x128_s3_sm90a"),
+            "scale_a, scale_b, gate, indexing and quant must be none with grouping=lists, got "
+            "1x128, none, none, none and none");
   EXPECT_EQ(reason("gemm_bf16_rcr_stream_1x16x16384_1x8x1_1x2x32_groupsmasked_sm90a"),
             "sm90a has no stream kernels for groups of unequal sizes, got grouping=masked");
   EXPECT_EQ(reason("gemm_fp32_rcr_stream_8x32x256_0x0x1_8x16x1_groupsindexed_avx512"),
@@ -292,14 +299,14 @@ TEST(GroupChoice, FindsKernelsForEveryKindOnAmdGpus) {
 }
 
 TEST(GroupRules, SayOfATargetWithoutThemThatNoKernelIsLegal) {
-  const Problem problem = parse_problem("gemm m=64 n=64 k=64 dtype=bf16 groups=4 grouping=lists");
-  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("sm90a")).empty());
+  const Problem problem = parse_problem("gemm m=64 n=64 k=64 dtype=fp8 groups=4 grouping=lists");
+  EXPECT_TRUE(gemm::legal_candidates(problem, load_target("gfx90a")).empty());
   try {
-    general(problem, load_target("sm90a"));
+    general(problem, load_target("gfx90a"));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
-              "gemm: sm90a lists no legal kernel for bf16 x bf16 with layout rcr and grouping "
+              "gemm: gfx90a lists no legal kernel for fp8 x fp8 with layout rcr and grouping "
               "lists");
   }
 }
