@@ -108,13 +108,15 @@ class ListWalk {
     return part;
   }
 
-  // Groups behind the last one have none.
+  // Groups behind the last one have none. The last one's sizes are read for them, so that no branch
+  // stands between the reads of a lane.
   static __device__ __forceinline__ Count tiles_of(const GroupArguments& x, Word group) {
-    if (group >= x.groups) return 0;
-    const auto columns = static_cast<Word>(clamped(x.sizes[1][group], 0, x.gemm.n));
-    return rows_of_tiles(x, group) * ((columns + kTileN - 1) / kTileN);
+    const i64 read = group < x.groups ? group : x.groups - 1;
+    const auto columns = static_cast<Word>(clamped(x.sizes[1][read], 0, x.gemm.n));
+    const Count tiles = rows_of_tiles(x, read) * ((columns + kTileN - 1) / kTileN);
+    return group < x.groups ? tiles : 0;
   }
-  static __device__ __forceinline__ Count rows_of_tiles(const GroupArguments& x, Word group) {
+  static __device__ __forceinline__ Count rows_of_tiles(const GroupArguments& x, i64 group) {
     const auto rows = static_cast<Word>(clamped(x.sizes[0][group], 0, x.gemm.m));
     return (rows + kTileM - 1) / kTileM;
   }
