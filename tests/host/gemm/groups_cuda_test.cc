@@ -232,6 +232,21 @@ TEST(GroupsOnHopperLaunch, HasABlockForEachTileThatThereMayBe) {
             (7U + 3U) * 8U);
 }
 
+// Two blocks of two warps of a unit multiply longer than four such blocks. With batches the
+// estimates are equal within a hundredth.
+TEST(GroupsOnHopperEstimate, OfListsCountsWarps) {
+  const auto seconds = [](const char* stages, const char* lists) {
+    const KernelSpec spec = parse_name(
+        fmt::format("gemm_bf16_rcr_cpasync_64x64x64_2x1x1_16x8x16{}_{}_sm90a", lists, stages));
+    const char* const groups = *lists == 0 ? "batch=8" : "groups=8 grouping=lists";
+    const Problem problem =
+        parse_problem(fmt::format("gemm m=4096 n=4096 k=4096 dtype=bf16 {}", groups));
+    return family().estimate(spec, problem, hopper(), 0).seconds;
+  };
+  EXPECT_NEAR(seconds("s6", "") / seconds("s3", ""), 1, 0.01);
+  EXPECT_GT(seconds("s6", "_groupslists"), 1.5 * seconds("s3", "_groupslists"));
+}
+
 std::string windows(const char* pattern, const char* line) {
   std::string text;
   for (const TensorMap& map : bound(pattern, line).launch.tensor_maps) {

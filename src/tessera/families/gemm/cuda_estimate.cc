@@ -134,6 +134,16 @@ double slowed_at_ends(const GemmSignature& s, const Algorithm& a) {
   return is_slowed ? kSlowed : 1;
 }
 
+// Lists have kernels by mma alone, whose warps read their operands from shared memory themselves. A
+// warp waits for what it has read, and another one multiplies meanwhile: a guess is that each of a
+// unit's four tensor cores needs two warps.
+double slowed_by_few_warps(const GemmSignature& s, const tile::GpuCase& c,
+                           const tile::GpuKernel& x) {
+  constexpr double kEnoughWarps = 8;
+  if (s.grouping != GemmGrouping::lists || c.by_fma != 0) return 1;
+  return std::max(1.0, kEnoughWarps / (x.resident * x.num_waves));
+}
+
 }  // namespace
 
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target& target, int) {
@@ -145,7 +155,8 @@ Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& p, const Target
   count_out(c, x);
   if (spec.algorithm.streamk) x.busy_seconds = stream_seconds(c, x);
   const tile::GpuSeconds seconds = tile::gpu_seconds(c, x);
-  Estimate found = total_of(seconds.compute, seconds.memory, seconds.overhead, seconds.utilisation);
+  const double compute = seconds.compute * slowed_by_few_warps(s, c, x);
+  Estimate found = total_of(compute, seconds.memory, seconds.overhead, seconds.utilisation);
   found.seconds *= slowed_at_ends(s, spec.algorithm);
   const Estimate product = has_scales(p) ? with_scales(found, spec, p, target) : found;
   if (!has_outputs(s) || x.is_tmaws != 0) return product;
