@@ -107,6 +107,7 @@ std::string scale_fields(const GemmSignature& s) {
 }
 
 std::string_view scaled_arguments_name(const GemmSignature& s) {
+  if (has_outputs(s)) return "CudaScaledTmaOutputArguments";
   return has_groups(s) ? "CudaScaledGroupArguments" : "CudaScaledGemmArguments";
 }
 
@@ -114,6 +115,10 @@ void add_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
   if (has_outputs(p)) return set_scales<device::CudaScaledOutputArguments>(p, o, launch);
   if (has_groups(p)) return set_scales<device::CudaScaledGroupArguments>(p, o, launch);
   set_scales<device::CudaScaledGemmArguments>(p, o, launch);
+}
+
+void add_scales_of_outputs_by_tma(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  set_scales<device::CudaScaledTmaOutputArguments>(p, o, launch);
 }
 
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,

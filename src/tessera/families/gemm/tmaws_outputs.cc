@@ -9,6 +9,7 @@
 #include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 
 namespace tessera::gemm {
@@ -171,6 +172,14 @@ std::string outputs_do_not_fit_tmaws(const Case& c) {
 
 Verdict tmaws_serves_outputs(const KernelSpec& spec, const GemmProblem& p) {
   if (p.gate == GemmGate::none) return {};
+  const GemmScale scale = p.scale_b;
+  const std::int64_t whole = 2 * (scale == GemmScale::none ? 1 : block_of(scale).rows);
+  if (!p.gate_interleaved && p.n % whole != 0) {
+    return {fmt::format(
+        "a tile has columns of one block of scales in each half of B: n must be a multiple of {} "
+        "with scale_b={} and gate={}, got {}; use a cpasync kernel",
+        whole, to_string(scale), to_string(p.gate), p.n)};
+  }
   if (p.beta != 0) {
     return {fmt::format("beta must be 0 with gate={} and tmaws, got {}; use a cpasync kernel",
                         to_string(p.gate), p.beta)};
@@ -205,15 +214,22 @@ void add_gated(const OwnQuery& query, std::vector<Algorithm>& all) {
 
 Source tmaws_outputs_source(const KernelSpec& spec, const std::string& shapes) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  constexpr std::string_view kArguments = "CudaTmaOutputArguments";
-  const CudaTemplate from = {"tma_outputs_gemm.h", "TmaOutputsGemm", has_groups(s), kArguments};
-  return cuda_source(
-      spec, from, shapes + grouping_text(spec) + outputs_text(s), wgmma_text(spec) + "\n",
-      has_groups(s) ? group_check_text(spec, kArguments, "arguments.product.groups") : "");
+  const bool is_scaled = has_scales(s);
+  const std::string_view arguments =
+      is_scaled ? scaled_arguments_name(s) : "CudaTmaOutputArguments";
+  const std::string_view groups =
+      is_scaled ? "arguments.cuda.product.groups" : "arguments.product.groups";
+  const CudaTemplate from = {is_scaled ? "tma_scaled_outputs_gemm.h" : "tma_outputs_gemm.h",
+                             is_scaled ? "TmaScaledOutputsGemm" : "TmaOutputsGemm", has_groups(s),
+                             arguments};
+  return cuda_source(spec, from, shapes + grouping_text(spec) + outputs_text(s),
+                     wgmma_text(spec) + "\n",
+                     has_groups(s) ? group_check_text(spec, arguments, groups) : "");
 }
 
-Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
-                           const GemmOperands& o) {
+namespace {
+
+Launch bind_without_scales(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
   static_assert(offsetof(CudaTmaOutputArguments, product) == 0, "windows have offsets in that");
   const Algorithm& a = spec.algorithm;
   Launch launch;
@@ -246,6 +262,15 @@ Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const T
     add_out_window(spec, stored(p), o.out, chunk, launch);
   }
   launch.steps.push(group_walk_step(spec, p));
+  return launch;
+}
+
+}  // namespace
+
+Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                           const GemmOperands& o) {
+  Launch launch = bind_without_scales(spec, p, o);
+  if (has_scales(p)) add_scales_of_outputs_by_tma(p, o, launch);
   return launch;
 }
 

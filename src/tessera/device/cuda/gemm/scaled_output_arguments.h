@@ -12,5 +12,10 @@ struct CudaScaledOutputArguments {
   CudaOutputArguments cuda;  // first, so that its offsets hold for both structs
   CudaScales scales;
 };
+// The same of kernels by the copy engine.
+struct CudaScaledTmaOutputArguments {
+  CudaTmaOutputArguments cuda;
+  CudaScales scales;
+};
 
 }  // namespace tessera::device

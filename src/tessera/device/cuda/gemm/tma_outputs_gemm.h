@@ -9,6 +9,7 @@
 //   scattered:  threads store each row at its place (tma_named_rows.h)
 #pragma once
 
+#include "tessera/device/cuda/copied_stages.h"
 #include "tessera/device/cuda/gemm/gate.h"
 #include "tessera/device/cuda/gemm/gathered_rows.h"
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
@@ -83,23 +84,22 @@ struct TmaOutputsGemm {
 
   __device__ __forceinline__ void fill_gathered(Ring& ring, const GroupItem& item,
                                                 bool is_filler) const {
-    const Loop& loop = grouped.loop;
+    const Rows rows(grouped.loop.thread, [&](int row) { return row_of_a(item, row); });
+    fill_with_copies(
+        grouped.loop, ring, {0, grouped.steps_of(item)}, is_filler,
+        [&](u32 stage, int step) { ask(stage, item, step); },
+        [&](u32 stage, int step) { fetch_rows(rows, stage, step); });
+  }
+
+  // The row of A for a row of the item's tile, or -1.
+  __device__ __forceinline__ int row_of_a(const GroupItem& item, int row) const {
+    const i64 at = item.row + row;
+    return at < item.part.size ? static_cast<int>(named_row(x, item.part.begin + at)) : -1;
+  }
+  __device__ __forceinline__ void fetch_rows(const Rows& rows, u32 stage, int step) const {
     const GemmArguments& g = gemm();
-    const Rows rows(loop.thread, [&](int row) {
-      const i64 at = item.row + row;
-      return at < item.part.size ? static_cast<int>(named_row(x, item.part.begin + at)) : -1;
-    });
-    const int steps = grouped.steps_of(item);
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      barrier_wait(loop.empty(ring.stage), ring.phase ^ 1);
-      if (is_filler) ask(ring.stage, item, step);
-      __syncwarp();
-      rows.fetch(tile_a(ring.stage), static_cast<const char*>(g.a), g.ld_a * Rows::kSize,
-                 g.k * Rows::kSize, step);
-      copies_arrive(loop.full(ring.stage));
-      ring.next();
-    }
+    rows.fetch(tile_a(stage), static_cast<const char*>(g.a), g.ld_a * Rows::kSize,
+               g.k * Rows::kSize, step);
   }
 
   __device__ __forceinline__ u32 tile_p(u32 stage) const {
@@ -178,14 +178,19 @@ struct TmaOutputsGemm {
   __device__ __forceinline__ void consume() const {
     grouped.for_each_item([&](auto& sums, Ring& ring, const auto& free, const GroupItem& item) {
       grouped.loop.template multiply<kGathers>(sums, ring, free, grouped.steps_of(item));
-      if constexpr (kGated) {
-        Acc results[kBlocks][kColumns / 2];
-        pair_up(sums, results);
-        store(results, item);
-      } else {
-        store(sums, item);
-      }
+      finish(sums, item);
     });
+  }
+
+  __device__ __forceinline__ void finish(Acc (&sums)[Grouped::kBlocks][Grouped::kAccumulators],
+                                         const GroupItem& item) const {
+    if constexpr (kGated) {
+      Acc results[kBlocks][kColumns / 2];
+      pair_up(sums, results);
+      store(results, item);
+    } else {
+      store(sums, item);
+    }
   }
 
   // What a consumer stores: blocks of 64 rows of wgmma, and columns.
