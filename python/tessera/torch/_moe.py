@@ -222,9 +222,9 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     128, inner / 128), sizes rounded up. x and what lies between the products are then quantised by
     128 elements of each row. x_scale: x has been quantised so, and is in float8_e4m3fn; (tokens,
     hidden / 128) in float32, as rms_norm_quantised(quant="block") returns both. On a CPU rows are
-    copied by experts then; on a GPU there are four launches besides the router's: the products, the
-    gate between them and the sum. Returns (tokens, hidden) in x's type, or with x_scale in
-    bfloat16. Raises Error where shapes, types or numbers do not fit.
+    copied by experts then; on a GPU there are three or four launches besides the router's: the two
+    products, the gate where experts have many rows, and the sum. Returns (tokens, hidden) in x's
+    type, or with x_scale in bfloat16. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "

@@ -75,17 +75,21 @@ def by_blocks(x: Tensor) -> Tuple[Tensor, Tensor]:
 
 class Layer(NamedTuple):
     """The plans of a layer, and where its numbers lie: ids, weights, group_ends, row_index, slots,
-    the rows behind the first product, and what the gate makes of them with its scales."""
+    what the gate makes in 8 bits, its scales, and where the gate is a launch of its own, the rows
+    before it."""
 
     route: _run.Bound
     up: _run.Bound
-    gate: _run.Bound
+    gate: Optional[_run.Bound]
     down: _run.Bound
     offsets: Sequence[int]
     bytes: int
 
 
-_UP = ("a", "b", "scale_a", "scale_b", "group_ends", "row_index", "out")
+# Tiles that write 8 bits have at most so many rows. Where an expert has more, the products of other
+# tiles and a launch for the gate take less time.
+_MOST_ROWS = 64
+_UP = ("a", "b", "scale_a", "scale_b", "group_ends", "row_index", "out", "out_scales")
 _DOWN = ("a", "b", "scale_a", "scale_b", "d0", "group_ends", "row_index", "out")
 
 
@@ -93,6 +97,16 @@ def _scale_fields(a: Tensor, b: Tensor) -> Dict[str, Any]:
     """a: a scale for each 128 elements of a row; b: one for each 128 x 128 of each expert."""
     return {**_scales.block_fields("a", Found("1x128", False), tuple(a.shape), a.stride()),
             **_scales.block_fields("b", Found("128x128", False), tuple(b.shape), b.stride())}
+
+
+def _bind_up(known: Tuple[Tensor, ...], out: Tensor, more: Dict[str, Any], *out_scales: Tensor
+             ) -> _run.Bound:
+    """known: x, w1, their scales, group_ends and row_index."""
+    x, w1, x_scale, w1_scale, _, tokens = known
+    fields = {**_moe_plans.product_fields(x, w1, out, tokens.shape[0]),
+              **_scale_fields(x_scale, w1_scale), "indexing": "gathered",
+              "index_room": x.shape[0], **more}
+    return _moe_plans.bind_product(fields, _UP, (*known, out, *out_scales))
 
 
 def _bind_layer(options: Tuple[Asked, torch.dtype], tensors: Sequence[Optional[Tensor]]) -> Any:
@@ -108,41 +122,48 @@ def _bind_layer(options: Tuple[Asked, torch.dtype], tensors: Sequence[Optional[T
     numbers = _moe_plans.new_numbers(asked, x, first, w1.shape[0])
     _, weights, ends, tokens, slots = numbers
     rows = slots.shape[0]
-    both = x.new_empty((rows, w1.shape[1]), dtype=dtype)
     inner = x.new_empty((rows, w2.shape[2]))
     inner_scale = x.new_empty((rows, blocks(w2.shape[2])), dtype=torch.float32)
     each = x.new_empty((rows, x.shape[1]), dtype=dtype)
-    up = {**_moe_plans.product_fields(x, w1, both, rows), **_scale_fields(x_scale, w1_scale),
-          "indexing": "gathered", "index_room": x.shape[0]}
+    known = (x, w1, x_scale, w1_scale, ends, tokens)
+    if rows <= _MOST_ROWS * w1.shape[0]:
+        between, gate = [inner, inner_scale], None
+        up = _bind_up(known, inner, {"gate": asked.activation, "quant": "block"}, inner_scale)
+    else:
+        both = x.new_empty((rows, w1.shape[1]), dtype=dtype)
+        between = [inner, inner_scale, both]
+        up = _bind_up(known, both, {})
+        gate = _quantised.bind((asked.activation, None, "block", False, False),
+                               (both, None, None, None, inner, None, None, inner_scale))
     down = {**_moe_plans.product_fields(inner, w2, each, rows),
             **_scale_fields(inner_scale, w2_scale), "indexing": "scattered", "index_room": rows,
             "epilogue": "row_scale", "d": "fp32"}
-    gate = (asked.activation, None, "block", False, False)
     return Layer(
-        _moe_plans.bind_route(asked, first, second, w1.shape[0]),
-        _moe_plans.bind_product(up, _UP, (x, w1, x_scale, w1_scale, ends, tokens, both)),
-        _quantised.bind(gate, (both, None, None, None, inner, None, None, inner_scale)),
+        _moe_plans.bind_route(asked, first, second, w1.shape[0]), up, gate,
         _moe_plans.bind_product(down, _DOWN, (inner, w2, inner_scale, w2_scale, weights.view(-1),
                                               ends, slots, each)),
-        *_moe_plans.offsets_of((*numbers, both, inner, inner_scale)))
+        *_moe_plans.offsets_of((*numbers, *between)))
 
 
 def _by_index(asked: Asked, dtype: torch.dtype, x: Tensor, tensors: Sequence[Optional[Tensor]],
               top_k: int) -> Tensor:
-    """The route, the first product of gathered rows, its gate in 8 bits, the second product, which
-    stores each row at its place times its weight, and the sum over each token's rows."""
+    """The route, the first product of gathered rows with its gate in 8 bits, the second product,
+    which stores each row at its place times its weight, and the sum over each token's rows."""
     layer: Any = _run.bound_of(_bind_layer, (asked, dtype), tensors)
     a, a_scale, w1, w2, w1_scale, w2_scale, first, second = [
         0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     memory = x.new_empty(layer.bytes, dtype=torch.uint8)
     base = memory.data_ptr()
-    *numbers, both, inner, inner_scale = [base + offset for offset in layer.offsets]
+    addresses = [base + offset for offset in layer.offsets]
+    numbers, (inner, inner_scale, *both) = addresses[:5], addresses[5:]
     _, _, ends, rows, slots = numbers
     new = x.new_empty if asked.rule else x.new_zeros  # ids of no expert add nothing
     each = new((x.shape[0], top_k, x.shape[1]), dtype=dtype)
     weights = _moe_plans.launch_route(asked, layer.route, (first, second), numbers, x)
-    _run.launch(layer.up, (a, w1, a_scale, w1_scale, ends, rows, both), x)
-    _run.launch(layer.gate, (both, 0, 0, 0, inner, 0, 0, inner_scale), x)
+    made = both or (inner, inner_scale)
+    _run.launch(layer.up, (a, w1, a_scale, w1_scale, ends, rows, *made), x)
+    if layer.gate is not None:
+        _run.launch(layer.gate, (*both, 0, 0, 0, inner, 0, 0, inner_scale), x)
     _run.launch(layer.down, (inner, w2, inner_scale, w2_scale, weights, ends, slots,
                              each.data_ptr()), x)
     return each.sum(1)

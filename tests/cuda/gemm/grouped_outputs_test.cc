@@ -292,15 +292,20 @@ TEST_F(GpuGroupedScaledOutputs, KernelsByTheCopyEngineAreCorrect) {
                                      "128x64x128_2x1x1_64x64x32{}_cooperative_s4_swap",
                                      "256x64x128_2x1x1_64x64x32{}_cooperative_s3_swap",
                                      "128x64x128_1x1x1_64x64x32{}_cooperative_s3_swap",
-                                     "128x8x128_1x1x1_64x8x32{}_cooperative_s4_swap"};
+                                     "128x8x128_1x1x1_64x8x32{}_cooperative_s4_swap",
+                                     "256x16x128_2x1x1_64x16x32{}_cooperative_s4_swap",
+                                     "256x32x128_1x1x1_64x32x32{}_cooperative_s4_swap"};
   constexpr const char* kKinds[] = {
       "_outbf16{}_scalea1x128_scaleb128x128_gatesilumul_rowsgathered",
       "_outbf16{}_scalea1x128_scaleb1x128_gategelumul_interleaved_rowsgathered",
       "_outfp32{}_scalea1x128_scaleb128x128_gategelutanhmul_interleaved",
       "_outbf16{}_scalea1x128_scaleb128x128_rowsgathered",
       "_outbf16_dfp32{}_scalea1x128_scaleb128x128_rowsscattered_rowscale",
-      "_outfp16_dfp32{}_scalea1x128_scaleb1x128_rowsscattered_rowscale_bias",
-      "_outbf16{}_scalea1x128_scaleb1x128_gatesilumul_rowsscattered"};
+      "_dfp32{}_scalea1x128_scaleb1x128_rowsscattered_rowscale_bias",
+      "_outbf16{}_scalea1x128_scaleb1x128_gatesilumul_rowsscattered",
+      "_outfp8{}_scalea1x128_scaleb128x128_gatesilumul_rowsgathered_quantblock",
+      "_outbf8{}_scalea1x128_scaleb128x128_gategelumul_interleaved_quantblock",
+      "_outfp8{}_scalea1x128_scaleb128x128_rowsscattered_quantblock"};
   std::vector<KernelSpec> specs;
   for (const char* kind : kKinds) {
     for (const char* shape : kShapes) {
@@ -341,12 +346,13 @@ TEST_F(GpuGroupedScaledOutputs, KernelsByTheCopyEngineAreCorrect) {
 TEST_F(GpuGroupedScaledOutputs, ChosenKernelsForExpertsAreCorrect) {
   for (const std::int64_t rows : {8, 200, 1500}) {
     for (const char* line :
-         {"n=1536 k=2048 groups=128 gate=silu_mul indexing=gathered",
-          "n=1536 k=2048 groups=128 indexing=gathered",
-          "n=2048 k=768 groups=128 indexing=scattered epilogue=row_scale d=fp32",
-          "n=7168 k=2048 groups=8 indexing=scattered epilogue=row_scale d=fp32"}) {
+         {"out=bf16 n=1536 k=2048 groups=128 gate=silu_mul indexing=gathered",
+          "out=bf16 n=1536 k=2048 groups=128 indexing=gathered",
+          "out=fp8 n=1536 k=2048 groups=128 gate=silu_mul indexing=gathered quant=block",
+          "out=bf16 n=2048 k=768 groups=128 indexing=scattered epilogue=row_scale d=fp32",
+          "out=bf16 n=7168 k=2048 groups=8 indexing=scattered epilogue=row_scale d=fp32"}) {
       const GemmProblem p = std::get<GemmProblem>(parse_problem(
-          fmt::format("gemm m={} a=fp8 out=bf16 scale_a=1x128 scale_b=128x128 grouping=contiguous "
+          fmt::format("gemm m={} a=fp8 scale_a=1x128 scale_b=128x128 grouping=contiguous "
                       "index_room={} {}",
                       rows, rows, line)));
       const KernelSpec chosen = dispatcher_->kernel_for(Problem(p)).spec;

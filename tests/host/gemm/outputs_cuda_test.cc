@@ -65,7 +65,15 @@ const OutputRule kOutputRules[] = {
      "fp32; use a cpasync kernel"},
     {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outfp8_scalea1x128_scaleb128x128_quantblock_"
      "cooperative_s4",
-     "tmaws has no quantised outputs, got quant=block; use a cpasync kernel"},
+     "a tile has one block of 128 columns of out with quant=block: it needs swap_ab=1, tile_m = "
+     "128 and 1 or 2 consumers, got 0, 128 and 2"},
+    {"fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_scaleb128x128_"
+     "gatesilumul_rowsgathered_quantblock_cooperative_s4_swap",
+     ""},
+    {"fp8_rcr_tmaws_128x32x128_2x1x1_64x32x32_outfp8_dfp32_scalea1x128_scaleb128x128_quantblock_"
+     "bias_cooperative_s4_swap",
+     "a scale of out follows the sums with tmaws: epilogue must be none, got bias; use a cpasync "
+     "kernel"},
     {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_scalea1x128_scaleb1x128_gatesilumul_"
      "rowsgathered_cooperative_s4",
      "needs 160 registers a thread for sums, those of a stage and scales, at most 150 fit"},
@@ -73,7 +81,8 @@ const OutputRule kOutputRules[] = {
      "cooperative_s3",
      "needs 193 registers a thread for sums, those of a stage and scales, at most 176 fit"},
     {"bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_outfp8_quantrow_cooperative_s4",
-     "tmaws has no quantised outputs, got quant=row; use a cpasync kernel"},
+     "tmaws quantises by blocks beside scales of blocks, got quant=row scale_a=none; use a cpasync "
+     "kernel"},
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_groupsalongk_gatesilumul_cooperative_s4",
      "tmaws has no gates with grouping=along_k, got gate=silu_mul"},
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_rowsgathered_cooperative_s4",
@@ -335,6 +344,23 @@ TEST(OutputsLaunch, ByTheCopyEngineHasTheScales) {
     EXPECT_EQ(arguments.scales.a.batch_stride, 0);
     EXPECT_EQ(arguments.scales.b.batch_stride, k[0] == '0' ? 0 : 4 * 2);
   }
+}
+
+TEST(OutputsLaunch, ByTheCopyEngineHasThePlacesOfItsOwnScales) {
+  const Launch launch = launch_of(
+      kernel("fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_"
+             "scaleb128x128_gatesilumul_rowsgathered_quantblock_cooperative_s4_swap"),
+      "gemm m=400 n=1024 k=256 a=fp8 out=fp8 scale_a=1x128 scale_b=128x128 groups=3 "
+      "grouping=contiguous gate=silu_mul indexing=gathered index_room=50 quant=block");
+  EXPECT_EQ(launch.steps.size(), 1U);
+  device::CudaScaledTmaOutputArguments arguments;
+  std::memcpy(static_cast<void*>(&arguments), launch.arguments.data(), sizeof(arguments));
+  EXPECT_EQ(arguments.out_scales, reinterpret_cast<const float*>(any_place));
+  EXPECT_EQ(arguments.row_of_scales, 4);
+  EXPECT_EQ(arguments.block_of_scales, 1);
+  EXPECT_EQ(arguments.step_of_scales, 4);
+  EXPECT_EQ(arguments.matrix_of_scales, 0);
+  EXPECT_EQ(arguments.cuda.product.has_out_map, 0);
 }
 
 TEST(OutputsLaunch, RefusesGatheredRowsAtAnOddAddress) {

@@ -36,7 +36,7 @@ class ScaledKernels : public NvrtcTest {
     std::vector<Algorithm> all;
     gemm::add_scaled({signature, target_, nullptr}, all);
     const bool is_alone = signature.grouping != GemmGrouping::none || gemm::has_outputs(signature);
-    EXPECT_GT(all.size(), is_alone ? 10U : 50U);
+    EXPECT_GT(all.size(), signature.quant != NormQuant::none ? 2U : is_alone ? 10U : 50U);
     std::vector<Source> sources;
     for (std::size_t i = first; i < all.size(); i += step) {
       const KernelSpec spec = {signature, all[i], target_.name};
@@ -113,6 +113,8 @@ TEST_F(ScaledKernels, WithGatesAndRowsByIndexByTmawsCompile) {
               "scaleb128x128_gatesilumul_rowsgathered_cooperative_s4_sm90a"),
        source("gemm_fp8_rcr_tmaws_128x16x128_1x1x1_64x16x32_outbf16_groupscontiguous_scalea1x128_"
               "scaleb128x128_gatesilumul_rowsgathered_cooperative_s4_swap_sm90a"),
+       source("gemm_fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_"
+              "scaleb128x128_gatesilumul_rowsgathered_quantblock_cooperative_s4_swap_sm90a"),
        source("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_dfp32_groupscontiguous_"
               "scalea1x128_scaleb128x128_rowsscattered_rowscale_cooperative_s4_sm90a")});
 }
@@ -127,6 +129,7 @@ TEST_F(ScaledKernels, WithGatesAndRowsByIndexByTmawsDoNotSpill) {
     GemmIndexing indexing;
     const char* epilogue;
     std::size_t step;
+    NormQuant quant = NormQuant::none;
   };
   constexpr Kind kKinds[] = {
       {GemmScale::by_128x128, GemmGrouping::contiguous, GemmGate::silu_mul, false,
@@ -139,15 +142,23 @@ TEST_F(ScaledKernels, WithGatesAndRowsByIndexByTmawsDoNotSpill) {
        GemmIndexing::scattered, "row_scale", 1},
       {GemmScale::by_1x128, GemmGrouping::indexed, GemmGate::none, false, GemmIndexing::scattered,
        "row_scale+bias", 2},
-      {GemmScale::by_128x128, GemmGrouping::masked, GemmGate::gelu_tanh_mul, false,
-       GemmIndexing::none, "none", 2},
+      {GemmScale::by_1x128, GemmGrouping::masked, GemmGate::gelu_tanh_mul, false,
+       GemmIndexing::none, "none", 1},
       {GemmScale::by_1x128, GemmGrouping::none, GemmGate::silu_mul, false, GemmIndexing::scattered,
        "none", 3},
+      {GemmScale::by_128x128, GemmGrouping::contiguous, GemmGate::silu_mul, false,
+       GemmIndexing::gathered, "none", 1, NormQuant::block},
+      {GemmScale::by_128x128, GemmGrouping::indexed, GemmGate::gelu_mul, true,
+       GemmIndexing::scattered, "none", 1, NormQuant::block},
+      {GemmScale::by_128x128, GemmGrouping::masked, GemmGate::none, false, GemmIndexing::none,
+       "none", 1, NormQuant::block},
   };
   for (const Kind& kind : kKinds) {
     GemmProblem p = scaled_problem(kind.scale_b, kind.grouping);
     p.gate = kind.gate, p.gate_interleaved = kind.interleaved, p.indexing = kind.indexing;
     p.epilogue = parse_epilogue(kind.epilogue), p.d = DType::fp32;
+    p.quant = kind.quant;
+    if (p.quant != NormQuant::none) p.out = DType::fp8;
     expect_no_spills(candidates(std::get<GemmSignature>(signature_of(Problem(p))), 0, kind.step));
   }
 }

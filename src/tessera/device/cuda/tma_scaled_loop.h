@@ -15,6 +15,10 @@ namespace tessera::device {
 
 // The operand's rows that a tile has one behind the other.
 struct RowsInOrder {
+  // How many scales a thread copies at a time. With more, their addresses would take more registers
+  // than a producer has.
+  static constexpr int kAtOnce = 4;
+
   int first, last;  // the tile's first row, and the last row that there is
 
   // A place without a row gets the last one.
@@ -31,12 +35,11 @@ struct ScaleLoader {
   i64 stride_rows, stride_k;
   Rows rows;
 
-  // Copies the scales of block `step` of k, by so many threads. With more at a time, their
-  // addresses would take more registers than a producer has.
+  // Copies the scales of block `step` of k, by so many threads.
   template <int kThreads = 32>
   __device__ __forceinline__ void fetch(u32 to, int step, int thread) const {
     const char* const from = data + step * stride_k;
-#pragma unroll 4
+#pragma unroll Rows::kAtOnce
     for (int i = 0; i < kPlaces; i += kThreads) {
       const int place = i + thread;
       if (kPlaces % kThreads != 0 && place >= kPlaces) break;

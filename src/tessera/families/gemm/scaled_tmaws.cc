@@ -105,8 +105,9 @@ constexpr ScaledTile kScaledTiles[] = {
     {64, 64, 1},   {64, 32, 1},  {64, 16, 1},   {64, 8, 1},
 };
 // With a gate and A and B swapped, a consumer has blocks of 64 columns of x and of y.
-constexpr ScaledTile kSwappedPairs[] = {{256, 64, 2}, {256, 32, 2}, {128, 64, 1},
-                                        {128, 32, 1}, {128, 16, 1}, {128, 8, 1}};
+// Those of 256 columns also write outputs of 8 bits by blocks.
+constexpr ScaledTile kSwappedPairs[] = {{256, 64, 2}, {256, 32, 2}, {256, 16, 2}, {256, 8, 2},
+                                        {128, 64, 1}, {128, 32, 1}, {128, 16, 1}, {128, 8, 1}};
 constexpr int kSharedTile = 128 * 192;  // elements; blocks share operands of larger tiles
 constexpr int kScaledSlices[] = {1, 2, 4, 8};
 constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/device/norm.h"
 #include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/outputs.h"
@@ -44,11 +45,31 @@ int most_gathered_rows(const Algorithm& a) {
 
 constexpr int kMostSums = 160;  // of a thread; with more the compiler spills
 
+// With quant=block, a tile has one block of columns of out. Scales of operands are what such
+// problems have, and only kernels for these are made.
+int quantised_side(const Case& c) { return device::kQuantBlock * (has_gate(c) ? 2 : 1); }
+bool quantises(const Case& c) {
+  return c.signature.quant == NormQuant::block && has_scales(c.signature);
+}
+
 constexpr Rule kOutputRules[] = {
-    {[](const Case& c) { return c.signature.quant == NormQuant::none; },
+    {[](const Case& c) { return c.signature.quant == NormQuant::none || quantises(c); },
      [](const Case& c) {
-       return fmt::format("tmaws has no quantised outputs, got quant={}; use a cpasync kernel",
-                          to_string(c.signature.quant));
+       return fmt::format(
+           "tmaws quantises by blocks beside scales of blocks, got quant={} scale_a={}; use a "
+           "cpasync kernel",
+           to_string(c.signature.quant), to_string(c.signature.scale_a));
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !quantises(c) || (a.swap_ab && a.tile.m == quantised_side(c) && a.wave.m <= 2);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "a tile has one block of {} columns of out with quant=block: it needs swap_ab=1, tile_m "
+           "= {} and 1 or 2 consumers, got {}, {} and {}",
+           device::kQuantBlock, quantised_side(c), a.swap_ab ? 1 : 0, a.tile.m, a.wave.m);
      }},
     {[](const Case& c) { return c.signature.grouping != GemmGrouping::along_k; },
      [](const Case& c) {
@@ -89,12 +110,13 @@ constexpr Rule kOutputRules[] = {
            "needs {} accumulators a thread, at most {} fit beside a gate or rows by index",
            tile::tmaws_accumulators(c.algorithm), kMostSums);
      }},
-    {[](const Case& c) { return !has_gate(c) || num_ops(c.signature.epilogue) == 0; },
+    {[](const Case& c) {
+       return (!has_gate(c) && !quantises(c)) || num_ops(c.signature.epilogue) == 0;
+     },
      [](const Case& c) {
        return fmt::format(
-           "a gate follows the sums with tmaws: epilogue must be none, got {}; use a cpasync "
-           "kernel",
-           to_string(c.signature.epilogue));
+           "a {} the sums with tmaws: epilogue must be none, got {}; use a cpasync kernel",
+           has_gate(c) ? "gate follows" : "scale of out follows", to_string(c.signature.epilogue));
      }},
     {[](const Case& c) {
        return !c.signature.gate_interleaved || !b_is_row_major(c.signature.layout);

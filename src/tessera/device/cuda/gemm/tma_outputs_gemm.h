@@ -13,6 +13,7 @@
 #include "tessera/device/cuda/gemm/gate.h"
 #include "tessera/device/cuda/gemm/gathered_rows.h"
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/device/cuda/gemm/quantised_tile.h"
 #include "tessera/device/cuda/gemm/tma_grouped_gemm.h"
 #include "tessera/device/cuda/tma_named_rows.h"
 #include "tessera/device/norm.h"
@@ -32,7 +33,8 @@ struct TmaOutputsGemm {
   static constexpr bool kGathers = C::kIndexing == Indexing::gathered;
   static constexpr bool kScatters = C::kIndexing == Indexing::scattered;
   static constexpr bool kGated = C::kGate != Gate::none;
-  static_assert(C::kQuant == NormQuant::none, "rows of 8 bits need their largest magnitude first");
+  static_assert(C::kQuant == NormQuant::none || C::kQuant == NormQuant::block,
+                "whole rows of 8 bits need their largest magnitude first");
   static_assert(!kGated || (C::kNumSteps == 0 && kSame<Acc, float>), "a gate follows the sums");
 
   static constexpr int kCopiers = kGathers ? Loop::kProducerThreads : 0;
@@ -226,6 +228,8 @@ struct TmaOutputsGemm {
   template <class Config>
   using Store = TileStore<Config, GemmArguments, kBlocks, kColumns, kPass, Grouped::kAreaBytes>;
   using ByThreads = Store<StoredByThreads<C>>;
+  using NamedStore = typename If<C::kQuant == NormQuant::none, NamedRows<ByThreads>,
+                                 QuantisedRows<ByThreads>>::Type;
 
   __device__ __forceinline__ int warpgroup() const {
     return C::kPingpong ? 0 : grouped.loop.warpgroup;
@@ -259,7 +263,8 @@ struct TmaOutputsGemm {
   __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kColumns / 2],
                                         const GroupItem& item) const {
     GemmArguments g = grouped.product_at(item.part);
-    if constexpr (kGated) g.n /= 2, g.alpha = 1;
+    if constexpr (kGated) g.n /= 2;
+    if constexpr (kGated || C::kQuant != NormQuant::none) g.alpha = 1;
     const int first = warpgroup() * kBlocks * kWgmmaRows;
     const int column = kGated ? item.column / 2 : item.column;
     const StorePlace place = {item.row + (C::kSwapAb ? 0 : first),
@@ -277,8 +282,7 @@ struct TmaOutputsGemm {
     }
     const ByThreads by_threads = store_of<StoredByThreads<C>>(g, phases);
     by_threads.for_each_pass(sums, place, [&](const StorePlace& at) {
-      NamedRows<ByThreads>{by_threads}.finish(at,
-                                              [&](i64 row) { return row_of_out(item.part, row); });
+      NamedStore{by_threads}.finish(at, [&](i64 row) { return row_of_out(item.part, row); });
     });
   }
 };

@@ -2,7 +2,8 @@
 // index and operands with scales of blocks of 128 along k, on Hopper, in one step. Loads and stores
 // are those of tma_outputs_gemm.h, the main loop is that of tma_scaled_loop.h. The scales of
 // gathered rows are found by the same index; with a gate, those of the columns of x and of y lie
-// where their halves of B do.
+// where their halves of B do. Outputs of 8 bits with a scale for each 128 columns: a tile has one
+// such block of each of its rows (quantised_tile.h).
 #pragma once
 
 #include "tessera/device/cuda/gemm/scaled_output_arguments.h"
@@ -14,6 +15,8 @@ namespace tessera::device {
 // The columns of B in a tile that has them in parts, by turns those of x and of y.
 template <int kPart, bool kInterleaved>
 struct PairedColumns {
+  static constexpr int kAtOnce = 1;  // as RowsInOrder::kAtOnce
+
   int first;  // column of out
   int half;   // how many columns out has
 
@@ -78,13 +81,13 @@ struct TmaScaledOutputsGemm {
 
   Outputs outputs;
   Loop scaled;
-  const CudaScales& scales;
+  const CudaScaledTmaOutputArguments& x;
 
-  __device__ __forceinline__ TmaScaledOutputsGemm(const CudaScaledTmaOutputArguments& x,
+  __device__ __forceinline__ TmaScaledOutputsGemm(const CudaScaledTmaOutputArguments& arguments,
                                                   unsigned char* memory)
-      : outputs(x.cuda, memory),
+      : outputs(arguments.cuda, memory),
         scaled{outputs.grouped.loop, outputs.grouped.shared + kOffsetScales},
-        scales(x.scales) {}
+        x(arguments) {}
 
   static __device__ __forceinline__ void run(const CudaScaledTmaOutputArguments& x) {
     extern __shared__ __align__(1024) unsigned char memory[];
@@ -151,7 +154,7 @@ struct TmaScaledOutputsGemm {
         [&](u32 stage, int step) { outputs.ask(stage, item, step); },
         [&](u32 stage, int step) {
           outputs.fetch_rows(rows, stage, step);
-          own.fetch(scales_a(stage), scales.a, step);
+          own.fetch(scales_a(stage), x.scales.a, step);
           scales_of_b(item).template fetch<kCopiers>(scales_b(stage), step, thread);
         });
   }
@@ -177,13 +180,13 @@ struct TmaScaledOutputsGemm {
   __device__ __forceinline__ ScalesA scales_of_a(const GroupItem& item) const {
     const int row = static_cast<int>(item.part.begin) + item.row;
     const TilePlace place = {row, 0, static_cast<int>(item.part.group)};
-    return scale_loader<ScalesA>(scales.a, place, outputs.gemm().m);
+    return scale_loader<ScalesA>(x.scales.a, place, outputs.gemm().m);
   }
   __device__ __forceinline__ ScalesB scales_of_b(const GroupItem& item) const {
     const TilePlace place = {item.column, 0, static_cast<int>(item.part.group)};
     const int n = static_cast<int>(outputs.gemm().n);
     const Columns columns = kGated ? Columns{item.column / 2, n / 2} : Columns{item.column, n - 1};
-    return scale_loader<ScalesB>(scales.b, place, columns);
+    return scale_loader<ScalesB>(x.scales.b, place, columns);
   }
 
   // ---- the consumers ----
@@ -199,9 +202,51 @@ struct TmaScaledOutputsGemm {
       scaled.multiply(sums, ring, free, outputs.grouped.steps_of(item), [](u32, int) {
         if constexpr (kGathers) copy_engine_fence();  // the threads' copies
       });
-      outputs.finish(sums, item);
+      finish(sums, item);
     }
     if (!C::kDirectStore && scaled.loop.thread == 0) stores_wait_all();
+  }
+
+  __device__ __forceinline__ void finish(Acc (&sums)[Loop::kBlocks][Loop::kAccumulators],
+                                         const GroupItem& item) const {
+    if constexpr (C::kQuant == NormQuant::none) {
+      outputs.finish(sums, item);
+    } else if constexpr (kGated) {
+      Acc results[Outputs::kBlocks][Outputs::kColumns / 2];
+      outputs.pair_up(sums, results);
+      quantise(results, item);
+      outputs.store(results, item);
+    } else {
+      const float alpha = outputs.gemm().alpha;
+#pragma unroll
+      for (int i = 0; i < Loop::kBlocks * Loop::kAccumulators; ++i) {
+        sums[i / Loop::kAccumulators][i % Loop::kAccumulators] *= alpha;
+      }
+      quantise(sums, item);
+      outputs.store(sums, item);
+    }
+  }
+
+  // All consumers call this.
+  template <int kBlocks, int kEach>
+  __device__ __forceinline__ void quantise(Acc (&results)[kBlocks][kEach],
+                                           const GroupItem& item) const {
+    static_assert(C::kSwapAb && Loop::Plain::kConsumers * kBlocks * kWgmmaRows == kQuantBlock,
+                  "a tile has one block of columns of out");
+    static_assert(C::kNumSteps == 0, "scales follow the sums");
+    using Tile = QuantisedTile<typename C::Out, kBlocks, C::kTileN, Loop::Plain::kConsumers>;
+    static_assert(Tile::kBytes <= Loop::Plain::kConsumers * Groups::kAreaBytes, "areas of stores");
+    const auto& loop = scaled.loop;
+    const Tile tile = {outputs.grouped.shared + Groups::kOffsetStore, Groups::kTailBarrier,
+                       loop.warpgroup * kGroupThreads + loop.thread};
+    const i64 block = (kGated ? item.column / 2 : item.column) / kQuantBlock;
+    tile.quantise(results, [&](int row, float scale) {
+      const i64 at = item.row + row;
+      const i64 named = at < item.part.size ? outputs.row_of_out(item.part, at) : -1;
+      if (named < 0) return;
+      x.out_scales[item.part.group * x.matrix_of_scales + item.part.begin * x.step_of_scales +
+                   named * x.row_of_scales + block * x.block_of_scales] = scale;
+    });
   }
 };
 
