@@ -3,6 +3,7 @@
 Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=1 asks for them.
 TESSERA_TEST_SEED=N repeats a run.
 """
+import ctypes
 import unittest
 import unittest.mock
 
@@ -33,6 +34,43 @@ def by_tokens(x, ids, weights, w1, w2, activation="silu"):
             row = row + weight * (w2[expert] @ (ACTIVATIONS[activation](gate) * up))
         rows.append(row)
     return torch.stack(rows) if rows else torch.zeros_like(x)
+
+
+class Product:
+    """Stands for the plan of a product with scales of blocks and rows by index, which CPUs lack:
+    computes it in fp64 from the fields of its problem and the operands at their addresses."""
+
+    def __init__(self, fields, names, tensors):
+        tessera.Problem("gemm", **fields)
+        self.fields, self.names, self.like = fields, names, [torch.empty_like(t) for t in tensors]
+
+    def launch(self, addresses):
+        x = {name: torch.frombuffer((ctypes.c_uint8 * (like.numel() * like.itemsize)).from_address(
+                 address), dtype=torch.uint8).view(like.dtype).view(like.shape)
+             for name, address, like in zip(self.names, addresses, self.like)}
+        a, b = (x[name].double() for name in "ab")
+        a = a * self.spread(x["scale_a"], a.shape, 1)
+        b = b * self.spread(x["scale_b"], b.shape, 128)
+        begin = 0
+        for expert, end in enumerate(x["group_ends"].tolist()):
+            for row in range(begin, end):
+                self.row(x, row, int(x["row_index"][row]), a, b[expert])
+            begin = end
+
+    def spread(self, scale, shape, rows):
+        wide = scale.double().repeat_interleave(rows, -2).repeat_interleave(128, -1)
+        return wide[..., :shape[-2], :shape[-1]]
+
+    def row(self, x, row, named, a, b):
+        if self.fields["indexing"] == "scattered":
+            x["out"][named] = (b @ a[row] * float(x["d0"][named])).to(x["out"].dtype)
+        elif "gate" in self.fields:
+            gate, up = (b @ a[named]).float().chunk(2)
+            made = torch.nn.functional.silu(gate) * up
+            small, scale = tessera.torch._moe_scaled.by_blocks(made.unsqueeze(0))
+            x["out"][row], x["out_scales"][row] = small[0], scale[0]
+        else:
+            x["out"][row] = (b @ a[named]).to(x["out"].dtype)
 
 
 class Experts(Case):
@@ -290,6 +328,33 @@ class Experts(Case):
             with self.assertRaises(tessera.Error) as raised:
                 tessera.torch.fused_moe(rows, (ids, weights), w1, w2, top_k=2, **options)
             self.assertEqual(str(raised.exception), f"fused_moe: {sentence}")
+
+    def test_launches_by_index(self):
+        """The launches of a GPU, with PyTorch for its products, give what copies of rows give."""
+        moe, run = tessera.torch._moe_scaled, tessera.torch._run
+        launch = lambda bound, addresses, like, own=run.launch: (
+            bound.launch(addresses) if isinstance(bound, Product) else own(bound, addresses, like))
+        for tokens, hidden, inner, experts in ((13, 200, 70, 6), (80, 256, 128, 2)):
+            x, ids, weights, w1, w2 = self.layer(torch.float32, tokens=tokens, hidden=hidden,
+                                                 inner=inner, experts=experts)
+            (w1, w1_scale, _), (w2, w2_scale, _) = map(self.quantised, (w1, w2))
+            ids = ids.int()
+            ids[2] = -1
+            known = (*moe.by_blocks(x), w1, w2, w1_scale, w2_scale)
+            rule = tessera.torch._routing.Rule(2)
+            logits = torch.randn(tokens, experts)
+            for asked, given in ((None, (ids, weights)), (rule, (logits, None))):
+                run.forget()
+                with unittest.mock.patch.object(moe._moe_plans, "bind_product", Product), \
+                        unittest.mock.patch.object(run, "launch", launch):
+                    got = moe._by_index(moe.Asked("silu_mul", asked), x.dtype, known[0],
+                                        (*known, *given), 2)
+                run.forget()
+                own = tessera.torch.fused_moe(x, given[0] if asked else given, w1, w2, top_k=2,
+                                              w1_scale=w1_scale, w2_scale=w2_scale)
+                error = (got - own).norm() / own.norm()
+                # An element in 8 bits may round to its other neighbour.
+                self.assertLess(error.item(), 0.01)
 
     # The first two layers are ones that Hopper's kernels by the copy engine serve.
     @unittest.skipUnless(torch.cuda.is_available(), "there is no GPU")
