@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Layers of experts beside what PyTorch's users have, paired in one process.
 
-    python3 bench/torch_moe.py [--device cuda] [--seed N] [--experts 128] [--logits]
+    python3 bench/torch_moe.py [--device cuda] [--seed N] [--experts 128] [--logits] [--scaled x]
 
 The peers: on a CPU a loop over experts, as models of transformers have it; on a GPU the same by
 torch._grouped_mm on a copy of x sorted by experts. Routing is random, skewed as 1 / rank^1.2 over a
 random order of the experts. --logits: layers begin with the router's logits, and the peer's router
 is PyTorch's softmax and topk. --processor-time: of a CPU, the time of the process on processors,
-which other programs disturb less. A result is compared before it is timed. Prints tokens, the ratio
-(the peer's time over ours) with its spread, a quarter to three quarters, and microseconds of both.
+which other programs disturb less. --scaled: our weights have 8 bits and scales of blocks, the
+peer's stay as they are; with "weights" our call quantises x, with "x" it gets x quantised. A result
+is compared before it is timed. Prints tokens, the ratio (the peer's time over ours) with its
+spread, a quarter to three quarters, and microseconds of both.
 """
 import argparse
 import random
@@ -58,6 +60,30 @@ def routed(logits, top_k):
     return ids, weights / weights.sum(1, keepdim=True)
 
 
+def quantised(weights):
+    """In 8 bits, with a scale for each 128 x 128."""
+    experts, rows, columns = weights.shape
+    tiles = weights.view(experts, rows // 128, 128, columns // 128, 128)
+    scale = tiles.abs().amax((2, 4)).float() / 448
+    small = tiles / scale.view(experts, rows // 128, 1, columns // 128, 1)
+    return small.view(weights.shape).to(torch.float8_e4m3fn), scale
+
+
+def our_layer(scaled, w1, w2, top_k):
+    """Makes calls of our layer from x and the routing."""
+    if scaled is None:
+        return lambda x, given: lambda: tt.fused_moe(x, given, w1, w2, top_k=top_k)
+    (w1, w1_scale), (w2, w2_scale) = quantised(w1), quantised(w2)
+    scales = {"w1_scale": w1_scale, "w2_scale": w2_scale}
+
+    def made(x, given):
+        x_scale = None
+        if scaled == "x":
+            x, x_scale = tt._moe_scaled.by_blocks(x)
+        return lambda: tt.fused_moe(x, given, w1, w2, top_k=top_k, x_scale=x_scale, **scales)
+    return made
+
+
 CLOCK = time.perf_counter
 
 
@@ -94,13 +120,14 @@ def measure(name, arguments):
     w1, w2 = (torch.randn(experts, rows, columns, device=device, dtype=dtype) / columns**0.5
               for rows, columns in ((2 * inner, hidden), (hidden, inner)))
     peer = loop if device == "cpu" else grouped
+    layer = our_layer(arguments.scaled, w1, w2, top_k)
     for tokens in sorted({1, arguments.most} | {int(arguments.most**random.random())
                                                for _ in range(arguments.draws)}):
         x = torch.randn(tokens, hidden, device=device, dtype=dtype)
         given = ids, weights = routing(tokens, experts, top_k, device)
         if arguments.logits:
             given = torch.randn(tokens, experts, device=device)  # in fp32 no two are equal
-        ours = lambda: tt.fused_moe(x, given, w1, w2, top_k=top_k)
+        ours = layer(x, given)
         theirs = (lambda: peer(x, *routed(given, top_k), w1, w2)) if arguments.logits else (
             lambda: peer(x, ids, weights, w1, w2))
         worst = tt.worst_error(ours(), theirs())
@@ -118,6 +145,7 @@ def main():
     parser.add_argument("--most", type=int, default=4096, help="tokens")
     parser.add_argument("--experts", type=int, help="at most so many")
     parser.add_argument("--logits", action="store_true")
+    parser.add_argument("--scaled", choices=("weights", "x"))
     parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--layers", nargs="+", default=["Qwen3-30B-A3B"], choices=LAYERS)
     arguments = parser.parse_args()

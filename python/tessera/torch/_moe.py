@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 
 from .._abi import Error
 from .._checks import named
-from .._problem import Problem
-from .._routing import SLOTS, Rule
-from . import _moe_scaled, _routing, _run
+from .._routing import Rule
+from . import _moe_plans, _moe_scaled, _routing, _run
 from ._functions import ops
+from ._moe_plans import Asked
 from ._operators import Operator, register
 
 Tensor = torch.Tensor
@@ -46,15 +46,13 @@ def _sizes(x: Tensor, ids: Tensor, w1: Tensor, w2: Tensor, has_scales: bool = Fa
     return found
 
 
+def _check_columns(logits: Tensor, sizes: Sizes) -> None:
+    if logits.shape[1] != sizes.experts:
+        raise Error(f"router_logits must have {sizes.experts} columns, one for each expert, got "
+                    f"{logits.shape[1]}")
+
+
 # ---- The launches --------------------------------------------------------------------------------
-
-class Asked(NamedTuple):
-    """What is asked of a layer beside its tensors. rule: how experts are chosen; None: they are
-    given."""
-
-    activation: str
-    rule: Optional[Rule]
-
 
 class Layer(NamedTuple):
     """The plans of a layer, and where its numbers lie: ids, weights, group_ends, row_index, slots
@@ -73,65 +71,37 @@ class Copies(NamedTuple):
     why: str
 
 
-_ALIGNED = 256  # bytes
-
-
-def _common(a: Tensor, b: Tensor, out: Tensor, rows: int) -> Dict[str, Any]:
-    """Rows go by experts; B is (experts, n, k)."""
-    words = {name: _run.type_word(tensor, name) for name, tensor in
-             (("a", a), ("b", b), ("out", out))}
-    return {"m": rows, "n": b.shape[1], "k": b.shape[2], "layout": "rcr", "groups": b.shape[0],
-            "grouping": "contiguous", "ld_a": max(a.stride(0), a.shape[1]),
-            "ld_b": max(b.stride(1), b.shape[2]), "batch_stride_b": b.stride(0),
-            "ld_out": out.stride(0), **words}
-
-
 _UP = ("a", "b", "group_ends", "row_index", "out")
 _DOWN = ("a", "b", "d0", "group_ends", "row_index", "out")
-
-
-def _bind_product(fields: Dict[str, Any], names: Sequence[str], tensors: Sequence[Tensor]
-                  ) -> _run.Bound:
-    device = tensors[0].device
-    plan = _run.plan_for(Problem("gemm", **fields), device)
-    return _run.bind(plan, [names.index(x.name) for x in plan.operands], tensors, device)
 
 
 def _bind_products(activation: str, x: Tensor, w1: Tensor, w2: Tensor, made: Sequence[Tensor]
                    ) -> Tuple[_run.Bound, _run.Bound]:
     _, weights, ends, tokens, slots, inner = made
     each = x.new_empty((slots.shape[0], x.shape[1]))
-    up = {**_common(x, w1, inner, slots.shape[0]), "indexing": "gathered",
+    up = {**_moe_plans.product_fields(x, w1, inner, slots.shape[0]), "indexing": "gathered",
           "index_room": x.shape[0], "gate": ACTIVATIONS[activation]}
-    down = {**_common(inner, w2, each, slots.shape[0]), "indexing": "scattered",
+    down = {**_moe_plans.product_fields(inner, w2, each, slots.shape[0]), "indexing": "scattered",
             "index_room": slots.shape[0], "epilogue": "row_scale", "d": "fp32"}
-    return (_bind_product(up, _UP, (x, w1, ends, tokens, inner)),
-            _bind_product(down, _DOWN, (inner, w2, weights.view(-1), ends, slots, each)))
+    return (_moe_plans.bind_product(up, _UP, (x, w1, ends, tokens, inner)),
+            _moe_plans.bind_product(down, _DOWN, (inner, w2, weights.view(-1), ends, slots, each)))
 
 
 def _bind_layer(asked: Asked, tensors: Sequence[Optional[Tensor]]) -> Any:
     """tensors: x, w1, w2, and logits and bias, or ids and weights."""
     x, w1, w2, first, second = tensors
     assert x is not None and w1 is not None and w2 is not None and first is not None
-    names = ("router_logits", "router_bias") if asked.rule else ("ids", "weights")
-    _run.check_devices([("x", x), *zip(names, (first, second)), ("w1", w1), ("w2", w2)])
-    top_k = asked.rule.top_k if asked.rule else first.shape[1]
-    experts = w1.shape[0]
-    made = _routing.new_results(x, SLOTS[2:], x.shape[0], top_k, experts)
-    made.append(x.new_empty((x.shape[0] * top_k, w2.shape[2])))
-    route = (_routing.bind_route((asked.rule, True), (first, second)) if asked.rule
-             else _routing.bind_order(experts, (first,)))
+    _moe_plans.check_devices(asked, x, first, second, (("w1", w1), ("w2", w2)))
+    made = _moe_plans.new_numbers(asked, x, first, w1.shape[0])
+    made.append(x.new_empty((made[-1].shape[0], w2.shape[2])))
+    route = _moe_plans.bind_route(asked, first, second, w1.shape[0])
     try:
         up, down = _bind_products(asked.activation, x, w1, w2, made)
     except Error as error:
         if error.code != "unsupported":
             raise
         return _copying(x, str(error))
-    offsets, end = [], 0
-    for tensor in made:
-        offsets.append(end)
-        end += -(-tensor.numel() * tensor.itemsize // _ALIGNED) * _ALIGNED
-    return Layer(route, up, down, offsets, end)
+    return Layer(route, up, down, *_moe_plans.offsets_of(made))
 
 
 def _copying(x: Tensor, why: str) -> Copies:
@@ -146,14 +116,11 @@ def _launch_layer(layer: Layer, asked: Asked, x: Tensor, tensors: Sequence[Optio
     _, w1, w2, first, second = [0 if t is None else t.data_ptr() for t in tensors]
     memory = x.new_empty(layer.bytes, dtype=torch.uint8)
     base = memory.data_ptr()
-    ids, weights, ends, rows, slots, inner = [base + offset for offset in layer.offsets]
-    shape = x.shape[0], top_k, x.shape[1]
-    if asked.rule:
-        each = x.new_empty(shape)
-        _run.launch(layer.route, (first, second, ids, weights, ends, rows, slots), x)
-    else:
-        each, weights = x.new_zeros(shape), second  # ids of no expert add nothing
-        _run.launch(layer.route, (first, ends, rows, slots), x)
+    *numbers, inner = [base + offset for offset in layer.offsets]
+    _, _, ends, rows, slots = numbers
+    new = x.new_empty if asked.rule else x.new_zeros  # ids of no expert add nothing
+    each = new((x.shape[0], top_k, x.shape[1]))
+    weights = _moe_plans.launch_route(asked, layer.route, (first, second), numbers, x)
     _run.launch(layer.up, (x.data_ptr(), w1, ends, rows, inner), x)
     _run.launch(layer.down, (inner, w2, weights, ends, slots, each.data_ptr()), x)
     return each.sum(1)
@@ -163,9 +130,8 @@ def _run_layer(asked: Asked, x: Tensor, w1: Tensor, w2: Tensor, first: Tensor,
                second: Optional[Tensor]) -> Tensor:
     top_k = asked.rule.top_k if asked.rule else first.shape[1]
     sizes = _sizes(x, first, w1, w2)._replace(top_k=top_k)
-    if asked.rule and first.shape[1] != sizes.experts:
-        raise Error(f"router_logits must have {sizes.experts} columns, one for each expert, got "
-                    f"{first.shape[1]}")
+    if asked.rule:
+        _check_columns(first, sizes)
     if 0 in (sizes.tokens, sizes.hidden, sizes.inner, top_k):
         return torch.zeros_like(x, memory_format=torch.contiguous_format)
     x, w1, w2 = _routing.by_rows(x), _routing.by_rows(w1), _routing.by_rows(w2)
@@ -236,7 +202,7 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
               renormalize: bool = True, router_bias: Optional[Tensor] = None, num_groups: int = 1,
               top_groups: int = 1, scaling_factor: float = 1.0,
               shared: Optional[Tuple[Tensor, Tensor]] = None, w1_scale: Optional[Tensor] = None,
-              w2_scale: Optional[Tensor] = None) -> Tensor:
+              w2_scale: Optional[Tensor] = None, x_scale: Optional[Tensor] = None) -> Tensor:
     """The sum over a token's experts of weight * (act(x @ w1_gate.T) * (x @ w1_up.T)) @ w2.T.
 
     x: (tokens, hidden). routing: router_logits (tokens, experts), or (ids, weights), (tokens,
@@ -254,30 +220,39 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     ids are numbers of 32 bits. w1_scale, w2_scale: those of weights in float8_e4m3fn, in float32,
     one for each 128 x 128 elements, (experts, 2 * inner / 128, hidden / 128) and (experts, hidden /
     128, inner / 128), sizes rounded up. x and what lies between the products are then quantised by
-    128 elements of each row, and rows are copied by experts. Returns (tokens, hidden) in x's type.
-    Raises Error where shapes, types or numbers do not fit.
+    128 elements of each row. x_scale: x has been quantised so, and is in float8_e4m3fn; (tokens,
+    hidden / 128) in float32, as rms_norm_quantised(quant="block") returns both. On a CPU rows are
+    copied by experts then; on a GPU there are three or four launches besides the router's: the two
+    products, the gate where experts have many rows, and the sum. Returns (tokens, hidden) in x's
+    type, or with x_scale in bfloat16. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "
                     f"{activation!r}")
     try:
         rule = Rule(top_k, router, renormalize, num_groups, top_groups, float(scaling_factor))
-        scales = None if w1_scale is None and w2_scale is None else (w1_scale, w2_scale)
+        given = (x_scale, w1_scale, w2_scale)
+        scales = None if all(scale is None for scale in given) else given
         out = _experts(x, routing, router_bias, w1, w2, activation, rule, scales)
         return out if shared is None else out + _shared(x, *shared, activation)
     except Error as error:
         raise named("fused_moe", error) from None
 
 
+_Scales = Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor]]
+
+
 def _experts(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], bias: Optional[Tensor],
-             w1: Tensor, w2: Tensor, activation: str, rule: Rule,
-             scales: Optional[Tuple[Optional[Tensor], Optional[Tensor]]] = None) -> Tensor:
-    """With gradients, and with weights of 8 bits, on copies of rows."""
+             w1: Tensor, w2: Tensor, activation: str, rule: Rule, scales: Optional[_Scales] = None
+             ) -> Tensor:
+    """With gradients on copies of rows. scales: those of x, w1 and w2, of which x needs none."""
     given = routing if isinstance(routing, tuple) else (routing,)
     has_gradients = _needs_gradients([x, *given, w1, w2])
     if len(given) == 1:
         _routing.check_rule(given[0], rule)
-        if not has_gradients and scales is None:
+        if scales is not None:
+            return _scaled(x, (given[0], bias), w1, w2, activation, scales, rule)
+        if not has_gradients:
             return ops.routed_moe(x, given[0], bias, w1, w2, activation, *rule)
         given = _routing.route(given[0], rule.top_k, router=rule.scoring, router_bias=bias,
                                **{name: getattr(rule, name) for name in Rule._fields[2:]})
@@ -286,22 +261,29 @@ def _experts(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], bias: Opt
         raise Error(f"ids and weights must have the shape (tokens, top_k={rule.top_k}), got "
                     f"{tuple(ids.shape)} and {tuple(weights.shape)}")
     if scales is not None:
-        return _scaled(x, ids, weights, w1, w2, activation, scales)
+        return _scaled(x, (ids, weights), w1, w2, activation, scales, None)
     if has_gradients:
         return _on_copies(x, ids, weights, w1, w2, activation, _sizes(x, ids, w1, w2))
     return ops.fused_moe(x, ids, weights, w1, w2, activation)
 
 
-def _scaled(x: Tensor, ids: Tensor, weights: Tensor, w1: Tensor, w2: Tensor, activation: str,
-            scales: Tuple[Optional[Tensor], Optional[Tensor]]) -> Tensor:
-    w1_scale, w2_scale = scales
+def _scaled(x: Tensor, given: Tuple[Tensor, Optional[Tensor]], w1: Tensor, w2: Tensor,
+            activation: str, scales: _Scales, rule: Optional[Rule]) -> Tensor:
+    """given: logits and bias with a rule, else ids and weights."""
+    x_scale, w1_scale, w2_scale = scales
     if w1_scale is None or w2_scale is None:
-        raise Error("w1_scale and w2_scale must be given together")
-    _sizes(x, ids, w1, w2, True)
+        raise Error("w1_scale and w2_scale must be given together" +
+                    (", and beside x_scale" if x_scale is not None else ""))
+    sizes = _sizes(x, given[0], w1, w2, True)
+    if rule is not None:
+        _check_columns(given[0], sizes)
     _moe_scaled.check_scales(w1, w2, w1_scale, w2_scale)
-    if 0 in (*x.shape, *ids.shape, w2.shape[2]):
-        return torch.zeros_like(x, memory_format=torch.contiguous_format)
-    return ops.scaled_moe(x, ids, weights, w1, w2, w1_scale, w2_scale, ACTIVATIONS[activation])
+    _moe_scaled.check_x(x, x_scale)
+    if 0 in (*x.shape, *given[0].shape, w2.shape[2]):
+        return x.new_zeros(x.shape, dtype=_moe_scaled.type_of_out(x, x_scale))
+    call = ops.scaled_moe if rule is None else ops.routed_scaled_moe
+    return call(x, x_scale, *given, w1, w2, w1_scale, w2_scale, ACTIVATIONS[activation],
+                *(rule or ()))
 
 
 def _shared(x: Tensor, w1: Tensor, w2: Tensor, activation: str) -> Tensor:

@@ -142,11 +142,11 @@ def _run_quantised(x: Tensor, residual: Optional[Tensor], scale: Optional[Tensor
     tensors = (x, residual, scale, shift, out, None if residual is None else sums, out_scale,
                scales if out_scale is None else None)
     options = (kind, None if kind in _norms.GATED else epsilon, quant, by_column, interleaved)
-    _run.launch_on(_run.bound_of(_bind, options, tensors), tensors, x)
+    _run.launch_on(_run.bound_of(bind, options, tensors), tensors, x)
     return results
 
 
-def _bind(options: Tuple[Any, ...], tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
+def bind(options: Tuple[Any, ...], tensors: Sequence[Optional[Tensor]]) -> _run.Bound:
     kind, epsilon, quant, by_column, interleaved = options
     views = {name: _run.tensor_view(tensor, name) for name, tensor in zip(_SLOTS, tensors)
              if tensor is not None}

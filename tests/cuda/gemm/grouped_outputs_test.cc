@@ -246,7 +246,25 @@ TEST_F(GpuGroupedOutputs, IndicesThatNameNoRowAreSkipped) {
 
 // ---- with scales of blocks ----
 
-class GpuGroupedScaledOutputs : public GpuGroupedOutputs {};
+class GpuGroupedScaledOutputs : public GpuGroupedOutputs {
+ protected:
+  // Packed, or scales of neighbouring rows side by side, with gaps or without.
+  void draw_scale_strides(GemmProblem& p) {
+    p = with_strides(p);
+    const auto spread = [&](GemmScale scale, std::int64_t rows, std::int64_t& of_row,
+                            std::int64_t& of_k, std::int64_t& of_matrix) {
+      if (scale == GemmScale::none || draw(0, 2) == 0) return;
+      const ScaleBlock blocks = scale_blocks(scale, rows, p.k);
+      const bool by_row = draw(0, 1) == 0;
+      of_row = by_row ? blocks.k + draw(0, 3) : 1;
+      of_k = by_row ? 1 : blocks.rows + draw(0, 5);
+      of_matrix = draw(0, 3) == 0 ? 0 : blocks.rows * of_row + blocks.k * of_k;
+    };
+    spread(p.scale_a, stored_rows_a(p), p.stride_scale_a_m, p.stride_scale_a_k,
+           p.batch_stride_scale_a);
+    spread(p.scale_b, p.n, p.stride_scale_b_n, p.stride_scale_b_k, p.batch_stride_scale_b);
+  }
+};
 
 TEST_F(GpuGroupedScaledOutputs, KernelsByWarpsAreCorrect) {
   for (int i = 0; i < 32; ++i) {
@@ -260,6 +278,88 @@ TEST_F(GpuGroupedScaledOutputs, KernelsByWarpsAreCorrect) {
     p.check_groups = draw(0, 3) == 0;
     check(name_of(gemm::general(p, target_)), p);
     if (HasFailure()) return;
+  }
+}
+
+// Tiles of every kind, with A and B swapped and not, one consumer and two.
+TEST_F(GpuGroupedScaledOutputs, KernelsByTheCopyEngineAreCorrect) {
+  constexpr const char* kShapes[] = {"128x128x128_2x1x1_64x128x32{}_cooperative_s4",
+                                     "128x96x128_2x1x1_64x96x32{}_cooperative_s4",
+                                     "64x128x128_1x1x1_64x128x32{}_cooperative_s4",
+                                     "64x32x128_1x1x1_64x32x32{}_cooperative_s4",
+                                     "128x128x128_2x1x1_64x128x32{}_cooperative_s4_swap",
+                                     "64x16x128_1x1x1_64x16x32{}_cooperative_s4_swap",
+                                     "128x64x128_2x1x1_64x64x32{}_cooperative_s4_swap",
+                                     "256x64x128_2x1x1_64x64x32{}_cooperative_s3_swap",
+                                     "128x64x128_1x1x1_64x64x32{}_cooperative_s3_swap",
+                                     "128x8x128_1x1x1_64x8x32{}_cooperative_s4_swap",
+                                     "256x16x128_2x1x1_64x16x32{}_cooperative_s4_swap",
+                                     "256x32x128_1x1x1_64x32x32{}_cooperative_s4_swap"};
+  constexpr const char* kKinds[] = {
+      "_outbf16{}_scalea1x128_scaleb128x128_gatesilumul_rowsgathered",
+      "_outbf16{}_scalea1x128_scaleb1x128_gategelumul_interleaved_rowsgathered",
+      "_outfp32{}_scalea1x128_scaleb128x128_gategelutanhmul_interleaved",
+      "_outbf16{}_scalea1x128_scaleb128x128_rowsgathered",
+      "_outbf16_dfp32{}_scalea1x128_scaleb128x128_rowsscattered_rowscale",
+      "_dfp32{}_scalea1x128_scaleb1x128_rowsscattered_rowscale_bias",
+      "_outbf16{}_scalea1x128_scaleb1x128_gatesilumul_rowsscattered",
+      "_outfp8{}_scalea1x128_scaleb128x128_gatesilumul_rowsgathered_quantblock",
+      "_outbf8{}_scalea1x128_scaleb128x128_gategelumul_interleaved_quantblock",
+      "_outfp8{}_scalea1x128_scaleb128x128_rowsscattered_quantblock"};
+  std::vector<KernelSpec> specs;
+  for (const char* kind : kKinds) {
+    for (const char* shape : kShapes) {
+      constexpr const char* kGroupings[] = {"", "_groupscontiguous", "_groupsindexed",
+                                            "_groupsmasked"};
+      const char* const grouping = kGroupings[draw(0, 3)];
+      const std::string middle = fmt::format(fmt::runtime(kind), grouping);
+      const KernelSpec spec = parse_name(
+          fmt::format("gemm_fp8_rcr_tmaws_{}_sm90a", fmt::format(fmt::runtime(shape), middle)));
+      if (!gemm::extras_fit(std::get<GemmSignature>(spec.signature))) continue;
+      if (family_of(Op::gemm).is_legal(spec, target_)) specs.push_back(spec);
+    }
+  }
+  ASSERT_GT(specs.size(), 20U);
+  ASSERT_NO_FATAL_FAILURE(build(specs));
+  for (const KernelSpec& spec : specs) {
+    const auto& s = std::get<GemmSignature>(spec.signature);
+    for (int i = 0; i < 5; ++i) {
+      GemmProblem p = problem_for(s, spec.algorithm.tile, 16);
+      const bool is_whole =
+          s.gate != GemmGate::none && !s.gate_interleaved && s.scale_b == GemmScale::by_128x128;
+      if (is_whole) p.n = 256 * draw(1, 3);
+      if (i % 2 == 1) loosen(p, 16, s.gate == GemmGate::none);
+      if (i > 1) draw_scale_strides(p);
+      // Where rows lie at whole units, their length may be any, of B an even one.
+      if (i == 3 && !is_whole) p.n -= 2 * draw(0, 7);
+      if (i == 3) p.k -= draw(0, 15);
+      if (p.grouping != GemmGrouping::none) p.check_groups = draw(0, 3) == 0;
+      const Verdict serves = family_of(Op::gemm).supports(spec, p, target_);
+      EXPECT_EQ(serves.reason, "") << name_of(spec) << " on " << to_string(Problem(p));
+      if (serves) check(name_of(spec), p);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// What is chosen for the two products of a layer of experts, from few rows to many.
+TEST_F(GpuGroupedScaledOutputs, ChosenKernelsForExpertsAreCorrect) {
+  for (const std::int64_t rows : {8, 200, 1500}) {
+    for (const char* line :
+         {"out=bf16 n=1536 k=2048 groups=128 gate=silu_mul indexing=gathered",
+          "out=bf16 n=1536 k=2048 groups=128 indexing=gathered",
+          "out=fp8 n=1536 k=2048 groups=128 gate=silu_mul indexing=gathered quant=block",
+          "out=bf16 n=2048 k=768 groups=128 indexing=scattered epilogue=row_scale d=fp32",
+          "out=bf16 n=7168 k=2048 groups=8 indexing=scattered epilogue=row_scale d=fp32"}) {
+      const GemmProblem p = std::get<GemmProblem>(parse_problem(
+          fmt::format("gemm m={} a=fp8 scale_a=1x128 scale_b=128x128 grouping=contiguous "
+                      "index_room={} {}",
+                      rows, rows, line)));
+      const KernelSpec chosen = dispatcher_->kernel_for(Problem(p)).spec;
+      EXPECT_EQ(chosen.algorithm.pipeline, Pipeline::tmaws) << name_of(chosen);
+      check(name_of(chosen), p);
+      if (HasFailure()) return;
+    }
   }
 }
 

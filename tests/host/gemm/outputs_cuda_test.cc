@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "tessera/base/error.h"
-#include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/device/cuda/gemm/scaled_output_arguments.h"
 #include "tessera/families/gemm/extras.h"
 #include "tessera/families/gemm/gemm.h"
 #include "tessera/targets/targets.h"
@@ -50,8 +50,39 @@ const OutputRule kOutputRules[] = {
      ""},
     {"bf16_rcr_tmaws_128x16x64_1x1x1_64x16x16_gatesilumul_rowsgathered_cooperative_s4_swap", ""},
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_gatesilumul_cooperative_s4", ""},
+    {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_groupscontiguous_scalea1x128_scaleb128x128_"
+     "gatesilumul_rowsgathered_cooperative_s4",
+     ""},
+    {"fp8_rcr_tmaws_128x16x128_1x1x1_64x16x32_outbf16_groupsindexed_scalea1x128_scaleb1x128_"
+     "gategelumul_interleaved_rowsgathered_cooperative_s4_swap",
+     ""},
+    {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_dfp32_scalea1x128_scaleb128x128_"
+     "rowsscattered_rowscale_cooperative_s4",
+     ""},
+    {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_scalea1x32_scaleb1x32_gatesilumul_"
+     "cooperative_s4",
+     "tmaws takes scale_a=1x128, scale_b=1x128 or 128x128 and scale_type=fp32, got 1x32, 1x32 and "
+     "fp32; use a cpasync kernel"},
+    {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outfp8_scalea1x128_scaleb128x128_quantblock_"
+     "cooperative_s4",
+     "a tile has one block of 128 columns of out with quant=block: it needs swap_ab=1, tile_m = "
+     "128 and 1 or 2 consumers, got 0, 128 and 2"},
+    {"fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_scaleb128x128_"
+     "gatesilumul_rowsgathered_quantblock_cooperative_s4_swap",
+     ""},
+    {"fp8_rcr_tmaws_128x32x128_2x1x1_64x32x32_outfp8_dfp32_scalea1x128_scaleb128x128_quantblock_"
+     "bias_cooperative_s4_swap",
+     "a scale of out follows the sums with tmaws: epilogue must be none, got bias; use a cpasync "
+     "kernel"},
+    {"fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_scalea1x128_scaleb1x128_gatesilumul_"
+     "rowsgathered_cooperative_s4",
+     "needs 160 registers a thread for sums, those of a stage and scales, at most 150 fit"},
+    {"fp8_rcr_tmaws_256x128x128_2x1x1_64x128x32_outbf16_scalea1x128_scaleb128x128_rowsscattered_"
+     "cooperative_s3",
+     "needs 193 registers a thread for sums, those of a stage and scales, at most 176 fit"},
     {"bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_outfp8_quantrow_cooperative_s4",
-     "tmaws has no quantised outputs, got quant=row; use a cpasync kernel"},
+     "tmaws quantises by blocks beside scales of blocks, got quant=row scale_a=none; use a cpasync "
+     "kernel"},
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_groupsalongk_gatesilumul_cooperative_s4",
      "tmaws has no gates with grouping=along_k, got gate=silu_mul"},
     {"bf16_crr_tmaws_128x128x64_2x1x1_64x128x16_rowsgathered_cooperative_s4",
@@ -115,7 +146,26 @@ constexpr const char* kUpByRows =
 constexpr const char* kDown =
     "bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_dfp32_groupscontiguous_rowsscattered_rowscale_"
     "cooperative_s4";
+constexpr const char* kScaledUp =
+    "fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_groupscontiguous_scalea1x128_scaleb128x128_"
+    "gatesilumul_rowsgathered_cooperative_s4";
+constexpr const char* kScaledPairs =
+    "fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_scalea1x128_scaleb128x128_gatesilumul_"
+    "interleaved_cooperative_s4";
 const ServedLine kServedLines[] = {
+    {kScaledUp,
+     "gemm m=9 n=512 k=208 a=fp8 out=bf16 scale_a=1x128 scale_b=128x128 groups=3 "
+     "grouping=contiguous gate=silu_mul indexing=gathered index_room=4",
+     ""},
+    {kScaledUp,
+     "gemm m=9 n=384 k=208 a=fp8 out=bf16 scale_a=1x128 scale_b=128x128 groups=3 "
+     "grouping=contiguous gate=silu_mul indexing=gathered index_room=4",
+     "a tile has columns of one block of scales in each half of B: n must be a multiple of 256 "
+     "with scale_b=128x128 and gate=silu_mul, got 384; use a cpasync kernel"},
+    {kScaledPairs,
+     "gemm m=9 n=70 k=208 a=fp8 out=bf16 scale_a=1x128 scale_b=128x128 gate=silu_mul "
+     "gate_interleaved=1",
+     ""},
     {kUp,
      "gemm m=9 n=6 k=64 dtype=bf16 groups=3 grouping=contiguous gate=silu_mul indexing=gathered "
      "index_room=4",
@@ -275,6 +325,44 @@ TEST(OutputsLaunch, HasWindowsWhoseHalvesAreADimension) {
       "256x40x3 by 512x20480 in 64x64x1; ");
 }
 
+// Scales lie behind the other arguments, also where nothing is multiplied.
+TEST(OutputsLaunch, ByTheCopyEngineHasTheScales) {
+  for (const char* k : {"208", "0"}) {
+    const std::string line = fmt::format(
+        "gemm m=400 n=512 k={} a=fp8 out=bf16 scale_a=1x128 scale_b=128x128 groups=3 "
+        "grouping=contiguous gate=silu_mul indexing=gathered index_room=50 stride_scale_a_m=1 "
+        "stride_scale_a_k=60",
+        k);
+    const Launch launch = launch_of(kernel(kScaledUp), line.c_str());
+    EXPECT_EQ(launch.steps.size(), 1U);
+    device::CudaScaledTmaOutputArguments arguments;
+    ASSERT_EQ(launch.arguments.size(), sizeof(arguments));
+    std::memcpy(static_cast<void*>(&arguments), launch.arguments.data(), sizeof(arguments));
+    EXPECT_EQ(arguments.cuda.index_room, 50);
+    EXPECT_EQ(arguments.scales.a.stride_rows, 1);
+    EXPECT_EQ(arguments.scales.a.stride_k, 60);
+    EXPECT_EQ(arguments.scales.a.batch_stride, 0);
+    EXPECT_EQ(arguments.scales.b.batch_stride, k[0] == '0' ? 0 : 4 * 2);
+  }
+}
+
+TEST(OutputsLaunch, ByTheCopyEngineHasThePlacesOfItsOwnScales) {
+  const Launch launch = launch_of(
+      kernel("fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_"
+             "scaleb128x128_gatesilumul_rowsgathered_quantblock_cooperative_s4_swap"),
+      "gemm m=400 n=1024 k=256 a=fp8 out=fp8 scale_a=1x128 scale_b=128x128 groups=3 "
+      "grouping=contiguous gate=silu_mul indexing=gathered index_room=50 quant=block");
+  EXPECT_EQ(launch.steps.size(), 1U);
+  device::CudaScaledTmaOutputArguments arguments;
+  std::memcpy(static_cast<void*>(&arguments), launch.arguments.data(), sizeof(arguments));
+  EXPECT_EQ(arguments.out_scales, reinterpret_cast<const float*>(any_place));
+  EXPECT_EQ(arguments.row_of_scales, 4);
+  EXPECT_EQ(arguments.block_of_scales, 1);
+  EXPECT_EQ(arguments.step_of_scales, 4);
+  EXPECT_EQ(arguments.matrix_of_scales, 0);
+  EXPECT_EQ(arguments.cuda.product.has_out_map, 0);
+}
+
 TEST(OutputsLaunch, RefusesGatheredRowsAtAnOddAddress) {
   const Problem problem = parse_problem(
       "gemm m=40 n=512 k=64 dtype=bf16 groups=3 grouping=contiguous gate=silu_mul "
@@ -316,7 +404,11 @@ TEST(OutputsChoice, TakesTheCopyEngineForExperts) {
           "gemm m={} n={} k={} dtype=bf16 d=fp32 groups={} grouping=contiguous indexing=scattered "
           "index_room={} epilogue=row_scale",
           8 * tokens, layer.hidden, layer.inner, layer.experts, 8 * tokens);
-      for (const std::string& line : {up, down}) {
+      const auto scaled = [](std::string line) {
+        line.replace(line.find("dtype=bf16"), 10, "a=fp8 out=bf16 scale_a=1x128 scale_b=128x128");
+        return line;
+      };
+      for (const std::string& line : {up, down, scaled(up), scaled(down)}) {
         const KernelSpec chosen = best_for(parse_problem(line));
         EXPECT_EQ(chosen.algorithm.pipeline, Pipeline::tmaws) << line;
         const int rows =

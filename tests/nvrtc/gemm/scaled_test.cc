@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nvrtc/no_spills.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/ways.h"
 
@@ -20,12 +21,22 @@ class ScaledKernels : public NvrtcTest {
   // The kernels of tmaws that are candidates for such problems, every `step`th.
   std::vector<Source> candidates(GemmScale scale_b, std::size_t first, std::size_t step,
                                  GemmGrouping grouping = GemmGrouping::none) const {
+    GemmProblem p = scaled_problem(scale_b, grouping);
+    return candidates(std::get<GemmSignature>(signature_of(Problem(p))), first, step);
+  }
+
+  static GemmProblem scaled_problem(GemmScale scale_b, GemmGrouping grouping) {
     GemmProblem p = gemm_problem(DType::fp8, GemmLayout::rcr, 64, 64, 128);
     p.scale_a = GemmScale::by_1x128, p.scale_b = scale_b, p.grouping = grouping;
-    const auto signature = std::get<GemmSignature>(signature_of(p));
+    return p;
+  }
+
+  std::vector<Source> candidates(const GemmSignature& signature, std::size_t first,
+                                 std::size_t step) const {
     std::vector<Algorithm> all;
     gemm::add_scaled({signature, target_, nullptr}, all);
-    EXPECT_GT(all.size(), grouping == GemmGrouping::none ? 50U : 10U);
+    const bool is_alone = signature.grouping != GemmGrouping::none || gemm::has_outputs(signature);
+    EXPECT_GT(all.size(), signature.quant != NormQuant::none ? 2U : is_alone ? 10U : 50U);
     std::vector<Source> sources;
     for (std::size_t i = first; i < all.size(); i += step) {
       const KernelSpec spec = {signature, all[i], target_.name};
@@ -94,6 +105,62 @@ TEST_F(ScaledKernels, WithGatesAndOutputsOf8BitsDoNotSpill) {
     sources.push_back(source(fmt::format("gemm_fp8_{}_s3_sm90a", rest)));
   }
   expect_no_spills(sources);
+}
+
+TEST_F(ScaledKernels, WithGatesAndRowsByIndexByTmawsCompile) {
+  expect_no_spills(
+      {source("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_groupscontiguous_scalea1x128_"
+              "scaleb128x128_gatesilumul_rowsgathered_cooperative_s4_sm90a"),
+       source("gemm_fp8_rcr_tmaws_128x16x128_1x1x1_64x16x32_outbf16_groupscontiguous_scalea1x128_"
+              "scaleb128x128_gatesilumul_rowsgathered_cooperative_s4_swap_sm90a"),
+       source("gemm_fp8_rcr_tmaws_256x64x128_2x1x1_64x64x32_outfp8_groupscontiguous_scalea1x128_"
+              "scaleb128x128_gatesilumul_rowsgathered_quantblock_cooperative_s4_swap_sm90a"),
+       source("gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_dfp32_groupscontiguous_"
+              "scalea1x128_scaleb128x128_rowsscattered_rowscale_cooperative_s4_sm90a")});
+}
+
+// A gate or rows by index, or both, with every candidate.
+TEST_F(ScaledKernels, WithGatesAndRowsByIndexByTmawsDoNotSpill) {
+  struct Kind {
+    GemmScale scale_b;
+    GemmGrouping grouping;
+    GemmGate gate;
+    bool interleaved;
+    GemmIndexing indexing;
+    const char* epilogue;
+    std::size_t step;
+    NormQuant quant = NormQuant::none;
+  };
+  constexpr Kind kKinds[] = {
+      {GemmScale::by_128x128, GemmGrouping::contiguous, GemmGate::silu_mul, false,
+       GemmIndexing::gathered, "none", 1},
+      {GemmScale::by_1x128, GemmGrouping::contiguous, GemmGate::gelu_mul, true,
+       GemmIndexing::gathered, "none", 2},
+      {GemmScale::by_128x128, GemmGrouping::indexed, GemmGate::none, false, GemmIndexing::gathered,
+       "bias+gelu", 2},
+      {GemmScale::by_128x128, GemmGrouping::contiguous, GemmGate::none, false,
+       GemmIndexing::scattered, "row_scale", 1},
+      {GemmScale::by_1x128, GemmGrouping::indexed, GemmGate::none, false, GemmIndexing::scattered,
+       "row_scale+bias", 2},
+      {GemmScale::by_1x128, GemmGrouping::masked, GemmGate::gelu_tanh_mul, false,
+       GemmIndexing::none, "none", 1},
+      {GemmScale::by_1x128, GemmGrouping::none, GemmGate::silu_mul, false, GemmIndexing::scattered,
+       "none", 3},
+      {GemmScale::by_128x128, GemmGrouping::contiguous, GemmGate::silu_mul, false,
+       GemmIndexing::gathered, "none", 1, NormQuant::block},
+      {GemmScale::by_128x128, GemmGrouping::indexed, GemmGate::gelu_mul, true,
+       GemmIndexing::scattered, "none", 1, NormQuant::block},
+      {GemmScale::by_128x128, GemmGrouping::masked, GemmGate::none, false, GemmIndexing::none,
+       "none", 1, NormQuant::block},
+  };
+  for (const Kind& kind : kKinds) {
+    GemmProblem p = scaled_problem(kind.scale_b, kind.grouping);
+    p.gate = kind.gate, p.gate_interleaved = kind.interleaved, p.indexing = kind.indexing;
+    p.epilogue = parse_epilogue(kind.epilogue), p.d = DType::fp32;
+    p.quant = kind.quant;
+    if (p.quant != NormQuant::none) p.out = DType::fp8;
+    expect_no_spills(candidates(std::get<GemmSignature>(signature_of(Problem(p))), 0, kind.step));
+  }
 }
 
 // ---- groups of unequal sizes ----

@@ -8,35 +8,49 @@
 // It knows nothing of tiles' order or of the output.
 #pragma once
 
-#include "tessera/device/cuda/cpasync_tile.h"
+#include "tessera/device/cuda/copied_stages.h"
 #include "tessera/device/cuda/scaled_sizes.h"
-#include "tessera/device/cuda/tma_main_loop.h"
 
 namespace tessera::device {
 
-// The scales of one operand for a row of tiles along k: kPlaces places of kUnit rows each, of which
-// kRows share a scale. Strides count bytes.
-template <int kRows, int kUnit, int kPlaces>
-struct ScaleLoader {
-  const char* data;
-  i64 stride_rows, stride_k;
+// The operand's rows that a tile has one behind the other.
+struct RowsInOrder {
+  // How many scales a thread copies at a time. With more, their addresses would take more registers
+  // than a producer has.
+  static constexpr int kAtOnce = 4;
+
   int first, last;  // the tile's first row, and the last row that there is
 
-  // Copies the scales of block `step` of k. A place without a row gets the last row's scale. With
-  // more at a time, their addresses would take more registers than a producer has.
-  __device__ __forceinline__ void fetch(u32 to, int step, int lane) const {
+  // A place without a row gets the last one.
+  __device__ __forceinline__ int of(int row) const { return min(first + row, last); }
+};
+
+// The scales of one operand for a row of tiles along k: kPlaces places of kUnit rows each, of which
+// kRows share a scale. Strides count bytes.
+template <int kRows, int kUnit, int kPlaces, class TileRows = RowsInOrder>
+struct ScaleLoader {
+  using Rows = TileRows;
+
+  const char* data;
+  i64 stride_rows, stride_k;
+  Rows rows;
+
+  // Copies the scales of block `step` of k, by so many threads.
+  template <int kThreads = 32>
+  __device__ __forceinline__ void fetch(u32 to, int step, int thread) const {
     const char* const from = data + step * stride_k;
-#pragma unroll 4
-    for (int i = 0; i < kPlaces; i += 32) {
-      const int place = i + lane;
-      if (kPlaces % 32 != 0 && place >= kPlaces) break;
-      const int row = min(first + place * kUnit, last) / kRows;
+#pragma unroll Rows::kAtOnce
+    for (int i = 0; i < kPlaces; i += kThreads) {
+      const int place = i + thread;
+      if (kPlaces % kThreads != 0 && place >= kPlaces) break;
+      const int row = rows.of(place * kUnit) / kRows;
       copy_async<4>(to + place * 4, from + row * stride_rows, 4);
     }
   }
 };
 
-template <class C, class LoaderP, class LoaderQ>
+// kPartQ as ScaledShape::part_q.
+template <class C, class LoaderP, class LoaderQ, int kPartQ = 0>
 struct TmaScaledLoop {
   using Plain = TmaMainLoop<C, LoaderP, LoaderQ>;
   using Acc = typename Plain::Acc;
@@ -57,7 +71,8 @@ struct TmaScaledLoop {
 
   static constexpr int kRowsP = C::kSwapAb ? C::kScaleRowsB : C::kScaleRowsA;
   static constexpr int kRowsQ = C::kSwapAb ? C::kScaleRowsA : C::kScaleRowsB;
-  static constexpr ScaledSizes kSizes = scaled_sizes({C::kTileM, C::kTileN, kRowsP, kRowsQ});
+  static constexpr ScaledSizes kSizes =
+      scaled_sizes({C::kTileM, C::kTileN, kRowsP, kRowsQ, kPartQ});
   static constexpr int kScaleBytes = kSizes.stage_bytes;
   using ScalesP = ScaleLoader<kRowsP, kSizes.unit_p, kSizes.places_p>;
   using ScalesQ = ScaleLoader<kRowsQ, kSizes.unit_q, kSizes.places_q>;
@@ -75,11 +90,11 @@ struct TmaScaledLoop {
   }
 
   // One thread calls this before a barrier of the block. A stage is full when its tiles and the
-  // copies of 32 threads are there, and empty when all warps have read it.
+  // copies of so many threads are there, and empty when all warps have read it.
   static constexpr int kWarps = kGroupThreads / 32;
-  __device__ __forceinline__ void init_ring() const {
+  __device__ __forceinline__ void init_ring(u32 copiers = 32) const {
     for (u32 i = 0; i < C::kStages; ++i) {
-      barrier_init(loop.full(i), 1 + 32);
+      barrier_init(loop.full(i), 1 + copiers);
       barrier_init(loop.empty(i), Plain::kConsumers * kWarps * Plain::kReleases);
     }
   }
@@ -95,25 +110,20 @@ struct TmaScaledLoop {
                                        const MakeScales& make_scales, bool chosen,
                                        const MakeLoaders& make_loaders) const {
     const int lane = loop.thread % 32;
-#pragma unroll 1
-    for (int step = range.first; step < range.last; ++step) {
-      const u32 full = loop.full(ring.stage);
-      barrier_wait(loop.empty(ring.stage), ring.phase ^ 1);
-      if (chosen) {
-        barrier_expect(full, Plain::kStageBytes);
-        const u32 to_p = loop.stages + ring.stage * TileP::kBytes;
-        const u32 to_q = loop.stages + Plain::kOffsetQ + ring.stage * TileQ::kBytes;
-        const Loaders from = make_loaders();
-        from.p.fetch({to_p, full, 0, LoaderP::kHint}, step);
-        from.q.fetch({to_q, full, 0, LoaderQ::kHint}, step);
-      }
-      __syncwarp();
+    const auto ask = [&](u32 stage, int step) {
+      const u32 full = loop.full(stage);
+      barrier_expect(full, Plain::kStageBytes);
+      const u32 to_p = loop.stages + stage * TileP::kBytes;
+      const u32 to_q = loop.stages + Plain::kOffsetQ + stage * TileQ::kBytes;
+      const Loaders from = make_loaders();
+      from.p.fetch({to_p, full, 0, LoaderP::kHint}, step);
+      from.q.fetch({to_q, full, 0, LoaderQ::kHint}, step);
+    };
+    fill_with_copies(loop, ring, range, chosen, ask, [&](u32 stage, int step) {
       const Scales from_scales = make_scales();
-      from_scales.p.fetch(scales_p(ring.stage), step, lane);
-      from_scales.q.fetch(scales_q(ring.stage), step, lane);
-      copies_arrive(full);
-      ring.next();
-    }
+      from_scales.p.fetch(scales_p(stage), step, lane);
+      from_scales.q.fetch(scales_q(stage), step, lane);
+    });
   }
 
   // ---- the consumers ----

@@ -107,6 +107,7 @@ std::string scale_fields(const GemmSignature& s) {
 }
 
 std::string_view scaled_arguments_name(const GemmSignature& s) {
+  if (has_outputs(s)) return "CudaScaledTmaOutputArguments";
   return has_groups(s) ? "CudaScaledGroupArguments" : "CudaScaledGemmArguments";
 }
 
@@ -114,6 +115,20 @@ void add_scales(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
   if (has_outputs(p)) return set_scales<device::CudaScaledOutputArguments>(p, o, launch);
   if (has_groups(p)) return set_scales<device::CudaScaledGroupArguments>(p, o, launch);
   set_scales<device::CudaScaledGemmArguments>(p, o, launch);
+}
+
+void add_scales_of_outputs_by_tma(const GemmProblem& p, const GemmOperands& o, Launch& launch) {
+  using Arguments = device::CudaScaledTmaOutputArguments;
+  set_scales<Arguments>(p, o, launch);
+  if (p.quant == NormQuant::none) return;
+  Arguments x;
+  std::memcpy(static_cast<void*>(&x), launch.arguments.data(), sizeof(x));
+  const device::OutputArguments from = output_arguments(p, o);
+  x.out_scales = from.out_scales;
+  x.row_of_scales = from.row_of_scales, x.block_of_scales = from.block_of_scales;
+  x.matrix_of_scales = from.matrix_of_scales, x.step_of_scales = from.step_of_scales;
+  launch.arguments.set(x);
+  launch.pointers.push(o.out_scales);
 }
 
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& p, const Target& target,

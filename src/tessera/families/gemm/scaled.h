@@ -12,11 +12,14 @@ namespace tessera::gemm {
 // The fields of a kernel's configuration that tell its scales; empty where it has none.
 std::string scale_fields(const GemmSignature& signature);
 
-// The struct of arguments that a kernel with scales takes.
+// The struct of arguments that a kernel with scales takes, with a gate or rows by index by tmaws.
 std::string_view scaled_arguments_name(const GemmSignature& signature);
 
 // Puts the scales behind the launch's other arguments.
 void add_scales(const GemmProblem& problem, const GemmOperands& operands, Launch& launch);
+// The same of tmaws with a gate or rows by index.
+void add_scales_of_outputs_by_tma(const GemmProblem& problem, const GemmOperands& operands,
+                                  Launch& launch);
 
 // Own::bind_scaled of both ways: the launch without scales, of groups or not, with their arguments.
 Launch bind_scaled_on_cuda(const KernelSpec& spec, const GemmProblem& problem, const Target& target,

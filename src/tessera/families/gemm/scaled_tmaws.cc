@@ -7,6 +7,8 @@
 
 #include "tessera/device/cuda/scaled_sizes.h"
 #include "tessera/families/gemm/cuda_groups.h"
+#include "tessera/families/gemm/cuda_outputs.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/rules.h"
 #include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
@@ -16,6 +18,8 @@ namespace {
 
 constexpr int kMostScaledRegisters = 200;  // of a thread, for sums and scales; more spill
 constexpr int kMostOfGroups = 192;         // the same beside what finds groups
+constexpr int kMostOfOutputs = 176;        // and beside a gate or rows by index
+constexpr int kMostOfPairs = 150;          // and where threads that gather rows find pairs' scales
 constexpr int kMostScaledConsumers = 2;
 
 bool scales_of_128(const GemmSignature& s) {
@@ -32,7 +36,8 @@ device::ScaledSizes sizes_of(const GemmSignature& s, const Algorithm& a) {
   const auto rows = [](GemmScale scale) { return static_cast<int>(block_of(scale).rows); };
   const int rows_p = rows(a.swap_ab ? s.scale_b : s.scale_a);
   const int rows_q = rows(a.swap_ab ? s.scale_a : s.scale_b);
-  return device::scaled_sizes({a.tile.m, a.tile.n, rows_p, rows_q});
+  const int part_q = s.gate == GemmGate::none || a.swap_ab ? 0 : a.tile.n / 2;
+  return device::scaled_sizes({a.tile.m, a.tile.n, rows_p, rows_q, part_q});
 }
 
 // Sums of the tile, a stage's sums of 64 rows, and the scales of the columns: two of every 8, or
@@ -45,6 +50,10 @@ int scaled_registers(const Case& c) {
 }
 
 int most_registers(const GemmSignature& s) {
+  const bool finds_pairs = s.gate != GemmGate::none && s.indexing == GemmIndexing::gathered &&
+                           s.scale_b == GemmScale::by_1x128;
+  if (finds_pairs) return kMostOfPairs;
+  if (has_outputs(s)) return kMostOfOutputs;
   return has_groups(s) ? kMostOfGroups : kMostScaledRegisters;
 }
 
@@ -95,6 +104,10 @@ constexpr ScaledTile kScaledTiles[] = {
     {128, 64, 2},  {128, 32, 2}, {128, 16, 2},  {256, 64, 2},  {64, 128, 1},
     {64, 64, 1},   {64, 32, 1},  {64, 16, 1},   {64, 8, 1},
 };
+// With a gate and A and B swapped, a consumer has blocks of 64 columns of x and of y.
+// Those of 256 columns also write outputs of 8 bits by blocks.
+constexpr ScaledTile kSwappedPairs[] = {{256, 64, 2}, {256, 32, 2}, {256, 16, 2}, {256, 8, 2},
+                                        {128, 64, 1}, {128, 32, 1}, {128, 16, 1}, {128, 8, 1}};
 constexpr int kSharedTile = 128 * 192;  // elements; blocks share operands of larger tiles
 constexpr int kScaledSlices[] = {1, 2, 4, 8};
 constexpr int kMostSlicedSums = 32;  // of a thread; more spill where slices are added
@@ -103,9 +116,11 @@ constexpr int kLeastScaledStages = 3;
 constexpr std::int64_t kWalkBytes = 4096;  // for sums of tiles of about 1,000 groups, at least
 constexpr Shape3 kScaledClusters[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}};
 
-// What a block of a kernel for groups keeps besides.
+bool walks(const GemmSignature& s) { return has_groups(s) || has_outputs(s); }
+
+// What a block of a kernel that walks along groups keeps besides.
 std::int64_t walk_bytes(const OwnQuery& query, const Algorithm& a) {
-  if (!has_groups(query.signature)) return 0;
+  if (!walks(query.signature)) return 0;
   return query.problem == nullptr ? kWalkBytes
                                   : std::max(kWalkBytes, group_walk_bytes(a, *query.problem));
 }
@@ -127,15 +142,16 @@ int scaled_stages(const OwnQuery& query, Algorithm a) {
 void add_scaled_one(const OwnQuery& query, Algorithm a, std::vector<Algorithm>& all) {
   a.stages = scaled_stages(query, a);
   const int most = most_registers(query.signature);
-  if (scaled_registers({query.signature, a, query.target}) > most) return;
+  const Case c = {query.signature, a, query.target};
+  if (scaled_registers(c) > most || !outputs_fit_tmaws(c)) return;
   const bool is_new = std::find(all.begin(), all.end(), a) == all.end();
   if (a.stages >= kLeastScaledStages && is_new) all.push_back(a);
 }
 
-// Blocks of kernels for groups share nothing.
+// Blocks of kernels that walk along groups share nothing.
 void add_scaled_tile(const OwnQuery& query, const ScaledTile& tile, bool swap,
                      std::vector<Algorithm>& all) {
-  const bool is_alone = has_groups(query.signature);
+  const bool is_alone = walks(query.signature);
   for (const Shape3& cluster : kScaledClusters) {
     for (const int slices : kScaledSlices) {
       const bool shares = cluster.m * cluster.n > 1;
@@ -188,6 +204,8 @@ void add_scaled(const OwnQuery& query, std::vector<Algorithm>& all) {
     const bool is_square = query.signature.grouping != GemmGrouping::along_k && tile.tile_n == 128;
     if (tile.tile_n <= kSkinnyTile || is_square) add_scaled_tile(query, tile, true, all);
   }
+  if (query.signature.gate == GemmGate::none) return;
+  for (const ScaledTile& tile : kSwappedPairs) add_scaled_tile(query, tile, true, all);
 }
 
 }  // namespace tessera::gemm

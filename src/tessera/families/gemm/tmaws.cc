@@ -447,6 +447,7 @@ const Way kTmawsWay = {.backend = "cuda",
                                .bind_groups = bind_groups_by_tma,
                                .bind_outputs = bind_outputs_by_tma,
                                .bind_scaled = bind_scaled_on_cuda,
+                               .scales_outputs = true,
                                .by_copy_engine = true}};
 
 }  // namespace tessera::gemm

@@ -6,9 +6,11 @@
 #include <cstddef>
 
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/device/norm.h"
 #include "tessera/families/gemm/cuda_groups.h"
 #include "tessera/families/gemm/cuda_outputs.h"
 #include "tessera/families/gemm/outputs.h"
+#include "tessera/families/gemm/scaled.h"
 #include "tessera/families/gemm/tmaws.h"
 
 namespace tessera::gemm {
@@ -43,11 +45,31 @@ int most_gathered_rows(const Algorithm& a) {
 
 constexpr int kMostSums = 160;  // of a thread; with more the compiler spills
 
+// With quant=block, a tile has one block of columns of out. Scales of operands are what such
+// problems have, and only kernels for these are made.
+int quantised_side(const Case& c) { return device::kQuantBlock * (has_gate(c) ? 2 : 1); }
+bool quantises(const Case& c) {
+  return c.signature.quant == NormQuant::block && has_scales(c.signature);
+}
+
 constexpr Rule kOutputRules[] = {
-    {[](const Case& c) { return c.signature.quant == NormQuant::none; },
+    {[](const Case& c) { return c.signature.quant == NormQuant::none || quantises(c); },
      [](const Case& c) {
-       return fmt::format("tmaws has no quantised outputs, got quant={}; use a cpasync kernel",
-                          to_string(c.signature.quant));
+       return fmt::format(
+           "tmaws quantises by blocks beside scales of blocks, got quant={} scale_a={}; use a "
+           "cpasync kernel",
+           to_string(c.signature.quant), to_string(c.signature.scale_a));
+     }},
+    {[](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return !quantises(c) || (a.swap_ab && a.tile.m == quantised_side(c) && a.wave.m <= 2);
+     },
+     [](const Case& c) {
+       const Algorithm& a = c.algorithm;
+       return fmt::format(
+           "a tile has one block of {} columns of out with quant=block: it needs swap_ab=1, tile_m "
+           "= {} and 1 or 2 consumers, got {}, {} and {}",
+           device::kQuantBlock, quantised_side(c), a.swap_ab ? 1 : 0, a.tile.m, a.wave.m);
      }},
     {[](const Case& c) { return c.signature.grouping != GemmGrouping::along_k; },
      [](const Case& c) {
@@ -88,12 +110,13 @@ constexpr Rule kOutputRules[] = {
            "needs {} accumulators a thread, at most {} fit beside a gate or rows by index",
            tile::tmaws_accumulators(c.algorithm), kMostSums);
      }},
-    {[](const Case& c) { return !has_gate(c) || num_ops(c.signature.epilogue) == 0; },
+    {[](const Case& c) {
+       return (!has_gate(c) && !quantises(c)) || num_ops(c.signature.epilogue) == 0;
+     },
      [](const Case& c) {
        return fmt::format(
-           "a gate follows the sums with tmaws: epilogue must be none, got {}; use a cpasync "
-           "kernel",
-           to_string(c.signature.epilogue));
+           "a {} the sums with tmaws: epilogue must be none, got {}; use a cpasync kernel",
+           has_gate(c) ? "gate follows" : "scale of out follows", to_string(c.signature.epilogue));
      }},
     {[](const Case& c) {
        return !c.signature.gate_interleaved || !b_is_row_major(c.signature.layout);
@@ -171,6 +194,14 @@ std::string outputs_do_not_fit_tmaws(const Case& c) {
 
 Verdict tmaws_serves_outputs(const KernelSpec& spec, const GemmProblem& p) {
   if (p.gate == GemmGate::none) return {};
+  const GemmScale scale = p.scale_b;
+  const std::int64_t whole = 2 * (scale == GemmScale::none ? 1 : block_of(scale).rows);
+  if (!p.gate_interleaved && p.n % whole != 0) {
+    return {fmt::format(
+        "a tile has columns of one block of scales in each half of B: n must be a multiple of {} "
+        "with scale_b={} and gate={}, got {}; use a cpasync kernel",
+        whole, to_string(scale), to_string(p.gate), p.n)};
+  }
   if (p.beta != 0) {
     return {fmt::format("beta must be 0 with gate={} and tmaws, got {}; use a cpasync kernel",
                         to_string(p.gate), p.beta)};
@@ -205,15 +236,22 @@ void add_gated(const OwnQuery& query, std::vector<Algorithm>& all) {
 
 Source tmaws_outputs_source(const KernelSpec& spec, const std::string& shapes) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  constexpr std::string_view kArguments = "CudaTmaOutputArguments";
-  const CudaTemplate from = {"tma_outputs_gemm.h", "TmaOutputsGemm", has_groups(s), kArguments};
-  return cuda_source(
-      spec, from, shapes + grouping_text(spec) + outputs_text(s), wgmma_text(spec) + "\n",
-      has_groups(s) ? group_check_text(spec, kArguments, "arguments.product.groups") : "");
+  const bool is_scaled = has_scales(s);
+  const std::string_view arguments =
+      is_scaled ? scaled_arguments_name(s) : "CudaTmaOutputArguments";
+  const std::string_view groups =
+      is_scaled ? "arguments.cuda.product.groups" : "arguments.product.groups";
+  const CudaTemplate from = {is_scaled ? "tma_scaled_outputs_gemm.h" : "tma_outputs_gemm.h",
+                             is_scaled ? "TmaScaledOutputsGemm" : "TmaOutputsGemm", has_groups(s),
+                             arguments};
+  return cuda_source(spec, from, shapes + grouping_text(spec) + outputs_text(s),
+                     wgmma_text(spec) + "\n",
+                     has_groups(s) ? group_check_text(spec, arguments, groups) : "");
 }
 
-Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
-                           const GemmOperands& o) {
+namespace {
+
+Launch bind_without_scales(const KernelSpec& spec, const GemmProblem& p, const GemmOperands& o) {
   static_assert(offsetof(CudaTmaOutputArguments, product) == 0, "windows have offsets in that");
   const Algorithm& a = spec.algorithm;
   Launch launch;
@@ -246,6 +284,15 @@ Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const T
     add_out_window(spec, stored(p), o.out, chunk, launch);
   }
   launch.steps.push(group_walk_step(spec, p));
+  return launch;
+}
+
+}  // namespace
+
+Launch bind_outputs_by_tma(const KernelSpec& spec, const GemmProblem& p, const Target&,
+                           const GemmOperands& o) {
+  Launch launch = bind_without_scales(spec, p, o);
+  if (has_scales(p)) add_scales_of_outputs_by_tma(p, o, launch);
   return launch;
 }
 

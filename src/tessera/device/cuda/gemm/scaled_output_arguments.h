@@ -12,5 +12,12 @@ struct CudaScaledOutputArguments {
   CudaOutputArguments cuda;  // first, so that its offsets hold for both structs
   CudaScales scales;
 };
+// The same of kernels by the copy engine, and where the scales of out go, as OutputArguments says.
+struct CudaScaledTmaOutputArguments {
+  CudaTmaOutputArguments cuda;
+  CudaScales scales;
+  float* out_scales;
+  i64 row_of_scales, block_of_scales, matrix_of_scales, step_of_scales;
+};
 
 }  // namespace tessera::device

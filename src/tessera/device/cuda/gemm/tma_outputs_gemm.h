@@ -9,9 +9,11 @@
 //   scattered:  threads store each row at its place (tma_named_rows.h)
 #pragma once
 
+#include "tessera/device/cuda/copied_stages.h"
 #include "tessera/device/cuda/gemm/gate.h"
 #include "tessera/device/cuda/gemm/gathered_rows.h"
 #include "tessera/device/cuda/gemm/outputs_arguments.h"
+#include "tessera/device/cuda/gemm/quantised_tile.h"
 #include "tessera/device/cuda/gemm/tma_grouped_gemm.h"
 #include "tessera/device/cuda/tma_named_rows.h"
 #include "tessera/device/norm.h"
@@ -31,7 +33,8 @@ struct TmaOutputsGemm {
   static constexpr bool kGathers = C::kIndexing == Indexing::gathered;
   static constexpr bool kScatters = C::kIndexing == Indexing::scattered;
   static constexpr bool kGated = C::kGate != Gate::none;
-  static_assert(C::kQuant == NormQuant::none, "rows of 8 bits need their largest magnitude first");
+  static_assert(C::kQuant == NormQuant::none || C::kQuant == NormQuant::block,
+                "whole rows of 8 bits need their largest magnitude first");
   static_assert(!kGated || (C::kNumSteps == 0 && kSame<Acc, float>), "a gate follows the sums");
 
   static constexpr int kCopiers = kGathers ? Loop::kProducerThreads : 0;
@@ -83,23 +86,22 @@ struct TmaOutputsGemm {
 
   __device__ __forceinline__ void fill_gathered(Ring& ring, const GroupItem& item,
                                                 bool is_filler) const {
-    const Loop& loop = grouped.loop;
+    const Rows rows(grouped.loop.thread, [&](int row) { return row_of_a(item, row); });
+    fill_with_copies(
+        grouped.loop, ring, {0, grouped.steps_of(item)}, is_filler,
+        [&](u32 stage, int step) { ask(stage, item, step); },
+        [&](u32 stage, int step) { fetch_rows(rows, stage, step); });
+  }
+
+  // The row of A for a row of the item's tile, or -1.
+  __device__ __forceinline__ int row_of_a(const GroupItem& item, int row) const {
+    const i64 at = item.row + row;
+    return at < item.part.size ? static_cast<int>(named_row(x, item.part.begin + at)) : -1;
+  }
+  __device__ __forceinline__ void fetch_rows(const Rows& rows, u32 stage, int step) const {
     const GemmArguments& g = gemm();
-    const Rows rows(loop.thread, [&](int row) {
-      const i64 at = item.row + row;
-      return at < item.part.size ? static_cast<int>(named_row(x, item.part.begin + at)) : -1;
-    });
-    const int steps = grouped.steps_of(item);
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      barrier_wait(loop.empty(ring.stage), ring.phase ^ 1);
-      if (is_filler) ask(ring.stage, item, step);
-      __syncwarp();
-      rows.fetch(tile_a(ring.stage), static_cast<const char*>(g.a), g.ld_a * Rows::kSize,
-                 g.k * Rows::kSize, step);
-      copies_arrive(loop.full(ring.stage));
-      ring.next();
-    }
+    rows.fetch(tile_a(stage), static_cast<const char*>(g.a), g.ld_a * Rows::kSize,
+               g.k * Rows::kSize, step);
   }
 
   __device__ __forceinline__ u32 tile_p(u32 stage) const {
@@ -178,14 +180,19 @@ struct TmaOutputsGemm {
   __device__ __forceinline__ void consume() const {
     grouped.for_each_item([&](auto& sums, Ring& ring, const auto& free, const GroupItem& item) {
       grouped.loop.template multiply<kGathers>(sums, ring, free, grouped.steps_of(item));
-      if constexpr (kGated) {
-        Acc results[kBlocks][kColumns / 2];
-        pair_up(sums, results);
-        store(results, item);
-      } else {
-        store(sums, item);
-      }
+      finish(sums, item);
     });
+  }
+
+  __device__ __forceinline__ void finish(Acc (&sums)[Grouped::kBlocks][Grouped::kAccumulators],
+                                         const GroupItem& item) const {
+    if constexpr (kGated) {
+      Acc results[kBlocks][kColumns / 2];
+      pair_up(sums, results);
+      store(results, item);
+    } else {
+      store(sums, item);
+    }
   }
 
   // What a consumer stores: blocks of 64 rows of wgmma, and columns.
@@ -221,6 +228,8 @@ struct TmaOutputsGemm {
   template <class Config>
   using Store = TileStore<Config, GemmArguments, kBlocks, kColumns, kPass, Grouped::kAreaBytes>;
   using ByThreads = Store<StoredByThreads<C>>;
+  using NamedStore = typename If<C::kQuant == NormQuant::none, NamedRows<ByThreads>,
+                                 QuantisedRows<ByThreads>>::Type;
 
   __device__ __forceinline__ int warpgroup() const {
     return C::kPingpong ? 0 : grouped.loop.warpgroup;
@@ -254,7 +263,8 @@ struct TmaOutputsGemm {
   __device__ __forceinline__ void store(const Acc (&sums)[kBlocks][kColumns / 2],
                                         const GroupItem& item) const {
     GemmArguments g = grouped.product_at(item.part);
-    if constexpr (kGated) g.n /= 2, g.alpha = 1;
+    if constexpr (kGated) g.n /= 2;
+    if constexpr (kGated || C::kQuant != NormQuant::none) g.alpha = 1;
     const int first = warpgroup() * kBlocks * kWgmmaRows;
     const int column = kGated ? item.column / 2 : item.column;
     const StorePlace place = {item.row + (C::kSwapAb ? 0 : first),
@@ -272,8 +282,7 @@ struct TmaOutputsGemm {
     }
     const ByThreads by_threads = store_of<StoredByThreads<C>>(g, phases);
     by_threads.for_each_pass(sums, place, [&](const StorePlace& at) {
-      NamedRows<ByThreads>{by_threads}.finish(at,
-                                              [&](i64 row) { return row_of_out(item.part, row); });
+      NamedStore{by_threads}.finish(at, [&](i64 row) { return row_of_out(item.part, row); });
     });
   }
 };

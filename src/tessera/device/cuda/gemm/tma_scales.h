@@ -6,13 +6,19 @@
 
 namespace tessera::device {
 
+// `place` says the matrix, and from which k on.
+template <class Loader>
+__device__ __forceinline__ Loader scale_loader(const CudaScale& scale, const TilePlace& place,
+                                               const typename Loader::Rows& rows) {
+  const auto* const data = static_cast<const char*>(scale.data);
+  const i64 first = place.batch * scale.batch_stride + place.k / kScaledDepth * scale.stride_k;
+  return {data + first * 4, scale.stride_rows * 4, scale.stride_k * 4, rows};
+}
+// The same of rows in order: from that of `place` on, where there are so many.
 template <class Loader>
 __device__ __forceinline__ Loader scale_loader(const CudaScale& scale, const TilePlace& place,
                                                i64 rows) {
-  const auto* const data = static_cast<const char*>(scale.data);
-  const i64 first = place.batch * scale.batch_stride + place.k / kScaledDepth * scale.stride_k;
-  return {data + first * 4, scale.stride_rows * 4, scale.stride_k * 4, place.row,
-          static_cast<int>(rows) - 1};
+  return scale_loader<Loader>(scale, place, RowsInOrder{place.row, static_cast<int>(rows) - 1});
 }
 
 // `a` and `b` are the places of the tile in A and in B, in whose k a block of scales begins.
