@@ -24,6 +24,17 @@ class GpuGroupedLists : public GroupedGpuTest {
     expect_right(p, owned, before);
   }
 
+  // The sizes that kernels compute with, which the reference takes.
+  static void clamp_sizes(const GemmProblem& p, const measure::OwnedOperands& owned) {
+    const std::int64_t most[] = {p.m, p.n, p.k};
+    for (std::size_t which = 0; which < 3; ++which) {
+      std::int32_t* const sizes = sizes_of(owned, which);
+      for (std::int64_t i = 0; i < p.groups; ++i) {
+        sizes[i] = static_cast<std::int32_t>(device::clamped(sizes[i], 0, most[which]));
+      }
+    }
+  }
+
   // NaN in the part of a group's matrix that lies outside of its own lines and their lengths.
   struct Part {
     std::int64_t lines, length;
@@ -146,7 +157,11 @@ TEST_F(GpuGroupedLists, SizesThatDoNotFitAreClamped) {
             draw(0, 2) == 0 ? static_cast<std::int64_t>(random_()) : draw(-5, 200));
       }
     }
-    run_and_expect_right(p, owned, name_of(spec));
+    measure::reset_outputs(owned);
+    const std::vector<std::byte> before = grouped::bytes_of_out(owned);
+    run_at(Edge::last, name_of(spec), p, owned);
+    clamp_sizes(p, owned);
+    expect_right(p, owned, before);
   }
 }
 
