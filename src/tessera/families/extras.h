@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "tessera/families/instances.h"
 #include "tessera/families/launch.h"
 #include "tessera/families/settings.h"
+#include "tessera/families/tensor.h"
 #include "tessera/spec/kernel_spec.h"
 #include "tessera/spec/target.h"
 
@@ -67,6 +69,12 @@ struct Extras {
   // in the host's memory. Throws Error{invalid_argument} for those that do not fit. Null for a
   // problem without such operands.
   ValueCheck (*value_check)(const Problem&) = nullptr;
+  // The bytes from the first to the last element of a batch of an array, where numbers among the
+  // operands say how large each batch is. The numbers lie in the host's memory, and no other
+  // operand is read. Throws Error{invalid_argument} for numbers that say nothing. Null: batches are
+  // as large as the tensor says.
+  std::size_t (*batch_bytes)(const Problem&, const Operands&, const Tensor&,
+                             std::int64_t batch) = nullptr;
   // How graphs of AMD's hipDNN ask for the operation; null: kernels are refused.
   const hipdnn::Export* hipdnn = nullptr;
 };

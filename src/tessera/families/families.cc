@@ -107,6 +107,12 @@ std::optional<Prepack> Family::prepack(const KernelSpec& spec, const Problem& pr
   return extras->prepack(spec, problem, target, operands, packed);
 }
 
+std::size_t Family::batch_bytes(const Problem& problem, const Operands& operands,
+                                const Tensor& tensor, std::int64_t batch) const {
+  if (extras == nullptr || extras->batch_bytes == nullptr) return tensor.batch_bytes();
+  return extras->batch_bytes(problem, operands, tensor, batch);
+}
+
 Problem Family::unpacked(const Problem& problem) const {
   return extras == nullptr || extras->unpacked == nullptr ? problem : extras->unpacked(problem);
 }

@@ -187,6 +187,8 @@ struct Family {
   std::optional<Prepack> prepack(const KernelSpec& spec, const Problem& problem,
                                  const Target& target, const Operands& operands,
                                  void* packed) const;
+  std::size_t batch_bytes(const Problem& problem, const Operands& operands, const Tensor& tensor,
+                          std::int64_t batch) const;
   Problem unpacked(const Problem& problem) const;
   Problem twin(const Problem& problem, const Target& target) const;
   // The kernel for hipDNN, or the sentence that refuses it. Its name begins the sentence.

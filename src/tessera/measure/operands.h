@@ -77,6 +77,8 @@ struct HostOperands {
   Tensors tensors;
   Operands operands;
   std::vector<runtime::AlignedBuffer> storage;  // empty when kernels take host pointers
+  // For each tensor in an array, the bytes of each batch that were copied; see Family::batch_bytes.
+  std::vector<std::vector<std::size_t>> batch_bytes;
 };
 // Before a launch: copies the operands that it reads, and allocates room for those that it writes.
 HostOperands fetch_inputs(const Family& family, const Problem& problem, const Operands& operands,

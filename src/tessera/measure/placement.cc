@@ -1,6 +1,7 @@
 // Copying operands between the host and the place where kernels run.
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "tessera/families/family.h"
 #include "tessera/measure/operands.h"
@@ -42,32 +43,64 @@ std::vector<const void*> pointers_of(const void* array, std::int64_t batch,
   return pointers;
 }
 
-// Memory on the host for every batch of a tensor, and an array of pointers to it.
-void** array_for(const Tensor& tensor, HostOperands& host) {
-  const auto count = static_cast<std::size_t>(tensor.batches);
-  const std::size_t bytes = tensor.batch_bytes();
-  auto* const batches = static_cast<std::byte*>(host.storage.emplace_back(count * bytes).data());
+// Memory on the host for every batch of a tensor, and an array of pointers to it. Batches without
+// bytes have none.
+void** array_for(const std::vector<std::size_t>& bytes, HostOperands& host) {
+  const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+  auto* next = static_cast<std::byte*>(host.storage.emplace_back(all).data());
   auto** const pointers =
-      static_cast<void**>(host.storage.emplace_back(count * sizeof(void*)).data());
-  for (std::size_t i = 0; i < count; ++i) pointers[i] = batches + i * bytes;
+      static_cast<void**>(host.storage.emplace_back(bytes.size() * sizeof(void*)).data());
+  for (std::size_t i = 0; i < bytes.size(); next += bytes[i++]) {
+    pointers[i] = bytes[i] == 0 ? nullptr : next;
+  }
   return pointers;
 }
 
-void* room_for(const Tensor& tensor, HostOperands& host) {
-  if (tensor.in_array) return array_for(tensor, host);
-  return host.storage.emplace_back(tensor.bytes()).data();
+// The i-th tensor.
+void* room_for(std::size_t i, HostOperands& host) {
+  if (host.tensors[i].in_array) return array_for(host.batch_bytes.at(i), host);
+  return host.storage.emplace_back(host.tensors[i].bytes()).data();
 }
 
-// Copies a tensor, or each batch of an array, to the host's copy.
-void fetch(const Tensor& tensor, const void* from, void* to, const runtime::Place& place) {
+// Copies the i-th tensor, or each batch of an array, to the host's copy.
+void fetch(const HostOperands& host, std::size_t i, const void* from, void* to,
+           const runtime::Place& place) {
+  const Tensor& tensor = host.tensors[i];
   if (!tensor.in_array) {
     place.backend->copy_to_host(to, from, tensor.bytes(), place.options);
     return;
   }
   const std::vector<const void*> batches = pointers_of(from, tensor.batches, place);
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    place.backend->copy_to_host(static_cast<void* const*>(to)[i], batches[i], tensor.batch_bytes(),
+  for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+    const std::size_t bytes = host.batch_bytes.at(i)[batch];
+    if (bytes == 0) continue;
+    place.backend->copy_to_host(static_cast<void* const*>(to)[batch], batches[batch], bytes,
                                 place.options);
+  }
+}
+
+// The numbers that batches are as large as have been copied.
+void measure_batches(const Family& family, const Problem& problem, std::size_t i,
+                     HostOperands& host) {
+  const Tensor& tensor = host.tensors[i];
+  std::vector<std::size_t>& bytes = host.batch_bytes.at(i);
+  for (std::int64_t batch = 0; batch < tensor.batches; ++batch) {
+    bytes.push_back(family.batch_bytes(problem, host.operands, tensor, batch));
+  }
+}
+
+// Those in arrays, or the others.
+void copy_some(const Family& family, const Problem& problem, const Operands& operands,
+               const runtime::Place& place, bool in_arrays, HostOperands& host) {
+  for (std::size_t i = 0; i < host.tensors.size(); ++i) {
+    const Tensor& tensor = host.tensors[i];
+    const void* const from = family.pointer(operands, tensor.operand);
+    const bool is_left_out = tensor.may_be_null && from == nullptr;
+    if (tensor.in_array != in_arrays || tensor.is_empty() || is_left_out) continue;
+    if (in_arrays) measure_batches(family, problem, i, host);
+    void* const to = room_for(i, host);
+    family.set_pointer(host.operands, tensor.operand, to);
+    if (tensor.is_read()) fetch(host, i, from, to, place);
   }
 }
 
@@ -161,21 +194,17 @@ void reset_placed(PlacedOperands& placed, const OwnedOperands& owned, const runt
 
 HostOperands fetch_inputs(const Family& family, const Problem& problem, const Operands& operands,
                           const runtime::Place& place) {
-  if (place.backend->uses_host_memory()) return {family.tensors(problem), operands, {}};
+  if (place.backend->uses_host_memory()) return {family.tensors(problem), operands, {}, {}};
   return copy_inputs(family, problem, operands, place);
 }
 
 HostOperands copy_inputs(const Family& family, const Problem& problem, const Operands& operands,
                          const runtime::Place& place) {
-  HostOperands host{family.tensors(problem), operands, {}};
+  HostOperands host{family.tensors(problem), operands, {}, {}};
   if (writes_nothing(host.tensors)) return host;
-  for (const Tensor& tensor : host.tensors) {
-    const bool is_left_out =
-        tensor.may_be_null && family.pointer(operands, tensor.operand) == nullptr;
-    if (tensor.is_empty() || is_left_out) continue;
-    void* const to = room_for(tensor, host);
-    family.set_pointer(host.operands, tensor.operand, to);
-    if (tensor.is_read()) fetch(tensor, family.pointer(operands, tensor.operand), to, place);
+  host.batch_bytes.resize(host.tensors.size());
+  for (const bool in_arrays : {false, true}) {
+    copy_some(family, problem, operands, place, in_arrays, host);
   }
   return host;
 }
@@ -184,24 +213,26 @@ void fetch_results(const Family& family, const Operands& operands, const runtime
                    HostOperands& host) {
   place.backend->synchronize(place.options);
   if (place.backend->uses_host_memory() || writes_nothing(host.tensors)) return;
-  for (const Tensor& tensor : host.tensors) {
+  for (std::size_t i = 0; i < host.tensors.size(); ++i) {
+    const Tensor& tensor = host.tensors[i];
     if (!tensor.is_written() || tensor.is_empty()) continue;
     void* const to = const_cast<void*>(family.pointer(host.operands, tensor.operand));
-    fetch(tensor, family.pointer(operands, tensor.operand), to, place);
+    fetch(host, i, family.pointer(operands, tensor.operand), to, place);
   }
 }
 
 HostOperands copy_results(const Family& family, const Operands& operands,
                           const runtime::Place& place, const HostOperands& inputs) {
   place.backend->synchronize(place.options);
-  HostOperands results{inputs.tensors, inputs.operands, {}};
+  HostOperands results{inputs.tensors, inputs.operands, {}, inputs.batch_bytes};
   if (writes_nothing(results.tensors)) return results;
-  for (const Tensor& tensor : results.tensors) {
+  for (std::size_t i = 0; i < results.tensors.size(); ++i) {
+    const Tensor& tensor = results.tensors[i];
     const void* const from = family.pointer(operands, tensor.operand);
     if (!tensor.is_written() || tensor.is_empty() || from == nullptr) continue;
-    void* const to = room_for(tensor, results);
+    void* const to = room_for(i, results);
     family.set_pointer(results.operands, tensor.operand, to);
-    fetch(tensor, from, to, place);
+    fetch(results, i, from, to, place);
   }
   return results;
 }

@@ -1,9 +1,12 @@
 // Kernels for lists on a GPU, whose groups have sizes and pointers of their own: random groups of
 // any type, layout and alignment against the fp64 reference; empty ones; many; sizes that do not
-// fit; NaN behind a group's sizes; and graphs that are replayed with other sizes.
+// fit; NaN behind a group's sizes; graphs that are replayed with other sizes; and comparisons.
 #include <cstring>
+#include <deque>
+#include <vector>
 
 #include "cuda/gemm/grouped_gpu_test.h"
+#include "grouped_lists.h"
 
 namespace tessera {
 namespace {
@@ -190,6 +193,64 @@ TEST_F(GpuGroupedLists, NanOutsideOfAGroupStaysThere) {
     grouped::fill_numbers(p, owned.operands, random_);
     fill_outside_of_groups(with_strides(p), std::get<GemmOperands>(owned.operands));
     run_and_expect_right(p, owned, name_of(spec));
+  }
+}
+
+// Copies of the matrices on the device, each as large as its group's sizes say, in memory of its
+// own behind whose end no address is mapped.
+class ListsAtDeviceEdges {
+ public:
+  ListsAtDeviceEdges(const GemmProblem& p, const measure::OwnedOperands& owned,
+                     const Operands& placed, const runtime::Place& place)
+      : operands_(placed) {
+    const device::GroupArguments x =
+        gemm::group_arguments(p, std::get<GemmOperands>(owned.operands));
+    for (const Tensor& tensor : owned.tensors) {
+      if (!tensor.in_array || tensor.is_empty()) continue;
+      const void* const from = owned.family->pointer(owned.operands, tensor.operand);
+      std::vector<std::uint64_t> pointers;
+      for (std::int64_t group = 0; group < p.groups; ++group) {
+        const std::size_t bytes =
+            grouped::bytes_of_list(p, tensor, device::product_of_list(x, group));
+        pointers.push_back(pages_.emplace_back(bytes).end() - bytes);
+        if (bytes == 0) continue;
+        place.backend->copy_to_device(reinterpret_cast<void*>(pointers.back()),
+                                      device::listed(from, group), bytes, place.options);
+      }
+      const std::size_t bytes = pointers.size() * sizeof(pointers[0]);
+      runtime::DeviceBuffer& array = arrays_.emplace_back(place, bytes);
+      place.backend->copy_to_device(array.data(), pointers.data(), bytes, place.options);
+      owned.family->set_pointer(operands_, tensor.operand, array.data());
+    }
+  }
+
+  const Operands& operands() const { return operands_; }
+
+ private:
+  Operands operands_;
+  std::deque<LonePages> pages_;
+  std::vector<runtime::DeviceBuffer> arrays_;
+};
+
+// What compares a launch reads no more of a group than the kernel does.
+TEST_F(GpuGroupedLists, AreVerifiedByTheGroupsSizes) {
+  for (const char* line :
+       {"gemm m=40 n=30 k=50 groups=7 grouping=lists dtype=bf16",
+        "gemm m=140 n=77 k=90 groups=9 grouping=lists dtype=bf16 layout=crr beta=0.5 epilogue=bias "
+        "group_strides=1",
+        "gemm m=90 n=33 k=121 groups=8 grouping=lists layout=rrr epilogue=add+relu "
+        "group_strides=1"}) {
+    const Problem problem = parse_problem(line);
+    const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+    const std::uint64_t seed = random_();
+    SCOPED_TRACE(fmt::format("{}, seed {}", line, seed));
+    const measure::OwnedOperands owned = measure::random_operands(problem, seed);
+    grouped::fill_numbers(p, owned.operands, random_);
+    grouped::fill_group(owned.operands, 1);
+    const runtime::Place real{&runtime::backend_for(target_), {}};
+    const measure::PlacedOperands placed = measure::place_operands(owned, real);
+    const ListsAtDeviceEdges there(p, owned, placed.operands, real);
+    EXPECT_NO_THROW(dispatcher_->run(problem, there.operands(), {.verify = true}));
   }
 }
 

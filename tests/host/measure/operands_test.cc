@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "host/measure/copying_place.h"
 #include "tessera/base/error.h"
 #include "tessera/spec/numeric.h"
 
@@ -338,50 +339,6 @@ const Family& made_up() {
 
 OwnedOperands made_up_operands(std::uint64_t seed) {
   return random_operands(made_up(), GemmProblem{}, seed);
-}
-
-// A device whose memory is the host's.
-class CopyingBackend : public runtime::Backend {
- public:
-  std::string name() const override { return "copying"; }
-  std::string unavailable_reason(const Target&) const override { return ""; }
-  std::shared_ptr<const runtime::LoadedKernel> load(const jit::Artifact&,
-                                                    const Target&) const override {
-    return nullptr;
-  }
-  void synchronize(const runtime::LaunchOptions&) const override {}
-  bool uses_host_memory() const override { return false; }
-  void* allocate(std::size_t bytes, const runtime::LaunchOptions& options) const override {
-    return host().allocate(bytes, options);
-  }
-  void release(void* memory, const runtime::LaunchOptions& options) const noexcept override {
-    host().release(memory, options);
-  }
-  void copy_to_device(void* to, const void* from, std::size_t bytes,
-                      const runtime::LaunchOptions& options) const override {
-    host().copy_to_device(to, from, bytes, options);
-  }
-  void copy_to_host(void* to, const void* from, std::size_t bytes,
-                    const runtime::LaunchOptions& options) const override {
-    host().copy_to_host(to, from, bytes, options);
-  }
-  void fill(void* to, unsigned char value, std::size_t bytes,
-            const runtime::LaunchOptions& options) const override {
-    host().fill(to, value, bytes, options);
-  }
-  std::unique_ptr<runtime::Event> make_event(const runtime::LaunchOptions&) const override {
-    return nullptr;
-  }
-  std::size_t cache_bytes(const runtime::LaunchOptions&) const override { return 0; }
-  std::string device_name(const runtime::LaunchOptions&) const override { return ""; }
-
- private:
-  static const runtime::Backend& host() { return *runtime::host_place().backend; }
-};
-
-runtime::Place copying_place() {
-  static const CopyingBackend kBackend;
-  return {&kBackend, {}};
 }
 
 TEST(MadeUpOperands, ElementsAreFilledAndGapsPoisoned) {

@@ -29,31 +29,19 @@ struct PartReference {
 };
 using PartReferences = std::vector<PartReference>;
 
-// Groups of lists have n and distances of rows of their own.
-void set_list_sizes(const device::GemmArguments& g, GemmProblem& q) {
-  q.n = g.n;
-  q.ld_a = g.ld_a, q.ld_b = g.ld_b, q.ld_c = g.ld_c, q.ld_out = g.ld_out;
-  std::copy(std::begin(g.ld_d), std::end(g.ld_d), q.ld_d.begin());
-}
-
 Product product_of_part(const GemmProblem& p, const GemmOperands& o,
                         const device::ScaledArguments& scaled, const GroupPart& part) {
   const device::GroupArguments& x = scaled.groups;
   const device::GroupElements sizes = {size_of(p.a), size_of(p.b), size_of(p.d), size_of(p.out)};
   const device::GemmArguments g = device::product_of(x, part, sizes);
-  Product made{part.group, p, {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0, {}};
+  Product made{
+      part.group, problem_of_part(p, g), {.a = g.a, .b = g.b, .c = g.c, .out = g.out}, 0, 0, {}};
   if (has_scales(p)) {
     made.scales.a = a_scales_of(scaled, part), made.scales.b = b_scales_of(scaled, part);
     if (p.indexing == GemmIndexing::gathered) made.scales.a.first_row = 0;  // as the index counts
   }
   std::copy(std::begin(g.d), std::end(g.d), made.operands.d.begin());
-  GemmProblem& q = made.problem;
-  q.m = g.m, q.k = g.k;
-  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = q.group_strides = false;
-  if (is_list(p)) {
-    set_list_sizes(g, q);
-    return made;
-  }
+  if (is_list(p)) return made;
   if (o.row_index != nullptr) made.operands.row_index = o.row_index + part.begin;
   made.operands.out_scale = o.out_scale;
   if (p.quant >= NormQuant::row) made.scales_offset = scales_offset(p, part);

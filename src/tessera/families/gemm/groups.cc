@@ -223,6 +223,52 @@ void (*value_check(const Problem& problem))(const Problem&, const Operands&) {
   return has_groups(p) ? refuse_bad_group : nullptr;
 }
 
+GemmProblem problem_of_part(const GemmProblem& p, const device::GemmArguments& part) {
+  GemmProblem q = p;
+  q.m = part.m, q.k = part.k;
+  q.groups = 0, q.grouping = GemmGrouping::none, q.check_groups = q.group_strides = false;
+  if (!is_list(p)) return q;
+  q.n = part.n;
+  q.ld_a = part.ld_a, q.ld_b = part.ld_b, q.ld_c = part.ld_c, q.ld_out = part.ld_out;
+  std::copy(std::begin(part.ld_d), std::end(part.ld_d), q.ld_d.begin());
+  return q;
+}
+
+namespace {
+
+// The operand as a dense product of the group's sizes has it: such a product has all operands that
+// are matrices of groups.
+Tensor tensor_of_group(const GemmProblem& q, std::size_t operand) {
+  const Tensors all = tensors(q);
+  return *std::find_if(all.begin(), all.end(),
+                       [&](const Tensor& tensor) { return tensor.operand == operand; });
+}
+
+[[noreturn]] void refuse_distance(std::string_view name, std::int64_t group, std::int64_t ld) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("gemm: group_ld_{}[{}] must be at least 0, with a last byte below 2^63, "
+                          "so that the group can be compared, got {}",
+                          name, group, ld));
+}
+
+}  // namespace
+
+std::size_t batch_bytes(const Problem& problem, const Operands& operands, const Tensor& tensor,
+                        std::int64_t batch) {
+  const GemmProblem p = with_strides(std::get<GemmProblem>(problem));
+  if (!is_list(p)) return tensor.batch_bytes();
+  const auto& o = std::get<GemmOperands>(operands);
+  GemmOperands numbers;
+  numbers.group_sizes = o.group_sizes, numbers.group_lds = o.group_lds;
+  const GemmProblem q =
+      problem_of_part(p, device::product_of_list(group_arguments(p, numbers), batch));
+  const Tensor own = tensor_of_group(q, tensor.operand);
+  if (q.m == 0 || q.n == 0 || own.is_empty()) return 0;  // nothing of the group is accessed
+  const std::int64_t ld = own.rank > 1 ? own.strides[1] : 0;
+  if (ld < 0 || own.is_too_long()) refuse_distance(tensor.name, batch, ld);
+  return own.bytes();
+}
+
 GemmProblem as_batches(const GemmProblem& p) {
   GemmProblem q = p;
   q.grouping = GemmGrouping::none;

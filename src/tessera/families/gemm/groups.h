@@ -46,6 +46,13 @@ void refuse_bad_group(const Problem& problem, const Operands& operands);
 // Extras::value_check.
 void (*value_check(const Problem& problem))(const Problem&, const Operands&);
 
+// The product of a part as a problem without groups: with its m and k, of lists with its n and
+// distances of rows, too.
+GemmProblem problem_of_part(const GemmProblem& p, const device::GemmArguments& part);
+// Extras::batch_bytes.
+std::size_t batch_bytes(const Problem& problem, const Operands& operands, const Tensor& tensor,
+                        std::int64_t batch);
+
 // Batches of equal sizes with as many operations as groups without gaps: for estimates.
 GemmProblem as_batches(const GemmProblem& p);
 // How much longer blocks compute than for such batches, where rows are shared out: the last tile of

@@ -533,6 +533,7 @@ constexpr Extras kExtras = {.instances = instances,
                             .unpacked = unpacked,
                             .twin = twin,
                             .value_check = value_check,
+                            .batch_bytes = batch_bytes,
                             .hipdnn = &kHipdnn};
 }  // namespace
 
