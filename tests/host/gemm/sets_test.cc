@@ -24,14 +24,16 @@ TEST(GemmSets, EveryDtypeLayoutAndKindHasAName) {
     }
   }
   for (const std::string set : {"bf16_rcr_grouped_essential", "bf16_crr_grouped_essential",
-                                "fp32_rrr_grouped_essential", "fp8_rcr_scaled_essential"}) {
+                                "fp32_rrr_grouped_essential", "fp8_rcr_scaled_essential",
+                                "bf16_rcr_experts_essential", "fp8_rcr_grouped_scaled_essential"}) {
     EXPECT_TRUE(known.contains(set)) << set;
   }
-  EXPECT_EQ(names.size(), 123U) << "some targets have sets of tf32 or of fp16's variants too";
+  EXPECT_EQ(names.size(), 125U) << "some targets have sets of tf32 or of fp16's variants too";
 }
 
 // What a target's sets are about: types, layouts and kinds, on AMD's GPUs four sets besides, and on
-// others those of groups (three layouts of bf16, on CPUs of fp32 too) and one of scales.
+// others those of groups (three layouts of bf16, on CPUs of fp32 too), one of scales, one of layers
+// of experts, and on Hopper one of groups with scales.
 // RDNA has essential kernels only.
 bool is_rdna(const std::string& target) { return target.starts_with("gfx1"); }
 int number_of_sets(const std::string& target) {
@@ -39,7 +41,7 @@ int number_of_sets(const std::string& target) {
   const std::map<std::string, int> types = {{"sm90a", 7},  {"gfx90a", 4}, {"gfx942", 7},
                                             {"gfx950", 6}, {"avx512", 6}, {"avx2", 6},
                                             {"generic", 6}};
-  const int others = target.starts_with("gfx") ? 4 : target == "sm90a" ? 4 : 7;
+  const int others = target.starts_with("gfx") ? 4 : target == "sm90a" ? 6 : 8;
   return types.at(target) * 16 + others;
 }
 

@@ -83,7 +83,8 @@ Problem from_words(const ProblemWords& words);
 
 // samples.cc
 std::vector<Problem> samples(const KernelSpec& spec, const Target& target);
-// A problem of these sizes that asks for exactly what a kernel of this signature computes.
+// A problem of these sizes that asks for exactly what a kernel of this signature computes. With a
+// gate, whose columns go in pairs, n is rounded up.
 GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int64_t n,
                        std::int64_t k);
 

@@ -34,6 +34,7 @@ GemmProblem problem_of(const GemmSignature& signature, std::int64_t m, std::int6
   problem.scale_b = signature.scale_b;
   problem.scale_type = signature.scale_type;
   problem.gate = signature.gate;
+  if (signature.gate != GemmGate::none) problem.n += n % 2;  // columns go in pairs
   problem.gate_interleaved = signature.gate_interleaved;
   problem.indexing = signature.indexing;
   if (signature.indexing != GemmIndexing::none) problem.index_room = m + 3;
