@@ -77,6 +77,34 @@ const Choice kChoices[] = {
      "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_pingpong_s6_sm90a"},
     {"gemm_sm90a_fp8", "gemm m=333 n=77 k=1001 dtype=fp8",
      "gemm_fp8_rcr_tmaws_64x16x256_1x1x1_64x16x32_cooperative_s6_repack_sm90a"},
+    {"gemm_sm90a_fp8_scaled",
+     "gemm m=64 n=4096 k=7168 dtype=fp8 out=bf16 scale_a=1x128 scale_b=128x128",
+     "gemm_fp8_rcr_tmaws_64x32x128_1x1x1_64x32x32_outbf16_scalea1x128_scaleb128x128_cooperative_"
+     "s10_swap_sm90a"},
+    {"gemm_sm90a_fp8_scaled",
+     "gemm m=4096 n=7168 k=2048 dtype=fp8 out=bf16 scale_a=1x128 scale_b=128x128",
+     "gemm_fp8_rcr_tmaws_128x128x128_2x1x1_64x128x32_outbf16_scalea1x128_scaleb128x128_cooperative_"
+     "s4_sm90a"},
+    {"gemm_sm90a_fp8_grouped_scaled",
+     "gemm m=64 n=4096 k=7168 dtype=fp8 out=bf16 groups=32 grouping=masked scale_a=1x128 "
+     "scale_b=128x128",
+     "gemm_fp8_rcr_tmaws_64x32x128_1x1x1_64x32x32_outbf16_groupsmasked_scalea1x128_scaleb128x128_"
+     "cooperative_s3_swap_sm90a"},
+    {"gemm_sm90a_fp8_grouped_scaled",
+     "gemm m=8192 n=1536 k=2048 dtype=fp8 out=bf16 groups=128 grouping=contiguous scale_a=1x128 "
+     "scale_b=128x128",
+     "gemm_fp8_rcr_tmaws_64x64x128_1x1x1_64x64x32_outbf16_groupscontiguous_scalea1x128_"
+     "scaleb128x128_cooperative_s5_sm90a"},
+    {"gemm_sm90a_bf16_grouped",
+     "gemm m=65536 n=1536 k=2048 dtype=bf16 groups=128 grouping=contiguous",
+     "gemm_bf16_rcr_tmaws_128x128x64_2x1x1_64x128x16_groupscontiguous_pingpong_s6_sm90a"},
+    {"gemm_sm90a_bf16_grouped", "gemm m=64 n=1536 k=2048 dtype=bf16 groups=128 grouping=masked",
+     "gemm_bf16_rcr_tmaws_64x128x64_2x1x1_64x128x16_groupsmasked_pingpong_s8_sm90a"},
+    {"gemm_sm90a_bf16_grouped",
+     "gemm m=2048 n=1536 k=65536 dtype=bf16 layout=crr groups=128 grouping=along_k",
+     "gemm_bf16_crr_tmaws_128x192x64_2x1x1_64x192x16_groupsalongk_pingpong_s4_sm90a"},
+    {"gemm_sm90a_bf16_grouped", "gemm m=333 n=77 k=1001 dtype=bf16 groups=9 grouping=contiguous",
+     "gemm_bf16_rcr_cpasync_64x64x64_2x4x1_16x8x16_groupscontiguous_s3_sm90a"},
     {"conv_avx512_forward_fp32",
      "conv direction=forward n=8 c=64 k=64 h=28 w=28 y=3 x=3 pad_h=1 pad_w=1",
      "conv_forward_fp32_nhwgc_2d_packab_14x512x576_0x0x1_14x32x1_avx512"},
