@@ -5,6 +5,9 @@
 # and one JSON file per bench. Nothing here changes a setting of the GPU. No part takes more than 9
 # minutes; what a bench has measured by then is kept. The parts:
 #   gemm             correctness, sanitizers and benches of GEMM beside cuBLASLt (the usual part)
+#   gemm-groups      correctness of groups, scales, gates, rows by index, outputs of 8 bits,
+#                    contractions, routers and norms (6 minutes)
+#   gemm-sanitizers  memcheck and racecheck of the same kinds (9 minutes)
 #   conv             correctness of convolutions; images of more than 2^31 elements (5 minutes)
 #   conv-sanitizers  memcheck and racecheck of every essential convolution (9 minutes)
 #   conv-DIRECTION-BATCH   dense layers beside cuDNN (6 minutes); DIRECTION is forward,
@@ -75,9 +78,41 @@ except Exception as error:
 PY
 }
 
+# Tests of parts of their own; each pattern is one process, so that they share the card.
+grouped_tests='GpuGrouped*:GpuScaled*:GpuOutputs*:GpuArranged*'
+
+gemm_groups_part() {
+  note "== groups, scales, outputs and contractions on random odd problems, against fp64"
+  (gtest 500 lists cuda_gemm_test 'GpuGroupedLists.*:GpuGrouped.*:GpuGroupedScaled.*') &
+  (gtest 500 grouped_outputs cuda_gemm_test 'GpuGroupedOutputs.*') &
+  (gtest 500 scaled_outputs cuda_gemm_test 'GpuGroupedScaledOutputs.*:GpuScaledOutputs.*') &
+  (gtest 500 scaled cuda_gemm_test 'GpuScaled.*:GpuOutputs.*:GpuArranged.*') &
+  (gtest 500 routers cuda_route_test '*') &
+  (gtest 500 norms cuda_norm_test '*') &
+  wait
+}
+
+# One test of each kind under both tools. Racecheck names copies of scales (cp.async) beside their
+# readers as hazards, because it does not follow copies that arrive at a barrier
+# (docs/performance/hopper_scaled_gemm.md).
+gemm_sanitizers_part() {
+  for tool in memcheck racecheck; do
+    sanitize $tool cuda_gemm_test 'GpuGroupedLists.OfWholeUnits*:GpuGroupedLists.Nan*' lists &
+    sanitize $tool cuda_gemm_test 'GpuGrouped.Nan*:GpuGroupedScaled.Nan*' groups &
+    sanitize $tool cuda_gemm_test 'GpuGroupedOutputs.Indices*:GpuGroupedOutputs.Numbers*' outputs &
+    sanitize $tool cuda_gemm_test 'GpuGroupedScaledOutputs.OutputsOf*' scaled_outputs &
+    sanitize $tool cuda_gemm_test 'GpuArranged.EveryWay*' contractions &
+    sanitize $tool cuda_route_test 'GpuRoute.SpecialValues:GpuRoute.Ids*' routers &
+  done
+  wait
+  for name in lists groups outputs scaled_outputs contractions routers; do
+    for tool in memcheck racecheck; do sanitized $name $tool; done
+  done
+}
+
 gemm_part() {
   note "== every essential kernel on random odd shapes, against fp64"
-  gtest 280 cuda_test cuda_gemm_test '*'
+  gtest 280 cuda_test cuda_gemm_test "*-$grouped_tests"
   note "== launches: captured in a graph, cost on the host"
   gtest 60 launch_test cuda_launch_test '*'
   grep -E "^driver |FAILED" "$out/launch_test.log" | tee -a "$summary" || true
@@ -248,6 +283,8 @@ nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,power.limit --format=cs
   tee -a "$summary"
 case $part in
 gemm) gemm_part ;;
+gemm-groups) gemm_groups_part ;;
+gemm-sanitizers) gemm_sanitizers_part ;;
 conv) conv_part ;;
 conv-sanitizers) conv_sanitizers_part ;;
 fmha) fmha_part ;;
