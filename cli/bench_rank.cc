@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <optional>
@@ -109,23 +110,32 @@ RankCase make_case(const RankBench& bench) {
   return c;
 }
 
-// The buffers of the timed calls.
+// Which of today's features the model was trained on, in its own order, which LightGBM takes.
+std::vector<std::size_t> trained_features(const Model& model) {
+  const std::vector<std::string>& today = model.forest.feature_names;
+  std::vector<std::size_t> places;
+  for (const std::string& name : model.manifest.features) {
+    places.push_back(
+        static_cast<std::size_t>(std::find(today.begin(), today.end(), name) - today.begin()));
+  }
+  return places;
+}
+
+// The buffers of the timed calls. `columns` has today's features, `rows` those of the model's file.
 struct Buffers {
   std::vector<double> columns, rows, predictions;
 };
 
 Buffers fill_buffers(const RankCase& c, const RankInput& input) {
   const std::size_t count = c.specs.size();
-  const std::size_t features = c.model.shared.size();
   Buffers b;
-  b.columns.resize(features * count);
-  b.rows.resize(features * count);
+  b.columns.resize(c.model.shared.size() * count);
   b.predictions.resize(count);
   family_of(c.problem).extract(input.problem, input.target, input.threads, c.specs, b.columns, {});
+  const std::vector<std::size_t> trained = trained_features(c.model);
+  b.rows.reserve(trained.size() * count);
   for (std::size_t i = 0; i < count; ++i) {
-    for (std::size_t f = 0; f < features; ++f) {
-      b.rows[i * features + f] = b.columns[f * count + i];
-    }
+    for (const std::size_t f : trained) b.rows.push_back(b.columns[f * count + i]);
   }
   return b;
 }

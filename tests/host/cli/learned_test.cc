@@ -100,6 +100,19 @@ TEST_F(CliLearned, BenchRankTellsThePartsApart) {
   EXPECT_TRUE(json.contains("lightgbm") || !json.at("notes").empty());
 }
 
+// Shipped models may be older than features of today, of which LightGBM knows nothing.
+TEST_F(CliLearned, BenchRankComparesShippedModelsWithLightGbm) {
+  for (const char* dtype : {"bf16", "fp8"}) {
+    const Json json =
+        run_json(fmt::format("bench rank --target sm90a --dtype {} --candidates 100 --rounds 1 "
+                             "--min-seconds 0.0002",
+                             dtype)
+                     .c_str());
+    EXPECT_EQ(json.at("candidates"), 100);
+    EXPECT_TRUE(json.contains("lightgbm") || !json.at("notes").empty());
+  }
+}
+
 TEST_F(CliLearned, BenchRankWithoutAModel) {
   const CliResult none = run("bench rank --target avx2 --dtype fp32");
   EXPECT_EQ(none.status, 1);
