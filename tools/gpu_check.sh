@@ -6,8 +6,8 @@
 # minutes; what a bench has measured by then is kept. The parts:
 #   gemm             correctness, sanitizers and benches of GEMM beside cuBLASLt (the usual part)
 #   gemm-groups      correctness of groups, scales, gates, rows by index, outputs of 8 bits,
-#                    contractions, routers and norms (6 minutes)
-#   gemm-sanitizers  memcheck and racecheck of the same kinds (9 minutes)
+#                    contractions, routers and norms
+#   gemm-sanitizers  memcheck and racecheck of the same kinds
 #   conv             correctness of convolutions; images of more than 2^31 elements (5 minutes)
 #   conv-sanitizers  memcheck and racecheck of every essential convolution (9 minutes)
 #   conv-DIRECTION-BATCH   dense layers beside cuDNN (6 minutes); DIRECTION is forward,
