@@ -67,7 +67,8 @@ class ArgumentBlock {
     size_ = parameters.size();
     second_ = second;
   }
-  // The first parameter: a plain struct.
+  // The first parameter: a plain struct. Its padding counts when blocks are compared, so that a
+  // struct with padding begins as `T t{}` and is filled in behind that.
   template <class T>
   void set(const T& parameter) {
     static_assert(sizeof(T) + sizeof(void*) <= kMostBytes);

@@ -91,9 +91,10 @@ Estimate append_time_on_hip(const KernelSpec&, const FmhaProblem& p, const Targe
 
 device::HipAppendArguments append_hip_arguments(const FmhaProblem& p, const FmhaOperands& o,
                                                 int lanes) {
-  const device::FmhaAppendArguments g = append_arguments(p, o);
-  const std::array<unsigned, 3> grid = append_hip_grid(p, g, append_threads(lanes));
-  return {g, {{grid[0], grid[1], grid[2]}}};
+  device::HipAppendArguments g{};
+  g.append = append_arguments(p, o);
+  std::ranges::copy(append_hip_grid(p, g.append, append_threads(lanes)), g.grid.side);
+  return g;
 }
 
 Source attention_on_hip(const KernelSpec& spec, const Target& target, tile::Template attention,

@@ -58,9 +58,10 @@ Launch bind_direct_hip(const KernelSpec& spec, const FmhaProblem& p, const Targe
   const int threads = direct_hip_threads(a, target);
   const std::array<unsigned, 3> grid =
       hip_grid_of({tile::ceil_div(p.seqlen_q, a.tile.m), p.heads, p.batch}, threads);
-  begin_on_hip(spec, p, o,
-               device::HipFmhaArguments{arguments_of(p, o), {{grid[0], grid[1], grid[2]}}}, threads,
-               launch, target.warp_size);
+  device::HipFmhaArguments arguments{};
+  arguments.attention = arguments_of(p, o);
+  std::ranges::copy(grid, arguments.grid.side);
+  begin_on_hip(spec, p, o, arguments, threads, launch, target.warp_size);
   if (!has_queries(p)) return launch;
   Step step;
   step.grid = grid;

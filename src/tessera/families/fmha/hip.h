@@ -39,8 +39,9 @@ void begin_on_hip(const KernelSpec& spec, const FmhaProblem& p, const FmhaOperan
                   const Arguments& attention, int threads, Launch& launch, int lanes = kHipLanes) {
   add_first_steps_on_hip(spec, p, threads, launch, lanes);
   if (!extends(spec)) return launch.arguments.set(attention);
-  launch.arguments.set(
-      device::HipExtendArguments<Arguments>{attention, append_hip_arguments(p, o, lanes)});
+  auto& both = launch.arguments.make<device::HipExtendArguments<Arguments>>();
+  both.attention = attention;
+  both.append = append_hip_arguments(p, o, lanes);
 }
 
 // How long a general kernel takes for so many products in fp32, of which `share` of the units have
