@@ -79,7 +79,7 @@ def our_layer(scaled, w1, w2, top_k):
     def made(x, given):
         x_scale = None
         if scaled == "x":
-            x, x_scale = tt._moe_scaled.by_blocks(x)
+            x, x_scale = tt.quantise(x, quant="block")
         return lambda: tt.fused_moe(x, given, w1, w2, top_k=top_k, x_scale=x_scale, **scales)
     return made
 

@@ -29,7 +29,7 @@ from ._norms import layer_norm, rms_norm, softmax
 from ._plan import Plan
 from ._prepack import PackedWeight, prepack
 from ._problem import Operand, Problem
-from ._quantised import (gelu_mul_quantised, layer_norm_quantised, rms_norm_quantised,
+from ._quantised import (gelu_mul_quantised, layer_norm_quantised, quantise, rms_norm_quantised,
                          silu_mul_quantised)
 from ._record import record
 from ._range_plan import RangePlan
@@ -47,7 +47,7 @@ __all__ = ["Dispatcher", "Error", "Explanation", "FmhaProblemBuilder", "KernelSe
            "einsum", "evaluate", "explain", "gelu_mul", "gelu_mul_quantised", "gemm",
            "grouped_matmul",
            "layer_norm", "layer_norm_quantised", "matmul", "measurements", "on_compile",
-           "order_by_expert", "preload", "prepack", "record", "report", "rms_norm",
+           "order_by_expert", "preload", "prepack", "quantise", "record", "report", "rms_norm",
            "rms_norm_quantised", "route", "run",
            "scaled_matmul", "search", "select", "silu_mul", "silu_mul_quantised", "softmax",
            "sweep", "targets", "train"]

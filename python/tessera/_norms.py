@@ -14,6 +14,7 @@ from ._layout import check_row, check_strides, collapse
 from ._values import number
 
 GATED = ("silu_mul", "gelu_mul", "gelu_tanh_mul")
+ELEMENTWISE = (*GATED, "copy")  # kinds without an epsilon
 SLOTS = ("in", "residual", "scale", "shift", "sum", "out")
 _ROWS = ("in", "residual", "out", "sum")
 

@@ -1,4 +1,4 @@
-"""Normalisations and gates whose outputs have 8 bits, with scales that are given or written."""
+"""Arrays, normalisations and gates in 8 bits, with scales that are given or written."""
 from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Tuple
@@ -16,6 +16,19 @@ from ._values import number, shown
 BLOCK = 128
 QUANTS = ("tensor", "row", "block")
 _SLOTS = (*_norms.SLOTS, "out_scale", "out_scales")
+
+
+def quantise(x: Array, *, quant: str = "row", out_scale: Optional[Array] = None,
+             dtype: Any = "float8_e4m3fn", scales_by_column: bool = False,
+             out: Optional[Array] = None, stream: Any = None,
+             dispatcher: Optional[Dispatcher] = None) -> Any:
+    """x in 8 bits: (out, scales), where out * scales is x but for the rounding.
+
+    x: (..., columns) of float32, float16 or bfloat16. The other arguments and the results are those
+    of rms_norm_quantised().
+    """
+    return _quantised(quantise, ("copy", None, quant, scales_by_column, None),
+                      (x, None, None, None, None, out, out_scale, None), dtype, stream, dispatcher)
 
 
 def rms_norm_quantised(x: Array, scale: Optional[Array] = None, *,

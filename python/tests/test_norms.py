@@ -101,6 +101,7 @@ class Norms(Case):
             gate, up = wide(x[..., :150]), wide(x[..., 150:])
             self.quantised_near(*tessera.silu_mul_quantised(x, dtype=dtype),
                                 gate / (1 + numpy.exp(-gate)) * up, 150)
+            self.quantised_near(*tessera.quantise(x, quant="block", dtype=dtype), wide(x), 128)
         given = numpy.float32([[2.0]])
         out, scales = tessera.silu_mul_quantised(x, quant="tensor", out_scale=given)
         self.assertIs(scales, given)

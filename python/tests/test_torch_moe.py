@@ -4,6 +4,7 @@ Where PyTorch is not installed the tests are skipped, unless TESSERA_TEST_TORCH=
 TESSERA_TEST_SEED=N repeats a run.
 """
 import ctypes
+import itertools
 import unittest
 import unittest.mock
 
@@ -67,7 +68,7 @@ class Product:
         elif "gate" in self.fields:
             gate, up = (b @ a[named]).float().chunk(2)
             made = torch.nn.functional.silu(gate) * up
-            small, scale = tessera.torch._moe_scaled.by_blocks(made.unsqueeze(0))
+            small, scale = tessera.torch.quantise(made.unsqueeze(0), quant="block")
             x["out"][row], x["out_scales"][row] = small[0], scale[0]
         else:
             x["out"][row] = (b @ a[named]).to(x["out"].dtype)
@@ -305,7 +306,7 @@ class Experts(Case):
         (w1, w1_scale, _), (w2, w2_scale, _) = map(self.quantised, (w1, w2))
         own = tessera.torch.fused_moe(x, (ids, weights), w1, w2, top_k=2, w1_scale=w1_scale,
                                       w2_scale=w2_scale)
-        small, x_scale = tessera.torch._moe_scaled.by_blocks(x)
+        small, x_scale = tessera.torch.quantise(x, quant="block")
         for scale in (x_scale, x_scale.T.contiguous().T):
             got = tessera.torch.fused_moe(small, (ids, weights), w1, w2, top_k=2, w1_scale=w1_scale,
                                           w2_scale=w2_scale, x_scale=scale)
@@ -340,15 +341,16 @@ class Experts(Case):
             (w1, w1_scale, _), (w2, w2_scale, _) = map(self.quantised, (w1, w2))
             ids = ids.int()
             ids[2] = -1
-            known = (*moe.by_blocks(x), w1, w2, w1_scale, w2_scale)
+            rows = (x, None), tessera.torch.quantise(x, quant="block")
             rule = tessera.torch._routing.Rule(2)
             logits = torch.randn(tokens, experts)
-            for asked, given in ((None, (ids, weights)), (rule, (logits, None))):
+            cases = itertools.product(rows, ((None, (ids, weights)), (rule, (logits, None))))
+            for known, (asked, given) in cases:
                 run.forget()
                 with unittest.mock.patch.object(moe._moe_plans, "bind_product", Product), \
                         unittest.mock.patch.object(run, "launch", launch):
                     got = moe._by_index(moe.Asked("silu_mul", asked), x.dtype, known[0],
-                                        (*known, *given), 2)
+                                        (*known, w1, w2, w1_scale, w2_scale, *given), 2)
                 run.forget()
                 own = tessera.torch.fused_moe(x, given[0] if asked else given, w1, w2, top_k=2,
                                               w1_scale=w1_scale, w2_scale=w2_scale)
@@ -380,7 +382,7 @@ class Experts(Case):
 
     def check_replays(self, here, given, logits):
         """From logits, and from x in 8 bits: equal bits in repeats and from a captured graph."""
-        small, x_scale = tessera.torch._moe_scaled.by_blocks(here[0])
+        small, x_scale = tessera.torch.quantise(here[0], quant="block")
         for x, more in ((here[0], {}), (small, {"x_scale": x_scale})):
             call = lambda: tessera.torch.fused_moe(x, logits, *here[1:3], **given, **more)
             first = call()

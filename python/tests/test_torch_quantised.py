@@ -86,6 +86,20 @@ class Quantised(unittest.TestCase):
                     torch.testing.assert_close(call(kind, x, interleaved, False).double(), exact,
                                                rtol=1e-5, atol=1e-5)
 
+    def test_quantise(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            x = torch.randn(self.numbers.randrange(1, 9), self.numbers.randrange(1, 700))
+            x = x.to(dtype)
+            with self.subTest(seed=SEED, dtype=dtype, shape=x.shape):
+                out, scales = tessera.torch.quantise(x, quant="block")
+                blocks = torch.nn.functional.pad(x.float(), (0, -x.shape[1] % 128)).unflatten(
+                    1, (-1, 128))
+                most = blocks.abs().amax(2)
+                torch.testing.assert_close(scales, most / 448, rtol=1e-6, atol=0)
+                got = out.double() * scales.double().repeat_interleave(128, 1)[:, :x.shape[1]]
+                bound = x.double().abs() * 2**-4 + 2.0**-10 * scales.double().amax()
+                self.assertTrue(bool(((got - x.double()).abs() <= bound).all()))
+
     def test_gradients_of_gates(self):
         for kind in ("silu", "gelu", "gelu_tanh"):
             for interleaved in (False, True):

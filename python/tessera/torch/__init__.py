@@ -21,7 +21,7 @@ from ._linear import Linear
 from ._moe import fused_moe
 from ._optimize import Kept, Layer, Report, optimize
 from ._paired import compare, worst_error
-from ._quantised import (gelu_mul_quantised, layer_norm_quantised, rms_norm_quantised,
+from ._quantised import (gelu_mul_quantised, layer_norm_quantised, quantise, rms_norm_quantised,
                          silu_mul_quantised)
 from ._routing import route
 from ._run import are_batch_invariant_kernels_enabled, use_batch_invariant_kernels
@@ -33,7 +33,7 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
            "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "einsum", "fused_moe",
            "gated_linear",
            "gelu_mul", "gelu_mul_quantised", "grouped_mm", "layer_norm", "layer_norm_quantised",
-           "linear", "matmul", "optimize", "rms_norm", "rms_norm_quantised", "route",
+           "linear", "matmul", "optimize", "quantise", "rms_norm", "rms_norm_quantised", "route",
            "scaled_dot_product_attention", "scaled_grouped_mm", "scaled_mm", "silu_mul",
            "silu_mul_quantised", "softmax", "use_batch_invariant_kernels", "worst_error"]
 

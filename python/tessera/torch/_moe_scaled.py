@@ -19,8 +19,6 @@ from ._operators import Operator, register
 Tensor = torch.Tensor
 BLOCK = 128
 FP8 = torch.float8_e4m3fn
-_LARGEST = torch.finfo(FP8).max
-_TINY = 2.0**-100  # magnitudes below it have the scale 1, as everywhere
 
 
 def blocks(size: int) -> int:
@@ -59,26 +57,14 @@ def type_of_out(x: Tensor, x_scale: Optional[Tensor]) -> torch.dtype:
     return x.dtype if x_scale is None else torch.bfloat16
 
 
-def by_blocks(x: Tensor) -> Tuple[Tensor, Tensor]:
-    """x in 8 bits, and a scale for each 128 elements of a row: the greatest magnitude over the
-    type's largest number. PyTorch computes it, because no kernel quantises and does nothing else.
-    Quotients in float32 may exceed that number by their last bit, which the cast rounds away."""
-    tokens, hidden = x.shape
-    wide = x if hidden % BLOCK == 0 else torch.nn.functional.pad(x, (0, -hidden % BLOCK))
-    wide = wide.reshape(tokens, blocks(hidden), BLOCK)
-    most = torch.linalg.vector_norm(wide, torch.inf, dim=2, dtype=torch.float32)
-    scale = torch.where(most < _TINY, 1.0, most / _LARGEST)
-    small = (wide / scale.unsqueeze(2)).to(FP8)
-    return small.view(tokens, -1)[:, :hidden].contiguous(), scale
-
-
 # ---- On a GPU: rows by index ---------------------------------------------------------------------
 
 class Layer(NamedTuple):
     """The plans of a layer, and where its numbers lie: ids, weights, group_ends, row_index, slots,
-    what the gate makes in 8 bits, its scales, and where the gate is a launch of its own, the rows
-    before it."""
+    what the gate makes in 8 bits and its scales, the rows before the gate where it is a launch of
+    its own, and x in 8 bits and its scales where a launch makes them."""
 
+    quantise: Optional[_run.Bound]
     route: _run.Bound
     up: _run.Bound
     gate: Optional[_run.Bound]
@@ -110,12 +96,19 @@ def _bind_up(known: Tuple[Tensor, ...], out: Tensor, more: Dict[str, Any], *out_
     return _moe_plans.bind_product(fields, _UP, (*known, out, *out_scales))
 
 
+def _quantising(x: Tensor) -> Tuple[_run.Bound, Tuple[Tensor, Tensor]]:
+    small = x.new_empty(x.shape, dtype=FP8)
+    scale = x.new_empty((x.shape[0], blocks(x.shape[1])), dtype=torch.float32)
+    return _quantised.bind(("copy", None, "block", False, False),
+                           (x, None, None, None, small, None, None, scale)), (small, scale)
+
+
 def _bind_layer(options: Tuple[Asked, torch.dtype], tensors: Sequence[Optional[Tensor]]) -> Any:
-    """tensors: x in 8 bits, its scales, w1, w2 and their scales, and logits and bias, or ids and
-    weights."""
+    """tensors: x, its scales if it has 8 bits, w1, w2 and their scales, and logits and bias, or ids
+    and weights."""
     asked, dtype = options
     x, x_scale, w1, w2, w1_scale, w2_scale, first, second = tensors
-    assert x is not None and x_scale is not None and first is not None
+    assert x is not None and first is not None
     assert w1 is not None and w2 is not None and w1_scale is not None and w2_scale is not None
     _moe_plans.check_devices(asked, x, first, second, (
         ("x_scale", x_scale), ("w1", w1), ("w2", w2), ("w1_scale", w1_scale),
@@ -123,16 +116,19 @@ def _bind_layer(options: Tuple[Asked, torch.dtype], tensors: Sequence[Optional[T
     numbers = _moe_plans.new_numbers(asked, x, first, w1.shape[0])
     _, weights, ends, tokens, slots = numbers
     rows = slots.shape[0]
-    inner = x.new_empty((rows, w2.shape[2]))
+    inner = x.new_empty((rows, w2.shape[2]), dtype=FP8)
     inner_scale = x.new_empty((rows, blocks(w2.shape[2])), dtype=torch.float32)
     each = x.new_empty((rows, x.shape[1]), dtype=dtype)
+    quantise, made = None, (x.new_empty(0), x.new_empty(0))
+    if x_scale is None:
+        quantise, made = _quantising(x)
+        x, x_scale = made
     known = (x, w1, x_scale, w1_scale, ends, tokens)
+    gate, both = None, x.new_empty(0)
     if rows <= _MOST_ROWS * w1.shape[0]:
-        between, gate = [inner, inner_scale], None
         up = _bind_up(known, inner, {"gate": asked.activation, "quant": "block"}, inner_scale)
     else:
         both = x.new_empty((rows, w1.shape[1]), dtype=dtype)
-        between = [inner, inner_scale, both]
         up = _bind_up(known, both, {})
         gate = _quantised.bind((asked.activation, None, "block", False, False),
                                (both, None, None, None, inner, None, None, inner_scale))
@@ -140,31 +136,36 @@ def _bind_layer(options: Tuple[Asked, torch.dtype], tensors: Sequence[Optional[T
             **_scale_fields(inner_scale, w2_scale), "indexing": "scattered", "index_room": rows,
             "epilogue": "row_scale", "d": "fp32"}
     return Layer(
-        _moe_plans.bind_route(asked, first, second, w1.shape[0]), up, gate,
+        quantise, _moe_plans.bind_route(asked, first, second, w1.shape[0]), up, gate,
         _moe_plans.bind_product(down, _DOWN, (inner, w2, inner_scale, w2_scale, weights.view(-1),
                                               ends, slots, each)),
-        *_moe_plans.offsets_of((*numbers, *between)))
+        *_moe_plans.offsets_of((*numbers, inner, inner_scale, both, *made)))
 
 
 def _by_index(asked: Asked, dtype: torch.dtype, x: Tensor, tensors: Sequence[Optional[Tensor]],
               top_k: int) -> Tensor:
-    """The route, the first product of gathered rows with its gate in 8 bits, the second product,
-    which stores each row at its place times its weight, and the sum over each token's rows."""
+    """x in 8 bits, the route, the first product of gathered rows with its gate in 8 bits, the
+    second product, which stores each row at its place times its weight, and the sum over each
+    token's rows."""
     layer: Any = _run.bound_of(_bind_layer, (asked, dtype), tensors)
     a, a_scale, w1, w2, w1_scale, w2_scale, first, second = [
         0 if tensor is None else tensor.data_ptr() for tensor in tensors]
     memory = x.new_empty(layer.bytes, dtype=torch.uint8)
     base = memory.data_ptr()
     addresses = [base + offset for offset in layer.offsets]
-    numbers, (inner, inner_scale, *both) = addresses[:5], addresses[5:]
+    numbers, (inner, inner_scale, both, *made) = addresses[:5], addresses[5:]
     _, _, ends, rows, slots = numbers
+    if layer.quantise is not None:
+        small, scale = made
+        _run.launch(layer.quantise, (a, 0, 0, 0, small, 0, 0, scale), x)
+        a, a_scale = small, scale
     new = x.new_empty if asked.rule else x.new_zeros  # ids of no expert add nothing
     each = new((x.shape[0], top_k, x.shape[1]), dtype=dtype)
     weights = _moe_plans.launch_route(asked, layer.route, (first, second), numbers, x)
-    made = both or (inner, inner_scale)
-    _run.launch(layer.up, (a, w1, a_scale, w1_scale, ends, rows, *made), x)
+    up = (inner, inner_scale) if layer.gate is None else (both,)
+    _run.launch(layer.up, (a, w1, a_scale, w1_scale, ends, rows, *up), x)
     if layer.gate is not None:
-        _run.launch(layer.gate, (*both, 0, 0, 0, inner, 0, 0, inner_scale), x)
+        _run.launch(layer.gate, (both, 0, 0, 0, inner, 0, 0, inner_scale), x)
     _run.launch(layer.down, (inner, w2, inner_scale, w2_scale, weights, ends, slots,
                              each.data_ptr()), x)
     return each.sum(1)
@@ -201,12 +202,12 @@ def _run_layer(asked: Asked, x: Tensor, x_scale: Optional[Tensor], first: Tensor
                w2_scale: Tensor) -> Tensor:
     """Rows of x that have no scales yet are quantised once for each token."""
     dtype = type_of_out(x, x_scale)
-    small, scale = by_blocks(x) if x_scale is None else (_routing.by_rows(x), x_scale)
-    weights = _routing.by_rows(w1), _routing.by_rows(w2)
+    x, weights = _routing.by_rows(x), (_routing.by_rows(w1), _routing.by_rows(w2))
     if x.device.type != "cpu":
         top_k = asked.rule.top_k if asked.rule else first.shape[1]
-        tensors = (small, scale, *weights, w1_scale, w2_scale, first, second)
-        return _by_index(asked, dtype, small, tensors, top_k)
+        tensors = (x, x_scale, *weights, w1_scale, w2_scale, first, second)
+        return _by_index(asked, dtype, x, tensors, top_k)
+    small, scale = (x, x_scale) if x_scale is not None else _quantised.quantise(x, quant="block")
     given = ops.route(first, second, *asked.rule) if asked.rule else (first, second)
     return _on_copies(small, scale, given, (*weights, w1_scale, w2_scale), asked.activation, dtype)
 

@@ -1,4 +1,4 @@
-"""Normalisations and gates whose outputs have 8 bits, with scales that are given or written."""
+"""Tensors, normalisations and gates in 8 bits, with scales that are given or written."""
 from __future__ import annotations
 
 from typing import Any, Optional, Sequence, Tuple
@@ -16,6 +16,14 @@ from ._operators import Operator, check, register
 Tensor = torch.Tensor
 _SLOTS = ("in", "residual", "scale", "shift", "out", "sum", "out_scale", "out_scales")
 _TYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def quantise(x: Tensor, *, quant: str = "row", out_scale: Optional[Tensor] = None,
+             dtype: torch.dtype = torch.float8_e4m3fn, scales_by_column: bool = False
+             ) -> Tuple[Tensor, ...]:
+    """x in 8 bits: (out, scales), where out * scales is x but for the rounding. The arguments and
+    results are those of rms_norm_quantised()."""
+    return _call((x, None, None, None, out_scale), "copy", 1e-5, quant, dtype, scales_by_column)
 
 
 def rms_norm_quantised(x: Tensor, scale: Optional[Tensor] = None, *,
@@ -141,7 +149,7 @@ def _run_quantised(x: Tensor, residual: Optional[Tensor], scale: Optional[Tensor
         return results
     tensors = (x, residual, scale, shift, out, None if residual is None else sums, out_scale,
                scales if out_scale is None else None)
-    options = (kind, None if kind in _norms.GATED else epsilon, quant, by_column, interleaved)
+    options = (kind, None if kind in _norms.ELEMENTWISE else epsilon, quant, by_column, interleaved)
     _run.launch_on(_run.bound_of(bind, options, tensors), tensors, x)
     return results
 

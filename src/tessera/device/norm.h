@@ -6,10 +6,12 @@
 
 namespace tessera::device {
 
-enum class NormKind { softmax, rmsnorm, layernorm, silu_mul, gelu_mul, gelu_tanh_mul };
+enum class NormKind { softmax, rmsnorm, layernorm, silu_mul, gelu_mul, gelu_tanh_mul, copy };
 
+// Kinds whose results each follow their own elements of `in` alone.
+constexpr bool is_elementwise(NormKind kind) { return kind >= NormKind::silu_mul; }
 // Kinds that multiply one half of `in` by a function of the other half.
-constexpr bool is_gated(NormKind kind) { return kind >= NormKind::silu_mul; }
+constexpr bool is_gated(NormKind kind) { return is_elementwise(kind) && kind != NormKind::copy; }
 
 // The one argument of every normalisation. Plain C layout; a change here raises the family's ABI
 // number. Strides count elements between rows.

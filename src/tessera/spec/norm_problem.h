@@ -17,11 +17,14 @@ enum class NormKind : std::uint8_t {
   layernorm,
   silu_mul,
   gelu_mul,
-  gelu_tanh_mul
+  gelu_tanh_mul,
+  copy
 };
 std::string_view to_string(NormKind kind);
+// Kinds whose results each follow their own elements of `in` alone.
+constexpr bool is_elementwise(NormKind kind) { return kind >= NormKind::silu_mul; }
 // Kinds that multiply one half of `in` by a function of the other half.
-constexpr bool is_gated(NormKind kind) { return kind >= NormKind::silu_mul; }
+constexpr bool is_gated(NormKind kind) { return is_elementwise(kind) && kind != NormKind::copy; }
 // How far elements go that share a scale of an output of 8 bits; a block is 128 columns of a row.
 enum class NormQuant : std::uint8_t { none, tensor, row, block };
 std::string_view to_string(NormQuant quant);
@@ -33,8 +36,9 @@ std::string_view to_string(NormQuant quant);
 // silu_mul:  out = gate / (1 + exp(-gate)) * up
 // gelu_mul:  out = gate * (1 + erf(gate / sqrt(2))) / 2 * up; gelu_tanh_mul: by the usual formula
 //            with tanh
+// copy:      out = x; with quant it is in 8 bits
 // in, residual, out and sum are rows x columns, row-major; scale and shift have an element for each
-// column. Strides count elements. silu_mul and the others behind it have a row of 2 * columns in
+// column. Strides count elements. silu_mul, gelu_mul and gelu_tanh_mul have a row of 2 * columns in
 // `in`: the gates and then what they multiply, or with interleaved each gate beside what it
 // multiplies.
 //

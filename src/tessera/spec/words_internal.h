@@ -54,8 +54,8 @@ template <>
 struct Words<NormKind> {
   static constexpr std::string_view kNoun = "kind";
   static constexpr auto kAll = std::to_array<std::string_view>(
-      {"softmax", "rmsnorm", "layernorm", "silu_mul", "gelu_mul", "gelu_tanh_mul"});
-  static_assert(kAll.size() == static_cast<std::size_t>(NormKind::gelu_tanh_mul) + 1);
+      {"softmax", "rmsnorm", "layernorm", "silu_mul", "gelu_mul", "gelu_tanh_mul", "copy"});
+  static_assert(kAll.size() == static_cast<std::size_t>(NormKind::copy) + 1);
 };
 
 template <>

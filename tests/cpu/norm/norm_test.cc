@@ -146,20 +146,21 @@ TEST_F(NormKernels, QuantisedOutputsAreCorrect) {
   }
 }
 
-// Halves and pairs, whole and odd widths, every output, rows of one chunk and of several.
-TEST_F(NormKernels, GatedRowsAreCorrect) {
+// Gates in halves and pairs, and copies: whole and odd widths, every output, rows of one chunk and
+// of several.
+TEST_F(NormKernels, ElementwiseRowsAreCorrect) {
   fmt::print("seed {}\n", seed_);
   constexpr DType kTypes[] = {DType::fp32, DType::fp16, DType::bf16};
   for (const Target& target : targets_of_run(seed_)) {
     for (int i = 0; i < 8; ++i) {
       NormProblem p;
-      p.kind = static_cast<NormKind>(draw(3, 5));
+      p.kind = static_cast<NormKind>(draw(3, 6));
       p.in = p.weight = kTypes[draw(0, 2)];
       p.quant = static_cast<NormQuant>(i % 4);
       p.out = kTypes[draw(0, 2)];
       if (p.quant != NormQuant::none) p.out = draw(0, 1) == 0 ? DType::fp8 : DType::bf8;
       p.scales_by_column = p.quant == NormQuant::block && draw(0, 1) == 0;
-      p.interleaved = draw(0, 1) == 0;
+      p.interleaved = is_gated(p.kind) && draw(0, 1) == 0;
       p.rows = draw(1, 9);
       p.columns = draw(1, draw(0, 1) == 0 ? 300 : 20000);
       draw_strides(p);

@@ -160,8 +160,9 @@ TEST_F(GpuNorm, QuantisedOutputsAreCorrect) {
   }
 }
 
-// Halves and pairs, rows of one tile and of several, every output, blocks of a cluster.
-TEST_F(GpuNorm, GatedRowsAreCorrect) {
+// Gates in halves and pairs, and copies: rows of one tile and of several, every output, blocks of a
+// cluster.
+TEST_F(GpuNorm, ElementwiseRowsAreCorrect) {
   for (const char* kernel :
        {"bf16_silumul_rows_1x4096x1_1x8x1_1x1x1", "fp32_gelumul_rows_1x4096x1_1x8x1_1x1x1",
         "fp16_gelutanhmul_rows_2x2048x1_2x4x1_1x1x1_outfp32",
@@ -172,7 +173,11 @@ TEST_F(GpuNorm, GatedRowsAreCorrect) {
         "fp32_silumul_rows_4x1024x1_4x2x1_1x1x1_outfp8_quantblock_interleaved",
         "bf16_silumul_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow",
         "fp32_gelutanhmul_rows_64x64x1_4x1x1_16x1x1_outbf8_quantrow",
-        "bf16_silumul_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow_interleaved_c1x4"}) {
+        "bf16_silumul_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow_interleaved_c1x4",
+        "fp16_copy_rows_64x64x1_4x1x1_16x1x1_outfp32",
+        "bf16_copy_rows_1x2048x1_1x8x1_1x1x1_outfp8_quantblock",
+        "fp32_copy_rows_4x512x1_4x1x1_1x1x1_outbf8_quanttensor",
+        "bf16_copy_rows_1x8192x1_1x16x1_1x1x1_outfp8_quantrow_c1x4"}) {
     const std::string name = fmt::format("norm_{}_sm90a", kernel);
     const KernelSpec spec = parse_name(name);
     ASSERT_EQ(family_.is_legal(spec, target_).reason, "") << name;
@@ -201,6 +206,8 @@ TEST_F(GpuNorm, KernelsThatTheDispatcherChoosesAreCorrect) {
                            "norm kind=gelu_tanh_mul rows=900 columns=3333 dtype=fp16",
                            "norm kind=silu_mul rows=77 columns=14336 dtype=bf16 out=fp8 quant=row",
                            "norm kind=gelu_mul rows=9 columns=262144 out=fp8 quant=row",
+                           "norm kind=copy rows=77 columns=7168 dtype=bf16 out=fp8 quant=block",
+                           "norm kind=copy rows=9 columns=262143 dtype=fp16 out=bf8 quant=row",
                            "norm kind=silu_mul rows=77 columns=2048 dtype=bf16 out=fp8 "
                            "quant=block scales_by_column=1 interleaved=1"}) {
     const Problem problem = parse_problem(line);

@@ -80,7 +80,7 @@ TEST_P(EmulatedNorm, KernelsAreLeanAndCorrect) {
       if (error.code() != ErrorCode::not_found) throw;  // a set of other targets
     }
   }
-  ASSERT_EQ(shipped.size(), has_long_waves ? 45U : 3U);
+  ASSERT_EQ(shipped.size(), has_long_waves ? 46U : 3U);
   for (const KernelSpec& spec : sampled(shipped)) {
     names.push_back(name_of(spec).substr(0, name_of(spec).rfind('_')));
   }
@@ -110,7 +110,7 @@ TEST_P(EmulatedNorm, QuantisedOutputsAreCorrect) {
   });
 }
 
-TEST_P(EmulatedNorm, GatedRowsAreCorrect) {
+TEST_P(EmulatedNorm, ElementwiseRowsAreCorrect) {
   std::vector<std::string> names = {
       "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1",
       "norm_fp32_gelumul_rows_4x256x1_4x1x1_1x1x1_outbf16",
@@ -119,7 +119,11 @@ TEST_P(EmulatedNorm, GatedRowsAreCorrect) {
       "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1_outfp8_quanttensor",
       "norm_bf16_silumul_rows_4x512x1_4x1x1_1x1x1_outfp8_quantrow_interleaved",
       "norm_fp32_gelumul_rows_1x1024x1_1x4x1_1x1x1_outbf8_quantrow",
-      "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1_outfp8_quantblock"};
+      "norm_bf16_silumul_rows_1x2048x1_1x4x1_1x1x1_outfp8_quantblock",
+      "norm_bf16_copy_rows_1x2048x1_1x4x1_1x1x1_outfp8_quantblock",
+      "norm_fp16_copy_rows_4x512x1_4x1x1_1x1x1_outbf8_quantrow",
+      "norm_fp32_copy_rows_1x1024x1_1x4x1_1x1x1_outfp8_quanttensor",
+      "norm_fp32_copy_rows_4x256x1_4x1x1_1x1x1_outbf16"};
   for_each_kernel(names, [&](const KernelSpec& spec, const Source& source, EmulatedKernel& kernel) {
     NormProblem p = random_problem(spec);
     p.scales_by_column = p.quant == NormQuant::block && between(0, 1) == 0;

@@ -39,7 +39,7 @@ TEST(NormTensors, RowsOfInHaveGatesAndWhatTheyMultiply) {
   EXPECT_EQ(all[1].strides[1], 300);
 }
 
-TEST(NormBind, TilesOfGatedRowsHaveBlocksOfTheirOwn) {
+TEST(NormBind, TilesOfElementwiseRowsHaveBlocksOfTheirOwn) {
   for (const char* target : {"sm90a", "gfx942"}) {
     const bool is_cuda = std::string_view(target) == "sm90a";
     for (const auto& [end, tiles] : std::initializer_list<std::pair<const char*, unsigned>>{
@@ -61,6 +61,12 @@ TEST(NormBind, TilesOfGatedRowsHaveBlocksOfTheirOwn) {
                     : "");
     }
   }
+  const KernelSpec copy =
+      parse_name("norm_bf16_copy_rows_1x2048x1_1x8x1_1x1x1_outfp8_quantblock_sm90a");
+  const Problem wide =
+      parse_problem("norm kind=copy rows=7 columns=7168 dtype=bf16 out=fp8 quant=block");
+  EXPECT_EQ(norm::family().bind(copy, wide, load_target("sm90a"), NormOperands{}).steps[0].grid,
+            (std::array<unsigned, 3>{7, 4, 1}));
   const KernelSpec spec = parse_name("norm_fp32_silumul_rows_8x256x1_4x1x1_2x1x1_sm90a");
   EXPECT_EQ(family()
                 .supports(spec, parse_problem("norm kind=silu_mul rows=1 columns=16776961"),
@@ -77,7 +83,19 @@ TEST(NormBind, TilesOfGatedRowsHaveBlocksOfTheirOwn) {
             "columns must be at most 64 where tile_n is no multiple of 128, got 65");
 }
 
-TEST(NormFeatures, SayNothingOfGates) {
+TEST(NormTensors, RowsOfCopiesHaveTheirColumnsAlone) {
+  const Tensors all = family().tensors(
+      parse_problem("norm kind=copy rows=5 columns=300 dtype=bf16 out=fp8 quant=block"));
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0].sizes[0], 300);
+  EXPECT_EQ(all[0].strides[1], 300);
+  EXPECT_FALSE(all[0].may_be_output);
+  EXPECT_EQ(all[2].sizes[0], 3);
+}
+
+TEST(NormFeatures, SayNothingOfElementwiseKinds) {
+  EXPECT_EQ(family().features_fit(parse_problem("norm kind=copy rows=7 columns=9")).reason,
+            "no feature says that kind is copy");
   EXPECT_EQ(family().features_fit(parse_problem("norm kind=silu_mul rows=7 columns=9")).reason,
             "no feature says that kind is silu_mul");
   EXPECT_EQ(family().features_fit(parse_problem("norm kind=rmsnorm rows=7 columns=9")).reason, "");

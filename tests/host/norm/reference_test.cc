@@ -134,6 +134,29 @@ TEST(NormReference, GatesAgreeWithTheFormulas) {
   }
 }
 
+TEST(NormReference, CopiesAreWhatWasRead) {
+  const float in[] = {1, kInf, -3, 5, std::numeric_limits<float>::quiet_NaN(), 0, 9, 9};
+  const NormProblem p{.kind = NormKind::copy, .rows = 2, .columns = 3, .ld_in = 4};
+  float out[] = {1, kInf, -3, std::numeric_limits<float>::quiet_NaN(), 0, 9};
+  const NormOperands operands{.in = in, .out = out};
+  EXPECT_EQ(family().verify(p, operands).message, "");
+  out[2] = std::nextafter(-3.0F, 0.0F);
+  EXPECT_EQ(family().verify(p, operands).bad, 1);
+}
+
+TEST(NormReference, CopiesOf8BitsAreOverTheirScales) {
+  const float in[] = {448, -112, 1, 0, 0, 0x1p-101F};
+  const NormProblem p{
+      .kind = NormKind::copy, .out = DType::fp8, .rows = 2, .columns = 3, .quant = NormQuant::row};
+  std::uint8_t out[6];
+  for (int i = 0; i < 6; ++i) store_element(DType::fp8, out, i, in[i]);
+  float scales[] = {1, 1};
+  const NormOperands operands{.in = in, .out = out, .out_scales = scales};
+  EXPECT_EQ(family().verify(p, operands).message, "");
+  scales[1] = 0.5F;  // no magnitude of the row reaches 2^-100
+  EXPECT_EQ(family().verify(p, operands).bad, 1);
+}
+
 TEST(NormReference, GatesOfMinusInfinityGiveZero) {
   const float in[] = {-kInf, kInf, 1, 2, 3, std::numeric_limits<float>::quiet_NaN()};
   for (const NormKind kind : {NormKind::silu_mul, NormKind::gelu_mul, NormKind::gelu_tanh_mul}) {

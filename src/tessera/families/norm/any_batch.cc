@@ -17,7 +17,7 @@ constexpr std::int64_t kUnusualRows[] = {3, std::int64_t{1} << 20};
 // slices. On a GPU a thread adds up what it reads of each tile_n columns, and the threads of a row
 // merge their sums. How many rows are under way at a time does not matter.
 std::string order_of_sums(const KernelSpec& spec, const Problem& problem, const Target& target) {
-  if (is_gated(std::get<NormProblem>(problem).kind)) return "no sums";
+  if (is_elementwise(std::get<NormProblem>(problem).kind)) return "no sums";
   const Algorithm& a = spec.algorithm;
   const std::int64_t columns = std::get<NormProblem>(problem).columns;
   if (target.backend == "cpu") {

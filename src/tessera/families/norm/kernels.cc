@@ -38,7 +38,7 @@ constexpr tile::Rule<Case> kCommonRules[] = {
        return fmt::format("slices must be 1 with quant={}, got {}", to_string(c.signature.quant),
                           c.algorithm.slices);
      }},
-    {[](const Case& c) { return !is_gated(c.signature.kind) || c.algorithm.slices == 1; },
+    {[](const Case& c) { return !is_elementwise(c.signature.kind) || c.algorithm.slices == 1; },
      [](const Case& c) {
        return fmt::format("slices must be 1 with kind={}, got {}", to_string(c.signature.kind),
                           c.algorithm.slices);
@@ -118,7 +118,8 @@ std::vector<Signature> Types::signatures() {
       }
       if (in == DType::fp32) break;
     }
-    for (const NormKind kind : {NormKind::silu_mul, NormKind::gelu_mul, NormKind::gelu_tanh_mul}) {
+    for (const NormKind kind :
+         {NormKind::silu_mul, NormKind::gelu_mul, NormKind::gelu_tanh_mul, NormKind::copy}) {
       all.push_back(NormSignature{.kind = kind, .in = in, .weight = in, .out = in});
     }
   }

@@ -1,4 +1,4 @@
-// The family of normalisations over rows: softmax, RMSNorm and LayerNorm. See README.md.
+// The family of normalisations over rows, and of gates and copies: see README.md.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ std::string signature_reason(const NormSignature& signature);
 // Whether the tiles of a row have nothing to do with each other.
 template <class Asked>
 bool is_cut(const Asked& asked) {
-  return is_gated(asked.kind) && asked.quant != NormQuant::row;
+  return is_elementwise(asked.kind) && asked.quant != NormQuant::row;
 }
 
 // ---- the ways; tile/way.h says what a way is ----

@@ -42,7 +42,7 @@ void add(Operand operand, DType dtype, const NormProblem& p, std::int64_t ld, Te
   tensor.rank = operand == kScale || operand == kShift ? 1 : 2;
   tensor.sizes[0] = operand == kIn ? columns_of_in(p) : p.columns, tensor.sizes[1] = p.rows;
   tensor.strides[0] = 1, tensor.strides[1] = ld;
-  tensor.may_be_output = operand <= kResidual && !is_gated(p.kind);
+  tensor.may_be_output = operand <= kResidual && !is_elementwise(p.kind);
 }
 
 void add_scales(const NormProblem& p, Tensors& all) {
@@ -127,7 +127,7 @@ std::string model_key(const Signature& signature) {
 // The features tell no kind from another.
 Verdict features_fit(const Problem& problem) {
   const NormKind kind = norm_of(problem).kind;
-  if (!is_gated(kind)) return {};
+  if (!is_elementwise(kind)) return {};
   return {fmt::format("no feature says that kind is {}", to_string(kind))};
 }
 

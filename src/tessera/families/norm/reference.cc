@@ -108,6 +108,15 @@ std::vector<Bounded> gated_row(const NormProblem& p, const NormOperands& o, std:
   return y;
 }
 
+std::vector<Bounded> copied_row(const NormProblem& p, const NormOperands& o, std::int64_t row) {
+  std::vector<Bounded> y;
+  y.reserve(static_cast<std::size_t>(p.columns));
+  for (std::int64_t c = 0; c < p.columns; ++c) {
+    y.push_back({load_element(p.in, o.in, row * p.ld_in + c), kFlushed});
+  }
+  return y;
+}
+
 Bounded result(const NormProblem& p, const NormOperands& o, const Factors& f, double x,
                std::int64_t column) {
   const double distance = x - f.offset;
@@ -172,8 +181,10 @@ std::vector<Bounded> normalised_row(const NormProblem& p, const NormOperands& o,
 void compute_row(const NormProblem& p, const NormOperands& o, double largest, std::int64_t row,
                  Bounded* const* outputs) {
   Bounded* const sum = p.residual ? outputs[1] : nullptr;
-  const std::vector<Bounded> y =
-      is_gated(p.kind) ? gated_row(p, o, row) : normalised_row(p, o, read_row(p, o, row, sum));
+  const std::vector<Bounded> y = is_gated(p.kind) ? gated_row(p, o, row)
+                                 : is_elementwise(p.kind)
+                                     ? copied_row(p, o, row)
+                                     : normalised_row(p, o, read_row(p, o, row, sum));
   if (p.quant == NormQuant::none) {
     std::copy(y.begin(), y.end(), outputs[0]);
   } else {

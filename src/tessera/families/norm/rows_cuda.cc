@@ -200,7 +200,7 @@ std::vector<tile::GpuEntry> entries_of(const KernelSpec& spec, const Target& tar
   if (a.slices > 1) return {{"", "run_slice"}, {"_result", "run_result"}};
   std::vector<tile::GpuEntry> all = {{"", "run", resident_blocks(a, signature, target)}};
   const bool is_quantised = signature.quant != NormQuant::none;
-  if (!holds_all(a) && !is_quantised && !is_gated(signature.kind))
+  if (!holds_all(a) && !is_quantised && !is_elementwise(signature.kind))
     all.push_back({"_long", "run_long"});
   return all;
 }
@@ -227,7 +227,7 @@ constexpr double kReservedBytes = 1024;   // of shared memory, for each block by
 // Rows that are no whole vectors go through shared memory, where they lie without gaps.
 bool is_staged(const Algorithm& a, const NormProblem& p, const Target& target) {
   const bool is_held = a.slices == 1 && p.columns <= std::int64_t{a.tile.n} * a.cluster_n;
-  if (!is_held || is_gated(p.kind) || p.in != p.out ||
+  if (!is_held || is_elementwise(p.kind) || p.in != p.out ||
       p.columns * size_of(p.in) % kVectorBytes == 0)
     return false;
   for (const std::int64_t ld : {p.ld_in, p.ld_residual, p.ld_out, p.ld_sum}) {
@@ -274,7 +274,7 @@ struct Work {
 };
 
 double merges_of(const NormProblem& p) {
-  if (is_gated(p.kind)) return p.quant == NormQuant::row ? 1 : 0;
+  if (is_elementwise(p.kind)) return p.quant == NormQuant::row ? 1 : 0;
   return p.kind == NormKind::rmsnorm ? 1 : 2;
 }
 

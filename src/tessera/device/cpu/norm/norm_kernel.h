@@ -5,7 +5,7 @@
 #pragma once
 
 #include "tessera/device/cpu/norm/chunk_statistics.h"
-#include "tessera/device/cpu/norm/gated_rows.h"
+#include "tessera/device/cpu/norm/elementwise_rows.h"
 
 namespace tessera::device {
 
@@ -349,8 +349,8 @@ struct NormKernel {
   // writes the statistics of every slice to the workspace.
   static void run(const void* arguments, const CpuThread* thread) {
     const auto& g = *static_cast<const NormArguments*>(arguments);
-    if constexpr (is_gated(C::kKind)) {
-      GatedRows<C>::run(g, *thread);
+    if constexpr (is_elementwise(C::kKind)) {
+      ElementwiseRows<C>::run(g, *thread);
     } else {
       run_norm(g, thread);
     }

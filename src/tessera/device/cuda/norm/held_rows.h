@@ -21,7 +21,7 @@ struct HeldRows {
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
   static constexpr bool kHasMean = C::kKind == NormKind::layernorm;
   static constexpr bool kMayOverflow = !kSoftmax && !kSame<In, fp16>;
-  static constexpr bool kIsCut = is_gated(C::kKind) && C::kQuant != NormQuant::row;
+  static constexpr bool kIsCut = is_elementwise(C::kKind) && C::kQuant != NormQuant::row;
   static constexpr int kThreads = C::kWaveN * 32 / C::kWarpRows;  // of a row, in one block
   static constexpr int kStride = kThreads * kWidth;
   static constexpr int kRuns = C::kTileN / kStride;

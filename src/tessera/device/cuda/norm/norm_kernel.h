@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tessera/device/cuda/math.h"
-#include "tessera/device/cuda/norm/gated_rows.h"
+#include "tessera/device/cuda/norm/elementwise_rows.h"
 #include "tessera/device/cuda/norm/staged_rows.h"
 #include "tessera/device/cuda/row_part.h"
 #include "tessera/device/norm.h"
@@ -283,9 +283,9 @@ struct NormKernel {
 
   static __device__ __forceinline__ void run(const NormArguments& g) {
     const bool is_wide = g.is_aligned != 0 && g.columns % kVector == 0;
-    if constexpr (is_gated(C::kKind)) {
-      if (is_wide) return GatedRows<C, NormMath, kVector>::run(g);
-      GatedRows<C, NormMath, 1>::run(g);
+    if constexpr (is_elementwise(C::kKind)) {
+      if (is_wide) return ElementwiseRows<C, NormMath, kVector>::run(g);
+      ElementwiseRows<C, NormMath, 1>::run(g);
     } else {
       run_norm(g, is_wide);
     }

@@ -9,7 +9,7 @@
 #include "tessera/device/hip/norm/norm_arguments.h"
 #pragma clang force_cuda_host_device end
 #include "tessera/device/hip/norm/eight_bit_rows.h"
-#include "tessera/device/hip/norm/gated_runs.h"
+#include "tessera/device/hip/norm/elementwise_runs.h"
 #include "tessera/device/hip/norm/row_part.h"
 
 namespace tessera::device {
@@ -30,12 +30,12 @@ class NormKernel {
   using Weight = typename C::Weight;
   using Out = typename C::Out;
   static constexpr bool kSoftmax = C::kKind == NormKind::softmax;
-  static constexpr bool kGated = is_gated(C::kKind);
+  static constexpr bool kElementwise = is_elementwise(C::kKind);
   static constexpr bool kQuantised = C::kQuant != NormQuant::none;
   // Whether the tiles of a row have workgroups of their own.
-  static constexpr bool kIsCut = kGated && C::kQuant != NormQuant::row;
+  static constexpr bool kIsCut = kElementwise && C::kQuant != NormQuant::row;
   static constexpr bool kMayOverflow =
-      !kSoftmax && !kGated && !kSame<In, fp16>;                      // squares, in fp32
+      !kSoftmax && !kElementwise && !kSame<In, fp16>;                // squares, in fp32
   static constexpr int kVector = 16 / static_cast<int>(sizeof(In));  // that a thread moves at once
   static constexpr int kRowThreads = C::kWaveN * kLanes;
   static constexpr int kStride = kRowThreads * kVector;  // that all of a row move at once
@@ -348,12 +348,12 @@ class NormKernel {
     write_eight_bits(make, part);
   }
 
-  // ---- gates ----
+  // ---- gates, and copies ----
 
-  __device__ __forceinline__ void run_gated(Part& part) const {
+  __device__ __forceinline__ void run_elementwise(Part& part) const {
     const auto make = [&](i64 begin, Part& p) {
       p.place(begin, s.end, thread);
-      GatedRuns<C, Part, kVectors, kVector>::read(g, from<In>(g.in, g.ld_in, 0), p);
+      ElementwiseRuns<C, Part, kVectors, kVector>::read(g, from<In>(g.in, g.ld_in, 0), p);
     };
     if (is_held()) make(s.begin, part);
     if constexpr (kQuantised) {
@@ -371,8 +371,8 @@ class NormKernel {
     const NormKernel kernel(fresh_arguments<HipNormArguments>(), (Shared*)lds);
     if (kernel.s.row == kernel.g.rows) return;
     Part part;
-    if constexpr (kGated) {
-      kernel.run_gated(part);
+    if constexpr (kElementwise) {
+      kernel.run_elementwise(part);
     } else {
       kernel.run_norm(part);
     }

@@ -1,5 +1,5 @@
-// silu_mul, gelu_mul and gelu_tanh_mul of rows on a CPU: a function of the gates times what they
-// stand beside, in chunks of tile_n columns.
+// silu_mul, gelu_mul, gelu_tanh_mul and copy of rows on a CPU, in chunks of tile_n columns: a
+// function of the gates times what they stand beside, or what was read.
 #pragma once
 
 #include "tessera/device/cpu/grid.h"
@@ -9,7 +9,7 @@
 namespace tessera::device {
 
 template <class C>
-struct GatedRows {
+struct ElementwiseRows {
   using In = typename C::In;
   using Out = typename C::Out;
   using Eight = EightBitRows<C>;
@@ -18,7 +18,7 @@ struct GatedRows {
   static constexpr bool kIsCut = C::kQuant != NormQuant::row;
   static constexpr i64 kCachedBytes = i64{4} << 20;
 
-  // The columns of a row that are computed at a time, and their gates.
+  // The columns of a row that are computed at a time, and where their elements of `in` begin.
   struct Place {
     const NormArguments& g;
     i64 row, begin;
@@ -50,7 +50,9 @@ struct GatedRows {
 
   // The results of some lanes from column i of the place on; 0 in the others.
   [[gnu::always_inline]] static f32v result(const Place& p, int i, int lanes) {
-    if constexpr (C::kInterleaved) {
+    if constexpr (!is_gated(C::kKind)) {
+      return load_lanes(p.in + i, lanes);
+    } else if constexpr (C::kInterleaved) {
       const In* const from = p.in + 2 * i;
       const int more = 2 * lanes - kLanes;
       const f32v a = load_lanes(from, more > 0 ? kLanes : 2 * lanes);

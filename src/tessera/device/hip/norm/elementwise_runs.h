@@ -1,5 +1,5 @@
-// silu_mul, gelu_mul and gelu_tanh_mul of the runs of a row on an AMD GPU: a function of the gates
-// times what they stand beside.
+// silu_mul, gelu_mul, gelu_tanh_mul and copy of the runs of a row on an AMD GPU: a function of the
+// gates times what they stand beside, or what was read.
 #pragma once
 
 #include "tessera/device/hip/math.h"
@@ -11,7 +11,7 @@
 namespace tessera::device {
 
 template <class C, class Part, int kVectors, int kVector>
-struct GatedRuns {
+struct ElementwiseRuns {
   using In = typename C::In;
 
   static __device__ __forceinline__ float gated(float gate, float up) {
@@ -24,15 +24,27 @@ struct GatedRuns {
     }
   }
 
-  // row: its first gate. The part's place is set; its columns become the results, and 0 behind the
-  // last one.
+  // row: its first element. The part's place is set; its columns become the results, and 0 behind
+  // the last one.
   static __device__ __forceinline__ void read(const NormArguments& g, Global<In> row, Part& part) {
-    if constexpr (C::kInterleaved) {
+    if constexpr (!is_gated(C::kKind)) {
+      read_copies(g, row + part.begin, part);
+    } else if constexpr (C::kInterleaved) {
       read_pairs(g, row + 2 * part.begin, part);
     } else {
       read_halves(g, row + part.begin, part);
     }
     part.pad(0);
+  }
+  static __device__ __forceinline__ void read_copies(const NormArguments& g, Global<In> from,
+                                                     Part& part) {
+    Neighbours<In, kVector> runs[kVectors];
+    part.template load<In>(from, g.is_aligned != 0, runs);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) part.x[v][i] = runs[v].at(i);
+    }
   }
   static __device__ __forceinline__ void read_halves(const NormArguments& g, Global<In> gates,
                                                      Part& part) {

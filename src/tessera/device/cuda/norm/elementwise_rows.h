@@ -1,5 +1,6 @@
-// silu_mul, gelu_mul and gelu_tanh_mul: a function of the gates times what they stand beside. The
-// tiles of a row have blocks of their own, unless all of the row shares a scale that is written.
+// silu_mul, gelu_mul, gelu_tanh_mul and copy: a function of the gates times what they stand beside,
+// or what was read. The tiles of a row have blocks of their own, unless all of the row shares a
+// scale that is written.
 #pragma once
 
 #include "tessera/device/cuda/norm/held_rows.h"
@@ -7,7 +8,7 @@
 namespace tessera::device {
 
 template <class C, class Math, int kWidth>
-struct GatedRows {
+struct ElementwiseRows {
   using H = HeldRows<C, Math, kWidth>;
   using In = typename C::In;
   using Out = typename C::Out;
@@ -45,8 +46,8 @@ struct GatedRows {
     return {load_run<kWidth>(from, true, kWidth), load_run<kWidth>(from + distance, true, kWidth)};
   }
 
-  static __device__ __forceinline__ void read(const NormArguments& g, const Place& p,
-                                              float (&x)[kRuns][kWidth]) {
+  static __device__ __forceinline__ void read_gated(const NormArguments& g, const Place& p,
+                                                    float (&x)[kRuns][kWidth]) {
     const In* const row = static_cast<const In*>(g.in) + p.row * g.ld_in;
 #pragma unroll
     for (int begin = 0; begin < kRuns; begin += kAtOnce) {
@@ -70,7 +71,11 @@ struct GatedRows {
   static __device__ __forceinline__ void run(const NormArguments& g) {
     const Place p = H::place_of(g);
     float x[kRuns][kWidth];
-    read(g, p, x);
+    if constexpr (is_gated(C::kKind)) {
+      read_gated(g, p, x);
+    } else {
+      H::read(g, p, x);
+    }
     Out* const out = H::template at<Out>(g.out, p, g.ld_out);
     if constexpr (H::kQuantised) {
       QuantisedRows<C, H, kWidth>::write(g, p, out, x);
