@@ -19,6 +19,16 @@ struct Kernels {
   std::vector<KernelSpec> usual, others;
 };
 
+// Every second kernel that packs B becomes one that streams it past parts of few rows, where such a
+// kernel is legal.
+inline KernelSpec streaming_every_second(std::size_t number, KernelSpec spec,
+                                         const Target& target) {
+  if (spec.algorithm.pipeline != Pipeline::packab || number % 2 != 0) return spec;
+  KernelSpec streams = spec;
+  streams.algorithm.pipeline = Pipeline::stream;
+  return family_of(Op::gemm).is_legal(streams, target) ? streams : spec;
+}
+
 class GemmKernelTest : public testing::TestWithParam<KernelSpec> {
  protected:
   const KernelSpec& spec = GetParam();

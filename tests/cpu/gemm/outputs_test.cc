@@ -66,6 +66,8 @@ Kernels kernels() {
     for (KernelSpec spec : gemm_sample::sample(target)) {
       auto& s = std::get<GemmSignature>(spec.signature);
       s = with(s, kAsked[next % std::size(kAsked)], next / std::size(kAsked) + next);
+      if (spec.algorithm.pipeline == Pipeline::stream) continue;  // as dense kernels do
+      spec = gemm_kernel::streaming_every_second(next, spec, target);
       if (!family_of(Op::gemm).is_legal(spec, target)) continue;
       const bool is_own = target.name == host_target().name && size_of(s.a) != 1;
       const bool is_first = (is_own || target.name == tile_emulator::kName) &&

@@ -234,11 +234,13 @@ TEST(GroupNames, AreReadBack) {
   EXPECT_EQ(family().is_legal(spec, load_target("avx512")).reason, "");
 }
 
+// Why no such kernel exists; empty where one does.
+std::string reason(const char* name) {
+  const KernelSpec spec = parse_name(name);
+  return family().is_legal(spec, load_target(spec.target)).reason;
+}
+
 TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
-  const auto reason = [](const char* name) {
-    const KernelSpec spec = parse_name(name);
-    return family().is_legal(spec, load_target(spec.target)).reason;
-  };
   EXPECT_EQ(
       reason(
           "gemm_bf16_rcr_tmaws_128x256x64_2x1x1_64x256x16_groupsmasked_cooperative_s4_c2x1_sm90a"),
@@ -265,8 +267,8 @@ TEST(GroupRules, RefuseWhatHasNoKernelsForGroups) {
             "1x128, none, none, none and none");
   EXPECT_EQ(reason("gemm_bf16_rcr_stream_1x16x16384_1x8x1_1x2x32_groupsmasked_sm90a"),
             "sm90a has no stream kernels for groups of unequal sizes, got grouping=masked");
-  EXPECT_EQ(reason("gemm_fp32_rcr_stream_8x32x256_0x0x1_8x16x1_groupsindexed_avx512"),
-            "avx512 has no stream kernels for groups of unequal sizes, got grouping=indexed");
+  EXPECT_EQ(reason("gemm_fp32_rcr_small_12x16x1_0x0x1_12x16x1_groupsindexed_avx512"),
+            "avx512 has no small kernels for groups of unequal sizes, got grouping=indexed");
   EXPECT_EQ(reason("gemm_fp32_rcr_packab_240x480x256_0x0x0_12x32x1_groupsmasked_avx512"),
             "threads do not share the k of groups: wave_k must be 1 with grouping=masked, got 0");
   EXPECT_EQ(reason("gemm_fp32_rcr_packab_240x480x256_0x0x1_12x32x1_presh_groupsmasked_avx512"),
@@ -321,7 +323,31 @@ TEST(GroupEnumeration, ListsThemWhereAWishNamesTheGrouping) {
   EXPECT_GT(plain, 0U);
   EXPECT_EQ(count({type, layout, pipeline, {"grouping", "none"}}), plain);
   EXPECT_GT(count({type, layout, pipeline, {"grouping", "masked"}}), 0U);
-  EXPECT_EQ(count({type, layout, {"pipeline", "stream"}, {"grouping", "masked"}}), 0U);
+  EXPECT_EQ(count({type, layout, {"pipeline", "small"}, {"grouping", "masked"}}), 0U);
+}
+
+// A dense kernel that streams has 8 rows; one for groups has the register block that multiplies
+// groups of many rows, too.
+TEST(GroupRules, StreamTakesAnyBlockWithGroups) {
+  EXPECT_EQ(reason("gemm_bf16_rcr_stream_96x960x2048_0x0x1_12x32x2_groupscontiguous_avx512"), "");
+  EXPECT_EQ(reason("gemm_bf16_rcr_stream_96x960x2048_0x0x1_12x32x2_avx512"),
+            "stream multiplies 8 rows at once: tile_m and warp_tile_m must be 8, got 96 and 12");
+}
+
+TEST(GroupEstimate, StreamsBPastFewRowsOfAGroupAlone) {
+  const Target target = load_target("avx512");
+  const KernelSpec packs =
+      parse_name("gemm_fp32_rcr_packab_24x960x1024_0x0x1_12x32x1_groupscontiguous_avx512");
+  KernelSpec streams = packs;
+  streams.algorithm.pipeline = Pipeline::stream;
+  const auto seconds = [&](const KernelSpec& spec, std::int64_t m) {
+    const Problem problem =
+        parse_problem(fmt::format("gemm m={} n=1536 k=2048 groups=64 grouping=contiguous", m));
+    return family().estimate(spec, problem, target, 1).seconds;
+  };
+  EXPECT_LT(1.1 * seconds(streams, 64), seconds(packs, 64));
+  EXPECT_LT(1.05 * seconds(streams, 256), seconds(packs, 256));
+  EXPECT_NEAR(seconds(streams, 64 * 500), seconds(packs, 64 * 500), 0.02 * seconds(packs, 32000));
 }
 
 TEST(GroupEstimate, CountsTheRoomOnce) {

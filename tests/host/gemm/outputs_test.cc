@@ -148,10 +148,10 @@ std::string why_not(const char* line, Pipeline pipeline, const Target& target) {
 TEST(OutputsRules, SayWhichWayServesThem) {
   const Target target = load_target("avx512");
   EXPECT_EQ(why_not("gemm m=8 n=8 k=8 gate=silu_mul", Pipeline::packab, target), "");
-  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 gate=silu_mul", Pipeline::stream, target),
-            "avx512 has no stream kernels with gates");
-  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 indexing=gathered index_room=3", Pipeline::stream, target),
-            "avx512 has no stream kernels with rows by index");
+  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 gate=silu_mul", Pipeline::small, target),
+            "avx512 has no small kernels with gates");
+  EXPECT_EQ(why_not("gemm m=8 n=8 k=8 indexing=gathered index_room=3", Pipeline::small, target),
+            "avx512 has no small kernels with rows by index");
   EXPECT_EQ(why_not("gemm m=8 n=8 k=8 gate=silu_mul preshuffle=1", Pipeline::packab, target),
             "preshuffle must be 0 with a gate, rows by index or quantised outputs, got 1");
 }

@@ -460,9 +460,11 @@ Estimate estimate(const KernelSpec& spec, const Problem& problem, const Target& 
   if (!has_groups(p)) return tile::estimate<Types>(spec, problem, target, threads);
   Estimate found = tile::estimate<Types>(spec, as_batches(p), target, threads);
   const bool on_cpu = backend_facts(target).waves_are_threads;
-  const double longer = !on_cpu                        ? partly_filled(spec.algorithm, p)
-                        : own_of(spec, target).packs_b ? 1
-                                                       : kBInPlace;
+  const Types::Own& own = own_of(spec, target);
+  const bool reads_b_in_place = !own.packs_b && !own.streams;
+  const double longer = !on_cpu            ? partly_filled(spec.algorithm, p)
+                        : reads_b_in_place ? kBInPlace
+                                           : 1;
   found.seconds += (longer - 1) * found.compute_seconds;
   found.compute_seconds *= longer;
   return found;

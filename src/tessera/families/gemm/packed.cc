@@ -25,6 +25,19 @@ using tile::Instantiation;
 
 constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream multiplies at once
 
+// Groups, scales and outputs of another form have drivers of their own, and few rows may share a B.
+bool takes_parts(const GemmSignature& s) {
+  return s.grouping != GemmGrouping::none || has_scales(s) || has_outputs(s);
+}
+// Whether a kernel packs an operand into panels. Those that stream B past parts of few rows pack
+// both for others.
+bool has_panels_of_a(const GemmSignature& s, const Algorithm& a) {
+  return packs_a(a.pipeline) || (a.pipeline == Pipeline::stream && takes_parts(s));
+}
+bool has_panels_of_b(const GemmSignature& s, const Algorithm& a) {
+  return packs_b(a.pipeline) || (a.pipeline == Pipeline::stream && takes_parts(s));
+}
+
 // ---- rules ----
 
 int lanes(const Case& c) { return c.target.vector_bytes / 4; }
@@ -66,7 +79,7 @@ constexpr Rule kCpu[] = {
     kUnusedFieldsRule,
     kThreadsRule,
     {[](const Case& c) {
-       return c.algorithm.pipeline != Pipeline::stream ||
+       return c.algorithm.pipeline != Pipeline::stream || takes_parts(c.signature) ||
               (c.algorithm.warp_tile.m == kStreamBlock && c.algorithm.tile.m == kStreamBlock);
      },
      [](const Case& c) {
@@ -77,7 +90,8 @@ constexpr Rule kCpu[] = {
      }},
     {[](const Case& c) {
        const Shape3& w = c.algorithm.wave;
-       return c.algorithm.pipeline != Pipeline::stream || w == Shape3{0, 0, 1} || w == Shape3{};
+       return c.algorithm.pipeline != Pipeline::stream || takes_parts(c.signature) ||
+              w == Shape3{0, 0, 1} || w == Shape3{};
      },
      [](const Case& c) {
        return fmt::format(
@@ -182,7 +196,9 @@ int most_stream_rows(const Target& target) {
   return target.vector_registers >= 32 ? 2 * kStreamBlock : kStreamBlock;
 }
 
-Verdict narrow_serves(const KernelSpec&, const GemmProblem& p, const Target& target) {
+// Groups have any sizes, of which only the device knows. Their kernels pack B for many rows.
+Verdict narrow_serves(const KernelSpec& spec, const GemmProblem& p, const Target& target) {
+  if (takes_parts(std::get<GemmSignature>(spec.signature))) return {};
   const int most_rows = most_stream_rows(target);
   const bool is_narrow = p.m <= p.n ? p.m <= most_rows : p.n <= kStreamBlock;
   if (is_narrow) return {};
@@ -208,7 +224,7 @@ std::string config(const KernelSpec& spec, const GemmSignature& s, const CpuType
       "  static constexpr bool kAKContiguous = {}, kBKContiguous = {};\n"
       "  static constexpr bool kPackA = {}, kPackB = {}, kPreshuffled = {};\n",
       yes_no(a_is_row_major(s.layout)), yes_no(!b_is_row_major(s.layout)),
-      yes_no(packs_a(a.pipeline)), yes_no(packs_b(a.pipeline)), yes_no(s.preshuffled_b));
+      yes_no(has_panels_of_a(s, a)), yes_no(has_panels_of_b(s, a)), yes_no(s.preshuffled_b));
   if (has_outputs(s)) text += outputs_text(s);
   if (scales_sums(s, a)) {
     text += fmt::format("  static constexpr int kScaledK = {};\n", elements_of_scale(s));
@@ -237,24 +253,19 @@ Object driver(std::string_view kind, std::string_view header, const CpuTypes& t,
   return object;
 }
 
+Object strip_object(std::string_view type, bool k_contiguous, const CpuTypes& t) {
+  return {.header = "stream_strip.h",
+          .functions = {{.result = "void",
+                         .function = "multiply_strip",
+                         .arguments = fmt::format("{}, {}, {}", type, t.math, yes_no(k_contiguous)),
+                         .parameters = fmt::format("const StripTask<{}>&", type)}}};
+}
 std::vector<Object> stream_objects(const CpuTypes& t, const GemmSignature& s) {
-  const auto strip = [&](std::string_view type, bool k_contiguous) {
-    return Object{
-        .header = "stream_strip.h",
-        .functions = {{.result = "void",
-                       .function = "multiply_strip",
-                       .arguments = fmt::format("{}, {}, {}", type, t.math, yes_no(k_contiguous)),
-                       .parameters = fmt::format("const StripTask<{}>&", type)}}};
-  };
   return {driver("Stream", "gemm/stream_gemm.h", t, s,
                  {{"void", "stream_run", "", ", const CpuThread&"},
                   {"i64", "stream_workspace_bytes", "", ", int"}}),
-          strip(t.a, a_is_row_major(s.layout)), strip(t.b, !b_is_row_major(s.layout))};
-}
-
-// Groups, scales and outputs of another form: few rows may share a B.
-bool asks_ahead(const GemmSignature& s) {
-  return s.grouping != GemmGrouping::none || has_scales(s) || has_outputs(s);
+          strip_object(t.a, a_is_row_major(s.layout), t),
+          strip_object(t.b, !b_is_row_major(s.layout), t)};
 }
 
 // A register block, and a variant that converts its sums to a 16-bit output.
@@ -270,8 +281,8 @@ std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, con
                "const BlockTask&, i64, int"}}}};
   }
   const std::string arguments =
-      fmt::format("{}, {}", shape, packs_a(a.pipeline) ? a.warp_tile.m : 0);
-  const std::string_view asks = asks_ahead(s) ? ", true" : "";
+      fmt::format("{}, {}", shape, has_panels_of_a(s, a) ? a.warp_tile.m : 0);
+  const std::string_view asks = takes_parts(s) ? ", true" : "";
   std::vector<Object> objects = {{"block.h",
                                   {{"void", "multiply_any", fmt::format("{}{}", arguments, asks),
                                     "const BlockTask&, i64, int"}}}};
@@ -286,14 +297,18 @@ std::vector<Object> block_objects(const KernelSpec& spec, const CpuTypes& t, con
 
 std::vector<Object> packed_objects(const KernelSpec& spec, const CpuTypes& t,
                                    const GemmSignature& s, int vector_bytes) {
+  constexpr CpuDrivers kBlocked = {"gemm/packed_gemm.h", "gemm/grouped_gemm.h",
+                                   "gemm/outputs_gemm.h"};
+  constexpr CpuDrivers kFewRows = {"", "gemm/few_rows_gemm.h", "gemm/few_rows_gemm.h", "FewRows"};
   const Algorithm& a = spec.algorithm;
+  const bool streams = a.pipeline == Pipeline::stream;
   std::vector<Object> objects = block_objects(spec, t, s, vector_bytes);
-  objects.push_back(
-      blocked_driver({"gemm/packed_gemm.h", "gemm/grouped_gemm.h", "gemm/outputs_gemm.h"}, t, s));
+  objects.push_back(blocked_driver(streams ? kFewRows : kBlocked, t, s));
+  if (streams) objects.push_back(strip_object(t.b, !b_is_row_major(s.layout), t));
   objects.push_back(
       packed_panel("pack.h", "pack_a_panel", t.a,
                    fmt::format("{}, {}, {}, {}, {}", t.a, t.math, a.warp_tile.m,
-                               yes_no(packs_a(a.pipeline)), yes_no(a_is_row_major(s.layout)))));
+                               yes_no(has_panels_of_a(s, a)), yes_no(a_is_row_major(s.layout)))));
   objects.push_back(packed_panel("pack.h", "pack_b_panel", t.b,
                                  fmt::format("{}, {}, {}, {}", t.b, t.math, a.warp_tile.n,
                                              yes_no(!b_is_row_major(s.layout)))));
@@ -312,8 +327,13 @@ Source emit_packed(const KernelSpec& spec, const Target& target) {
 
 Source emit_narrow(const KernelSpec& spec, const Target& target) {
   const CpuTypes types = cpu_types(spec);
-  return cpu_source(spec, target, {"stream", "Stream"}, types,
-                    stream_objects(types, std::get<GemmSignature>(spec.signature)));
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  if (!takes_parts(s)) {
+    return cpu_source(spec, target, {"stream", "Stream"}, types, stream_objects(types, s));
+  }
+  const CpuTemplate from = has_outputs(s) ? CpuTemplate{"outputs_few_rows", "OutputsFewRows"}
+                                          : CpuTemplate{"grouped_few_rows", "GroupedFewRows"};
+  return cpu_source(spec, target, from, types, packed_objects(spec, types, s, target.vector_bytes));
 }
 
 // ---- launch ----
@@ -363,8 +383,12 @@ const Way kStreamCpu = {.backend = "cpu",
                         .serves = narrow_serves,
                         .emit = emit_narrow,
                         .bind = bind_cpu,
-                        .estimate = estimate_narrow,
-                        .own = {.add_variants = cpu_variants, .streams = true}};
+                        .estimate = estimate_few_rows,
+                        .own = {.add_variants = cpu_variants,
+                                .bind_groups = bind_groups_on_cpu,
+                                .runs_lists = true,
+                                .bind_outputs = bind_outputs_on_cpu,
+                                .streams = true}};
 
 std::string cpu_types_text(const GemmSignature& s, std::string_view math) {
   return fmt::format(
@@ -396,7 +420,7 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& t, const 
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
                                const GemmSignature& s) {
   if (has_outputs(s)) {
-    return driver("Packed", headers.outputs, t, s,
+    return driver(headers.shape, headers.outputs, t, s,
                   {{"void", "outputs_run", "", ", const CpuThread&"},
                    {"i64", "outputs_workspace_bytes", "", ", int"}},
                   ", const OutputsShape&");
@@ -407,7 +431,7 @@ tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& t,
                    {"i64", "scaled_workspace_bytes", "", ", int"}});
   }
   if (s.grouping == GemmGrouping::none) return packed_driver(headers.dense, t, s);
-  return driver("Packed", headers.grouped, t, s,
+  return driver(headers.shape, headers.grouped, t, s,
                 {{"void", "grouped_run", "", ", const CpuThread&"},
                  {"i64", "grouped_workspace_bytes", "", ", int"}});
 }

@@ -49,6 +49,7 @@ tile::CpuObject packed_driver(std::string_view header, const CpuTypes& types,
 // The same of dense kernels, of those for groups, and of those with outputs of another form.
 struct CpuDrivers {
   std::string_view dense, grouped, outputs;
+  std::string_view shape = "Packed";  // of groups and outputs: the type's name, less "Shape"
 };
 tile::CpuObject blocked_driver(const CpuDrivers& headers, const CpuTypes& types,
                                const GemmSignature& signature);

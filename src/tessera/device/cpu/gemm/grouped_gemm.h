@@ -1,4 +1,5 @@
-// The blocked GEMM on groups of unequal sizes: one launch, whose threads read where groups lie.
+// The blocked GEMM, or another that computes parts of products, on groups of unequal sizes: one
+// launch, whose threads read where groups lie.
 //
 // The rows of all groups, in whole register blocks, are one long run that threads share evenly, and
 // so are the columns. A thread computes its part of each group that its share meets. Where groups
@@ -11,11 +12,9 @@
 
 namespace tessera::device {
 
-template <class T, class Operands = PackedOperands<T>>
+template <class Gemm>
 struct GroupedGemm {
-  using Gemm = PackedGemm<T, Operands>;
-
-  const PackedShape<T>& s;
+  const typename Gemm::Shape& s;
   const Gemm gemm{s};
 
   // A group may have fewer blocks of k than all of them together, and then need more words.
@@ -116,12 +115,12 @@ struct GroupedGemm {
 template <class T>
 i64 grouped_workspace_bytes(const PackedShape<T>& shape, const void* arguments, int threads) {
   const auto& x = *static_cast<const GroupArguments*>(arguments);
-  return GroupedGemm<T>{shape}.workspace_bytes(x, threads);
+  return GroupedGemm<PackedGemm<T>>{shape}.workspace_bytes(x, threads);
 }
 
 template <class T>
 void grouped_run(const PackedShape<T>& shape, const void* arguments, const CpuThread& thread) {
-  GroupedGemm<T>{shape}.run(*static_cast<const GroupArguments*>(arguments), thread);
+  GroupedGemm<PackedGemm<T>>{shape}.run(*static_cast<const GroupArguments*>(arguments), thread);
 }
 
 }  // namespace tessera::device

@@ -1,4 +1,4 @@
-// A kernel of the blocked GEMM on groups: the register blocks of a dense kernel, whose shape it
+// A kernel of a GEMM on groups: the register blocks or strips of a dense kernel, whose shape it
 // has.
 #pragma once
 
@@ -7,9 +7,10 @@
 
 namespace tessera::device {
 
-template <class C>
-struct GroupedKernel {
-  static constexpr auto kShape = AskingKernel<C>::shape();
+// `Blocks` is the kernel whose shape it has.
+template <class C, template <class> class Blocks>
+struct GroupedOf {
+  static constexpr auto kShape = Blocks<C>::shape();
 
   static i64 workspace_bytes(const void* arguments, int threads) {
     return grouped_workspace_bytes(kShape, arguments, threads);
@@ -19,5 +20,8 @@ struct GroupedKernel {
   }
   static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{workspace_bytes, run}}}; }
 };
+
+template <class C>
+using GroupedKernel = GroupedOf<C, AskingKernel>;
 
 }  // namespace tessera::device

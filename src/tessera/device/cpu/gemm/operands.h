@@ -56,6 +56,14 @@ inline GemmArguments one_batch(const GemmArguments& all, const ElementSizes& siz
   return g;
 }
 
+// The part of a product that a thread computes, and the place of its raw sums. Without `sums` the
+// thread finishes the result into the output.
+struct ProductJob {
+  Range m, n, k;
+  u32* sums;  // null, or raw sums with ld words between rows; row and column as in the output
+  i64 ld;
+};
+
 struct Grid {
   int batch, m, n;
 };

@@ -19,16 +19,15 @@ struct OutputsShape {
   void (*finish)(const OutputRows& rows);
 };
 
-template <class T>
+template <class T, class Gemm = PackedGemm<T>>
 struct OutputsGemm {
-  using Gemm = PackedGemm<T>;
   using Operands = PackedOperands<T>;
   using A = typename T::A;
   static constexpr i64 kMostRows = 512;             // at a time
   static constexpr i64 kSumsBytes = kPartialBytes;  // of these rows, where a few rows fit
   static constexpr i64 kGatheredBytes = i64{4} << 20;
 
-  const PackedShape<T>& s;
+  const typename Gemm::Shape& s;
   const OutputsShape& o;
   const Gemm gemm{s};
 

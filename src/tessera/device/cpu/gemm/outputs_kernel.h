@@ -44,13 +44,16 @@ struct OutputsOf {
   }
 };
 
-template <class C>
-struct OutputsKernel : OutputsOf<C, AskingKernel> {
-  using Base = OutputsOf<C, AskingKernel>;
+template <class C, template <class> class Blocks>
+struct OutputsEntries : OutputsOf<C, Blocks> {
+  using Base = OutputsOf<C, Blocks>;
   static void run(const void* arguments, const CpuThread* thread) {
     Base::run_team(arguments, *thread);
   }
   static constexpr CpuKernel kernel() { return {C::kAbiVersion, {{Base::workspace_bytes, run}}}; }
 };
+
+template <class C>
+using OutputsKernel = OutputsEntries<C, AskingKernel>;
 
 }  // namespace tessera::device

@@ -21,10 +21,11 @@ struct PackedGemm {
   using A = typename T::A;
   using Math = typename T::Math;
   using Acc = typename Math::Acc;
+  using Shape = PackedShape<T>;
 
   static constexpr int kPer = Math::kPerWord;
 
-  const PackedShape<T>& s;
+  const Shape& s;
   const Operands operands{s};
 
   bool stores_raw(const GemmArguments& g) const {
@@ -99,14 +100,6 @@ struct PackedGemm {
   }
 
   // ---- one rectangle of the output of one batch, by one thread ----
-
-  // The part of the batch that a thread computes, and the place of its raw sums. Without `sums` the
-  // thread finishes the result into the output.
-  struct Job {
-    Range m, n, k;
-    u32* sums;  // null, or raw sums with ld words between rows; row and column as in the output
-    i64 ld;
-  };
 
   // The destination of a k block's raw accumulators.
   struct Sink {
@@ -221,8 +214,8 @@ struct PackedGemm {
 
   // The destination for rows m and columns n: the job's sums, the output itself, or `partial`,
   // which holds rows from `first_row` on.
-  Sink sink_for(const GemmArguments& g, const Job& job, u32* partial, i64 ld_partial, i64 first_row,
-                Range m, Range n, Range k) const {
+  Sink sink_for(const GemmArguments& g, const ProductJob& job, u32* partial, i64 ld_partial,
+                i64 first_row, Range m, Range n, Range k) const {
     const bool accumulate = k.begin != job.k.begin;
     if (job.sums) return {job.sums + m.begin * job.ld + n.begin, job.ld, accumulate, false, false};
     if (stores_raw(g)) {
@@ -260,7 +253,7 @@ struct PackedGemm {
     }
   }
 
-  [[gnu::noinline]] void run_job(const GemmArguments& g, const Job& job, u32* space) const {
+  [[gnu::noinline]] void run_job(const GemmArguments& g, const ProductJob& job, u32* space) const {
     const Workspace sizes = workspace(g);
     u32* starts = space;
     u32* a_packed = starts + sizes.starts;

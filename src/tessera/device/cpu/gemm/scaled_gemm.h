@@ -10,7 +10,7 @@ namespace tessera::device {
 template <class T>
 struct ScaledGemm {
   using Operands = ScaledOperands<T>;
-  using Grouped = GroupedGemm<T, Operands>;
+  using Grouped = GroupedGemm<PackedGemm<T, Operands>>;
 
   const PackedShape<T>& s;
 

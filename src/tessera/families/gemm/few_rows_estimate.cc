@@ -1,0 +1,67 @@
+// How long a CPU kernel should take that streams B past parts of few rows and packs it for others:
+// src/tessera/device/cpu/gemm/few_rows_gemm.h.
+#include <algorithm>
+#include <cmath>
+
+#include "tessera/device/cpu/packed_sizes.h"
+#include "tessera/families/gemm/estimate_internal.h"
+#include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
+
+namespace tessera::gemm {
+namespace {
+
+constexpr double kFew = device::kFewRows;
+// The share of a strip's instructions that its traffic does not hide. With 32 groups of one row (N
+// 1536, K 2048, bf16), words of one element took 1.25 times as long as words of two.
+constexpr double kExposed = 0.75;
+
+Estimate few_rows(const KernelSpec& spec, const GemmProblem& p, const Target& target, int threads) {
+  Estimate e = estimate_narrow(spec, p, target, threads);
+  e.seconds += kExposed * std::min(e.compute_seconds, e.memory_seconds);
+  return e;
+}
+
+Estimate many_rows(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                   int threads) {
+  KernelSpec blocked = spec;
+  blocked.algorithm.pipeline = Pipeline::packab;
+  return estimate_packed(blocked, p, target, threads);
+}
+
+Estimate sum_of(const Estimate& a, const Estimate& b) {
+  return {a.seconds + b.seconds, a.compute_seconds + b.compute_seconds,
+          a.memory_seconds + b.memory_seconds, a.overhead_seconds + b.overhead_seconds,
+          std::min(a.utilisation, b.utilisation)};
+}
+
+// The problem is batches of as many rows as groups have on average. Their sizes are taken for
+// geometric ones: a share of exp(-few / mean) of the groups has more than a few rows, by the mean
+// more on average.
+Estimate of_groups(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                   int threads) {
+  const auto mean = static_cast<double>(p.m);
+  const double share = std::exp(-kFew / mean);
+  GemmProblem large = p, small = p;
+  large.batch = std::llround(share * static_cast<double>(p.batch));
+  large.m = std::llround(kFew + mean);
+  small.batch = p.batch - large.batch;
+  small.m = std::llround(std::clamp((mean - share * (kFew + mean)) / (1 - share), 1.0, kFew));
+  if (large.batch == 0) return few_rows(spec, small, target, threads);
+  const Estimate of_large = many_rows(spec, large, target, threads);
+  if (small.batch == 0) return of_large;
+  return sum_of(of_large, few_rows(spec, small, target, threads));
+}
+
+}  // namespace
+
+Estimate estimate_few_rows(const KernelSpec& spec, const GemmProblem& p, const Target& target,
+                           int threads) {
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  if (has_groups(s) && p.m > 0) return of_groups(spec, p, target, threads);
+  if (!has_outputs(s)) return estimate_narrow(spec, p, target, threads);
+  return p.m > device::kFewRows ? many_rows(spec, p, target, threads)
+                                : few_rows(spec, p, target, threads);
+}
+
+}  // namespace tessera::gemm
