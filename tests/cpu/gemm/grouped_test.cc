@@ -83,6 +83,9 @@ class GroupedKernel : public GemmKernelTest {
     validate_operands(family, p, owned.operands);
     const std::vector<std::byte> before = grouped::bytes_of_out(owned);
     launch(p, owned.operands, threads);
+    const std::vector<std::byte> made = grouped::bytes_of_out(owned);
+    launch(p, owned.operands, threads % 3 + 1);
+    EXPECT_EQ(grouped::bytes_of_out(owned), made) << "bits follow the number of threads";
     EXPECT_EQ(grouped::gaps_intact(p, owned), "");
     const Mismatch mismatch = family.verify(p, owned.operands);
     EXPECT_TRUE(mismatch.ok) << mismatch.message;

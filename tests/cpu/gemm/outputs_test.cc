@@ -96,6 +96,9 @@ class OutputsKernel : public GemmKernelTest {
     const auto before = outputs::bytes_of_outputs(owned);
     if (draw(0, 1) == 0) {
       launch(p, owned.operands, threads);
+      const auto made = outputs::bytes_of_outputs(owned);
+      launch(p, owned.operands, threads % 3 + 1);
+      EXPECT_EQ(outputs::bytes_of_outputs(owned), made) << "bits follow the number of threads";
     } else {
       const AtEdges begin(owned, Edge::begin), end(owned, Edge::end);
       launch(p, begin.operands(), threads);

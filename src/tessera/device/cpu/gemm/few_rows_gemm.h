@@ -1,6 +1,6 @@
-// The blocked GEMM, but for parts of few rows: those are packed into words, and B streams past them
-// strip by strip from where it lies. For groups and outputs of another form, whose parts have any
-// number of rows.
+// The blocked GEMM, but for products of few rows: those are packed into words, and B streams past
+// them strip by strip from where it lies. For groups and outputs of another form, whose products
+// have any number of rows.
 #pragma once
 
 #include "tessera/device/cpu/gemm/grouped_gemm.h"
@@ -38,8 +38,11 @@ struct FewRowsGemm {
     return {rows * Stream::narrow_ld(g.k), rows * strip, strip, blocked.workspace(g).total()};
   }
 
-  void run_job(const GemmArguments& g, const ProductJob& job, u32* space) const {
-    if (job.m.end - job.m.begin > kFewRows) return blocked.run_job(g, job, space);
+  // The way follows the product's rows, not those of the job, so that the bits of a row do not
+  // follow the number of threads.
+  void run_job_of(i64 product_rows, const GemmArguments& g, const ProductJob& job,
+                  u32* space) const {
+    if (product_rows > kFewRows) return blocked.run_job(g, job, space);
     const Workspace sizes = workspace(g);
     GemmArguments few = g;
     few.a = Operands::a_at(g, job.m.begin, 0);

@@ -42,7 +42,7 @@ struct GroupedGemm {
   }
   void multiply(const GemmArguments& g, Range rows, Range columns, u32* space) const {
     if (g.k == 0) return finish_empty(g, rows, columns);
-    gemm.run_job(g, {rows, columns, {0, g.k}, nullptr, 0}, space);
+    gemm.run_job_of(g.m, g, {rows, columns, {0, g.k}, nullptr, 0}, space);
   }
 
   // The register blocks of all groups along their rows.

@@ -133,8 +133,8 @@ struct OutputsGemm {
   }
 
   // The sums of `count` columns of the product from `column` on.
-  void multiply(const GemmArguments& all, i64 rows, i64 column, i64 count, u32* sums, i64 ld,
-                u32* space) const {
+  void multiply(i64 product_rows, const GemmArguments& all, i64 rows, i64 column, i64 count,
+                u32* sums, i64 ld, u32* space) const {
     if (all.k == 0) {
       for (i64 i = 0; i < rows; ++i)
         __builtin_memset(sums + i * ld, 0, static_cast<unsigned long>(count) * 4);
@@ -143,7 +143,7 @@ struct OutputsGemm {
     GemmArguments g = raw(all);
     g.b = Operands::b_at(g, column, 0);
     g.n -= column;
-    gemm.run_job(g, {{0, rows}, {0, count}, {0, g.k}, sums, ld}, space);
+    gemm.run_job_of(product_rows, g, {{0, rows}, {0, count}, {0, g.k}, sums, ld}, space);
   }
 
   void run_rows(const OutputArguments& x, const OutputPart& p, Range rows, Range columns,
@@ -156,10 +156,10 @@ struct OutputsGemm {
       const i64 width = smaller(chunk, columns.end - c);
       if (!takes_halves()) {
         const i64 each = columns_of_one();
-        multiply(g, count, each * c, each * width, space.sums, ld, space.gemm);
+        multiply(p.gemm.m, g, count, each * c, each * width, space.sums, ld, space.gemm);
       } else {
-        multiply(g, count, c, width, space.sums, ld, space.gemm);
-        multiply(g, count, g.n / 2 + c, width, space.sums + ld / 2, ld, space.gemm);
+        multiply(p.gemm.m, g, count, c, width, space.sums, ld, space.gemm);
+        multiply(p.gemm.m, g, count, g.n / 2 + c, width, space.sums + ld / 2, ld, space.gemm);
       }
       o.finish({&x, &p.gemm, space.sums, ld, count, space.named, c, width, ld / 2, p.scales});
     }

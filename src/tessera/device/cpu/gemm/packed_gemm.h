@@ -292,6 +292,11 @@ struct PackedGemm {
     }
   }
 
+  // The same of a product of so many rows, on which only few_rows_gemm.h depends.
+  void run_job_of(i64, const GemmArguments& g, const ProductJob& job, u32* space) const {
+    run_job(g, job, space);
+  }
+
   // ---- the team ----
 
   // k = 0: the accumulators are zero and only the epilogue remains.
