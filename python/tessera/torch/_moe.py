@@ -221,9 +221,10 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     one for each 128 x 128 elements, (experts, 2 * inner / 128, hidden / 128) and (experts, hidden /
     128, inner / 128), sizes rounded up. x and what lies between the products are then quantised by
     128 elements of each row. x_scale: x has been quantised so, and is in float8_e4m3fn; (tokens,
-    hidden / 128) in float32, as rms_norm_quantised(quant="block") returns both. On a CPU rows are
-    copied by experts then; on a GPU there are three or four launches besides the router's: the two
-    products, the gate where experts have many rows, and the sum. Returns (tokens, hidden) in x's
+    hidden / 128) in float32, as quantise(quant="block") returns both. On a CPU rows are copied by
+    experts then; on a GPU there are three to five launches besides the router's: x in 8 bits where
+    it comes without scales, the two products, the gate where experts have many rows, and the sum.
+    Returns (tokens, hidden) in x's
     type, or with x_scale in bfloat16. Raises Error where shapes, types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:

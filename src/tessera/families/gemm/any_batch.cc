@@ -115,6 +115,12 @@ Verdict is_batch_invariant(const KernelSpec& spec, const Target&) {
         "batch invariant kernels must cut K by its length alone, got streamk, which cuts it where "
         "blocks run out of tiles"};
   }
+  const auto& s = std::get<GemmSignature>(spec.signature);
+  if (a.pipeline == Pipeline::stream && (has_groups(s) || has_outputs(s))) {
+    return {
+        "batch invariant kernels must add up in one order however many rows a group has, got "
+        "pipeline stream"};
+  }
   if (a.pipeline == Pipeline::stream) {
     return {
         "batch invariant kernels must add up in one order whichever of m and n is smaller, got "

@@ -26,7 +26,8 @@ Estimate estimate_packed(const KernelSpec& spec, const GemmProblem& problem, con
                          int threads);
 Estimate estimate_narrow(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                          int threads);
-// The last one, or of groups and outputs of another form, which have parts of any number of rows.
+// estimate_narrow(), or the time of kernels for groups and outputs of another form, whose products
+// have any number of rows.
 Estimate estimate_few_rows(const KernelSpec& spec, const GemmProblem& problem, const Target& target,
                            int threads);
 Estimate estimate_gpu(const KernelSpec& spec, const GemmProblem& problem, const Target& target,

@@ -1,5 +1,5 @@
-// How long a CPU kernel should take that streams B past parts of few rows and packs it for others:
-// src/tessera/device/cpu/gemm/few_rows_gemm.h.
+// How long a CPU kernel should take that streams B past products of few rows and packs it for
+// others: src/tessera/device/cpu/gemm/few_rows_gemm.h.
 #include <algorithm>
 #include <cmath>
 
@@ -46,11 +46,12 @@ Estimate of_groups(const KernelSpec& spec, const GemmProblem& p, const Target& t
   large.batch = std::llround(share * static_cast<double>(p.batch));
   large.m = std::llround(kFew + mean);
   small.batch = p.batch - large.batch;
-  small.m = std::llround(std::clamp((mean - share * (kFew + mean)) / (1 - share), 1.0, kFew));
-  if (large.batch == 0) return few_rows(spec, small, target, threads);
-  const Estimate of_large = many_rows(spec, large, target, threads);
-  if (small.batch == 0) return of_large;
-  return sum_of(of_large, few_rows(spec, small, target, threads));
+  if (small.batch == 0) return many_rows(spec, large, target, threads);
+  const std::int64_t left = p.batch * p.m - large.batch * large.m;
+  small.m = std::clamp<std::int64_t>(left / small.batch, 1, device::kFewRows);
+  const Estimate of_small = few_rows(spec, small, target, threads);
+  if (large.batch == 0) return of_small;
+  return sum_of(many_rows(spec, large, target, threads), of_small);
 }
 
 }  // namespace
@@ -58,8 +59,9 @@ Estimate of_groups(const KernelSpec& spec, const GemmProblem& p, const Target& t
 Estimate estimate_few_rows(const KernelSpec& spec, const GemmProblem& p, const Target& target,
                            int threads) {
   const auto& s = std::get<GemmSignature>(spec.signature);
-  if (has_groups(s) && p.m > 0) return of_groups(spec, p, target, threads);
-  if (!has_outputs(s)) return estimate_narrow(spec, p, target, threads);
+  const bool shares_rows = has_groups(s) && s.grouping != GemmGrouping::along_k;
+  if (shares_rows && p.batch > 1 && p.m > 0) return of_groups(spec, p, target, threads);
+  if (!has_groups(s) && !has_outputs(s)) return estimate_narrow(spec, p, target, threads);
   return p.m > device::kFewRows ? many_rows(spec, p, target, threads)
                                 : few_rows(spec, p, target, threads);
 }

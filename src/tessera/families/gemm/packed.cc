@@ -29,7 +29,7 @@ constexpr int kStreamBlock = 8;  // rows of A (or columns of B) that stream mult
 bool takes_parts(const GemmSignature& s) {
   return s.grouping != GemmGrouping::none || has_scales(s) || has_outputs(s);
 }
-// Whether a kernel packs an operand into panels. Those that stream B past parts of few rows pack
+// Whether a kernel packs an operand into panels. Those that stream B past products of few rows pack
 // both for others.
 bool has_panels_of_a(const GemmSignature& s, const Algorithm& a) {
   return packs_a(a.pipeline) || (a.pipeline == Pipeline::stream && takes_parts(s));

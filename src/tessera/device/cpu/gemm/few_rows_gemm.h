@@ -34,7 +34,7 @@ struct FewRowsGemm {
   };
   Workspace workspace(const GemmArguments& g) const {
     const i64 strip = Operands::round_up(smaller(s.tile_n, g.n), kSumBlock);
-    const i64 rows = narrow_rows(smaller(kFewRows, g.m));
+    const i64 rows = narrow_rows(g.m < 1 ? 1 : smaller(kFewRows, g.m));
     return {rows * Stream::narrow_ld(g.k), rows * strip, strip, blocked.workspace(g).total()};
   }
 
@@ -42,6 +42,7 @@ struct FewRowsGemm {
   // follow the number of threads.
   void run_job_of(i64 product_rows, const GemmArguments& g, const ProductJob& job,
                   u32* space) const {
+    if (job.m.begin >= job.m.end) return;
     if (product_rows > kFewRows) return blocked.run_job(g, job, space);
     const Workspace sizes = workspace(g);
     GemmArguments few = g;

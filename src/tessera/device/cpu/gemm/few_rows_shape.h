@@ -1,4 +1,4 @@
-// The shape of kernels that stream B past parts of few rows, and pack it for others.
+// The shape of kernels that stream B past products of few rows, and pack it for others.
 #pragma once
 
 #include "tessera/device/cpu/gemm/few_rows_gemm.h"
