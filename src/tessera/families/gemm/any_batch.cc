@@ -4,6 +4,7 @@
 
 #include "tessera/families/gemm/gemm_internal.h"
 #include "tessera/families/gemm/groups.h"
+#include "tessera/families/gemm/outputs.h"
 #include "tessera/families/gemm/small.h"
 
 namespace tessera::gemm {
