@@ -45,14 +45,19 @@ constexpr int mfma_operand_registers(const MfmaShape& s, int rows, int size, boo
   return units * unit / 4 * (s.prefetch + (transposes ? 1 : 0)) + units * 2;
 }
 
-// What scales of blocks take, of which B has one for each column or not, and sums of all blocks. An
+// What scales of blocks take, of which B has one for each column or not, and sums of all blocks.
+// Blocks have `depth` elements of k. Where a tile has several along k, clang 22 asks for A's scales
+// of all of them together: with 4 registers for each, 1,400 random kernels of gfx950 and 1,400
+// of gfx942 spilled none, and with 2 for each some of 64x128 and 128x64 by 8 waves did. An
 // instruction that multiplies by scales adds the sums itself, and has chunks that are twice as
 // long.
-constexpr int mfma_scale_registers(const MfmaShape& s, bool by_column, bool by_instruction) {
+constexpr int mfma_scale_registers(const MfmaShape& s, int depth, bool by_column,
+                                   bool by_instruction) {
   const int blocks_m = s.tile_m / s.wave_m / s.side, blocks_n = s.tile_n / s.wave_n / s.side;
-  const int sums = s.side * s.side / s.lanes;
+  const int sums = s.side * s.side / s.lanes, depths = s.tile_k / depth;
   if (by_instruction) return 6 * (blocks_m + blocks_n);
-  return blocks_m * blocks_n * sums + blocks_m + blocks_n * (by_column ? sums : 1);
+  return blocks_m * blocks_n * sums + blocks_m * (depths > 1 ? 4 * depths : 1) +
+         blocks_n * (by_column ? sums : 1);
 }
 
 // Registers that a lane needs, roughly: sums, chunks that are multiplied, operands, and the rest.

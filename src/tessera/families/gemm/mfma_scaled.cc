@@ -39,11 +39,6 @@ constexpr int kSimds = 4;  // of a CU
 bool scales_columns(const GemmSignature& s) {
   return s.scale_b != GemmScale::none && block_of(s.scale_b).rows == 1;
 }
-// Beside these scales alone clang 22 spilled a register of compv4 (fp8, 64x64x128 by 4 waves).
-bool has_e8m0_rows(const GemmSignature& s) {
-  return s.scale_a == GemmScale::by_1x32 && s.scale_type == GemmScaleType::e8m0 &&
-         !scales_columns(s);
-}
 int most_sums(const Case& c) {
   if (multiplies_by_mx(c.algorithm)) return kMostScaledSums;
   const tile::MfmaOperands operands = mfma_operands(c.signature, c.algorithm.pipeline);
@@ -107,16 +102,6 @@ constexpr Rule kScaleRules[] = {
            "{} and warp_tile_k {}",
            depth_of_blocks(c.signature), c.algorithm.tile.k, c.algorithm.warp_tile.k);
      }},
-    {[](const Case& c) {
-       return !is_scaled_mfma(c) || c.algorithm.pipeline != Pipeline::compv4 ||
-              !has_e8m0_rows(c.signature);
-     },
-     [](const Case& c) {
-       return fmt::format(
-           "compv4 has no registers left for scale_a=1x32 of e8m0 beside scale_b={}; use a compv3 "
-           "kernel",
-           to_string(c.signature.scale_b));
-     }},
     {[](const Case& c) { return !is_scaled_mfma(c) || scaled_sums(c) <= most_sums(c); },
      [](const Case& c) {
        return fmt::format(
@@ -146,7 +131,8 @@ std::span<const Rule> mfma_scale_rules() { return kScaleRules; }
 int scale_registers(const Case& c, const device::MfmaShape& shape) {
   const GemmSignature& s = c.signature;
   if (!has_scales(s)) return 0;
-  return device::mfma_scale_registers(shape, scales_columns(s), multiplies_by_mx(c.algorithm));
+  return device::mfma_scale_registers(shape, depth_of_blocks(s), scales_columns(s),
+                                      multiplies_by_mx(c.algorithm));
 }
 
 void add_mx(const OwnQuery& query, std::vector<Algorithm>& all) {

@@ -23,12 +23,6 @@ __device__ __forceinline__ int within(i64 place, i64 end) {
 
 // ---- sums of blocks ----
 
-template <class C>
-constexpr int scaled_depth() {
-  if (C::kScaleA == 0) return C::kScaleB;
-  return C::kScaleB == 0 || C::kScaleA < C::kScaleB ? C::kScaleA : C::kScaleB;
-}
-
 struct ScaledSums {
   template <class First, class Second, int kSide>
   using Op = MatrixOp<First, Second, kSide>;

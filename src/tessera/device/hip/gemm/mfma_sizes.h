@@ -6,6 +6,13 @@
 
 namespace tessera::device {
 
+// The k of the blocks whose sums are added by themselves, of a configuration with scales.
+template <class C>
+constexpr int scaled_depth() {
+  if (C::kScaleA == 0) return C::kScaleB;
+  return C::kScaleB == 0 || C::kScaleA < C::kScaleB ? C::kScaleA : C::kScaleB;
+}
+
 template <class C, class Operands>
 struct MfmaSizes {
   static constexpr MfmaShape kPlain = {C::kTileM,
@@ -25,7 +32,8 @@ struct MfmaSizes {
     MfmaShape s = kPlain;
     if constexpr (requires { C::kScaleA; }) {
       const bool by_column = C::kScaleB != 0 && C::kScaleRowsB == 1;
-      s.scales = mfma_scale_registers(s, by_column, C::kWarpTileK > kLanes / C::kWarpTileM * 16);
+      s.scales = mfma_scale_registers(s, scaled_depth<C>(), by_column,
+                                      C::kWarpTileK > kLanes / C::kWarpTileM * 16);
     }
     return s;
   }
