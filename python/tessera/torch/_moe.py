@@ -224,8 +224,8 @@ def fused_moe(x: Tensor, routing: Union[Tensor, Tuple[Tensor, Tensor]], w1: Tens
     hidden / 128) in float32, as quantise(quant="block") returns both. On a CPU rows are copied by
     experts then; on a GPU there are three to five launches besides the router's: x in 8 bits where
     it comes without scales, the two products, the gate where experts have many rows, and the sum.
-    Returns (tokens, hidden) in x's
-    type, or with x_scale in bfloat16. Raises Error where shapes, types or numbers do not fit.
+    Returns (tokens, hidden) in x's type, or with x_scale in bfloat16. Raises Error where shapes,
+    types or numbers do not fit.
     """
     if activation not in ACTIVATIONS:
         raise Error(f"fused_moe: activation must be one of {', '.join(ACTIVATIONS)}, got "

@@ -62,7 +62,8 @@ def type_of_out(x: Tensor, x_scale: Optional[Tensor]) -> torch.dtype:
 class Layer(NamedTuple):
     """The plans of a layer, and where its numbers lie: ids, weights, group_ends, row_index, slots,
     what the gate makes in 8 bits and its scales, the rows before the gate where it is a launch of
-    its own, and x in 8 bits and its scales where a launch makes them."""
+    its own, and x in 8 bits and its scales where a launch makes them. What no launch makes has no
+    bytes."""
 
     quantise: Optional[_run.Bound]
     route: _run.Bound

@@ -12,8 +12,9 @@ namespace tessera::gemm {
 namespace {
 
 constexpr double kFew = device::kFewRows;
-// The share of a strip's instructions that its traffic does not hide. With 32 groups of one row (N
-// 1536, K 2048, bf16), words of one element took 1.25 times as long as words of two.
+// The share of a strip's instructions that its traffic does not hide: what was fitted for blocked
+// kernels of a Zen 4 (CpuModel). Without it words of one element count as fast as words of two,
+// which they are not: 32 groups of one row (N 1536, K 2048, bf16) took 1.25 times as long.
 constexpr double kExposed = 0.75;
 
 Estimate few_rows(const KernelSpec& spec, const GemmProblem& p, const Target& target, int threads) {

@@ -331,8 +331,8 @@ Source emit_narrow(const KernelSpec& spec, const Target& target) {
   if (!takes_parts(s)) {
     return cpu_source(spec, target, {"stream", "Stream"}, types, stream_objects(types, s));
   }
-  const CpuTemplate from = has_outputs(s) ? CpuTemplate{"outputs_few_rows", "OutputsFewRows"}
-                                          : CpuTemplate{"grouped_few_rows", "GroupedFewRows"};
+  const CpuTemplate from = has_outputs(s) ? CpuTemplate{"few_rows", "OutputsFewRows"}
+                                          : CpuTemplate{"few_rows", "GroupedFewRows"};
   return cpu_source(spec, target, from, types, packed_objects(spec, types, s, target.vector_bytes));
 }
 
